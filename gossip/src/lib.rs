@@ -1,0 +1,12 @@
+//! Who is alive, who leads and which table is in force.
+//!
+//! [`agreement::Agreement`] is a sans-IO machine: `handle(now, input)`, then poll its outputs. The `node` crate drives
+//! it with sockets and clocks, the simulation with virtual ones.
+
+pub mod agreement;
+pub mod hints;
+pub mod time;
+pub mod wire;
+
+pub use agreement::{Agreement, Config, Input, Output};
+pub use time::Time;

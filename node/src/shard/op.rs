@@ -1,0 +1,206 @@
+//! Operations on one key or one partition, and their outcomes: what RESP, the library and forwarding all speak.
+
+use bytes::Bytes;
+use doyen_placement::{KeyspaceId, MapId, PartitionId};
+use std::sync::Arc;
+
+/// A stored value: one allocation, shared by the store, the log and the undo record.
+pub type Value = Arc<[u8]>;
+
+/// An operation on one key.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Operation {
+    /// Where the key lives.
+    pub keyspace: KeyspaceId,
+    /// The map.
+    pub map: MapId,
+    /// The key, as the caller gave it. A slice of the connection's read buffer: no allocation.
+    pub key: Bytes,
+    /// What to do.
+    pub action: Action,
+}
+
+/// What an operation does to its key. Each is atomic.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// The value. → `Bulk` or `Nil`
+    Get,
+    /// Length of the value. → `Int`
+    Strlen,
+    /// Whether it is there. → `Int` 0 or 1
+    Exists,
+    /// Milliseconds to live: -2 absent, -1 without expiry. → `Int`
+    PTtl,
+    /// Unix milliseconds of the deadline: -2 absent, -1 without expiry. → `Int`
+    PExpireTime,
+    /// Write. → `Ok`, or `Nil` where the condition fails; with `get`, the old value
+    Set {
+        /// The value.
+        value: Bytes,
+        /// When to write at all.
+        condition: Condition,
+        /// The deadline to give.
+        expiry: Expiry,
+        /// Answer with the old value.
+        get: bool,
+    },
+    /// Write if the present value is `expected` (`None`: if absent). → `Int` 1 or 0
+    CompareAndSwap {
+        /// The value that must be there.
+        expected: Option<Bytes>,
+        /// The value to write.
+        value: Bytes,
+    },
+    /// Read, and change the deadline. → `Bulk` or `Nil`
+    GetEx {
+        /// The deadline to give; `Keep` leaves it.
+        expiry: Expiry,
+    },
+    /// Read and delete. → `Bulk` or `Nil`
+    GetDel,
+    /// Append. → `Int`, the new length
+    Append {
+        /// What to append.
+        value: Bytes,
+    },
+    /// Add to a 64-bit integer. → `Int`
+    IncrBy(i64),
+    /// Add to a decimal number. → `Bulk`
+    IncrByFloat(f64),
+    /// Delete. → `Int` 0 or 1
+    Delete,
+    /// Change the deadline. → `Int` 0 or 1
+    Expire {
+        /// The deadline to give (`Keep` is not allowed).
+        expiry: Expiry,
+        /// When to change it at all.
+        condition: ExpireCondition,
+    },
+    /// Remove the deadline. → `Int` 0 or 1
+    Persist,
+}
+
+/// When a `Set` writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Condition {
+    /// Always.
+    Always,
+    /// If the key is absent (NX).
+    IfAbsent,
+    /// If the key is there (XX).
+    IfPresent,
+}
+
+/// When an `Expire` changes the deadline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExpireCondition {
+    /// Always.
+    Always,
+    /// If there is none (NX).
+    IfNone,
+    /// If there is one (XX).
+    IfSome,
+    /// If the new one is later (GT); no deadline counts as never.
+    IfLater,
+    /// If the new one is earlier (LT).
+    IfEarlier,
+}
+
+/// A deadline as a caller gives it. Wall time is converted once, at the primary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expiry {
+    /// Leave the deadline as it is.
+    Keep,
+    /// No deadline (for `Set`: the keyspace's default, if it has one).
+    None,
+    /// Milliseconds from now. Not positive: already past.
+    In(i64),
+    /// Unix milliseconds. In the past: already past.
+    At(i64),
+}
+
+/// An operation on a whole partition.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PartitionOperation {
+    /// The keyspace.
+    pub keyspace: KeyspaceId,
+    /// The partition.
+    pub partition: PartitionId,
+    /// The map.
+    pub map: MapId,
+    /// What to do.
+    pub action: PartitionAction,
+}
+
+/// What is done to a partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PartitionAction {
+    /// How many keys the map has here. → `Int`
+    Count,
+    /// Some keys from `cursor` (0 to begin), about `count` of them. → `Keys`
+    Scan {
+        /// Where to go on.
+        cursor: u64,
+        /// About how many.
+        count: u32,
+    },
+    /// Delete every key of the map. → `Ok`
+    Clear,
+}
+
+/// What came of an operation.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// Done.
+    Ok,
+    /// Nothing there, or the condition failed.
+    Nil,
+    /// A number.
+    Int(i64),
+    /// A value.
+    Bulk(Value),
+    /// Keys of a scan.
+    Keys {
+        /// Where to go on; 0 when the partition is done.
+        next: u64,
+        /// The keys.
+        keys: Vec<Bytes>,
+    },
+    /// Not done, or not known to be done.
+    Failed(Failure),
+}
+
+/// Why an operation gave no result. RESP's texts are `resp`'s business.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// The value is not an integer or out of range.
+    #[error("the value is not an integer or out of range")]
+    NotAnInteger,
+    /// The value is not a valid float.
+    #[error("the value is not a valid float")]
+    NotAFloat,
+    /// The result would overflow, or not be a finite number.
+    #[error("the result would overflow")]
+    Overflow,
+    /// The value would be above the limit.
+    #[error("the value would be above the limit")]
+    TooLarge,
+    /// A copy has no memory left. Nothing happened.
+    #[error("memory is full: nothing was written")]
+    OutOfMemory,
+    /// Fewer copies in sync than `min_in_sync`. Nothing happened.
+    #[error("too few copies are in sync: nothing was written")]
+    TooFewCopies,
+    /// No such keyspace, or it has no partitions yet. Nothing happened.
+    #[error("no such keyspace, or no partition is assigned yet")]
+    NoPartition,
+    /// Nobody serves the partition, and parking ended. Nothing happened.
+    #[error("the partition is not served at the moment: nothing happened")]
+    Unavailable,
+    /// It may or may not have happened, or may still happen.
+    #[error("it is not known whether the operation happened")]
+    Unknown,
+    /// Too many operations wait already. Nothing happened.
+    #[error("too many operations are waiting: nothing happened")]
+    Overloaded,
+}

@@ -1,0 +1,1 @@
+//! Keys to slots, as in Redis Cluster.

@@ -1,0 +1,16 @@
+//! Who owns what in a Doyen cluster.
+//!
+//! Everything in this crate is a pure function of its arguments: no clock, socket, task, thread or source of
+//! randomness. A [`Table`] says who the members are and which of them hold which partition; the planner turns one
+//! table into the next.
+
+pub mod id;
+pub mod hash;
+pub mod planner;
+pub mod table;
+
+pub use id::{Age, ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, PartitionId, PartitionRef, Term, Version};
+pub use table::{
+    Addresses, Assignment, Keyspace, Location, MapEntry, Member, MemberState, Mode, OnLoss, Partition, Replica, ReplicaState, Role, Settings,
+    Table, TableName,
+};

@@ -1,0 +1,263 @@
+//! The partition table: a version, the members in order of age, the voters, the keyspaces and who holds what.
+//!
+//! A table is a value. Changing one means making the next; agreement decides which of them is in force.
+
+use crate::id::{Age, ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, PartitionId, PartitionRef, Term, Version};
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// What a table is called: never its version alone.
+///
+/// Orders by term, then version, which is the order in which rule 1 compares accepted tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct TableName {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// The term in which it was proposed.
+    pub term: Term,
+    /// Its place in the sequence of tables.
+    pub version: Version,
+    /// Digest of everything else in it.
+    pub hash: u64,
+}
+
+/// Who the members are and who holds what, at one version.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Table {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// The term in which this table was proposed.
+    pub term: Term,
+    /// Its place in the sequence of tables.
+    pub version: Version,
+    /// Settings that every member must share.
+    pub settings: Settings,
+    /// Members in order of age, oldest first.
+    pub members: Vec<Arc<Member>>,
+    /// Voters (elders), in order of age; each is a member.
+    pub voters: Vec<MemberId>,
+    /// Age of the next member to be admitted.
+    pub next_age: Age,
+    /// Keyspaces in order of id.
+    pub keyspaces: Vec<Keyspace>,
+    /// Maps in order of id. Map 0 is not listed: it always exists, in keyspace 0.
+    pub maps: Vec<MapEntry>,
+}
+
+/// Settings that every member must share, so that a successor decides as its predecessor did.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Settings {
+    /// How many members vote at most.
+    pub voters_max: u8,
+    /// How many members that hold data must be there before partitions are first assigned.
+    pub members_min: u16,
+    /// How partitions are first assigned.
+    pub assignment: Assignment,
+}
+
+/// How partitions are first assigned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Assignment {
+    /// In turn, by order of age.
+    RoundRobin,
+    /// By rendezvous hashing with a bound on each member's load.
+    Rendezvous,
+}
+
+/// One member: a process start.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Member {
+    /// Its identity.
+    pub id: MemberId,
+    /// Its seniority.
+    pub age: Age,
+    /// Its name, unique among the members.
+    pub name: String,
+    /// Whether it holds data.
+    pub role: Role,
+    /// How it stands.
+    pub state: MemberState,
+    /// Where to reach it.
+    pub addresses: Addresses,
+    /// Where it stands, for placement.
+    pub location: Location,
+    /// Its capacity relative to others; 100 is the default.
+    pub weight: u32,
+}
+
+/// Where a member is reached. Addresses are not identities.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Addresses {
+    /// QUIC: agreement, gossip, joins.
+    pub control: SocketAddr,
+    /// QUIC: peers and native clients.
+    pub data: SocketAddr,
+    /// RESP for the whole cluster.
+    pub resp: Option<SocketAddr>,
+    /// RESP as a Redis Cluster node answers.
+    pub resp_cluster: Option<SocketAddr>,
+    /// HTTP.
+    pub http: Option<SocketAddr>,
+}
+
+/// Where a member stands: copies of a partition are kept apart at the widest level that differs.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub struct Location {
+    /// Availability zone; empty means that none was named.
+    pub zone: String,
+    /// Rack; empty means that none was named.
+    pub rack: String,
+    /// Host; empty means that the member stands for itself.
+    pub host: String,
+}
+
+/// Whether a member holds data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Role {
+    /// Holds partitions, and votes when it is among the oldest.
+    Data,
+    /// Votes, and holds nothing.
+    Witness,
+}
+
+/// How a member stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum MemberState {
+    /// Takes part.
+    Live,
+    /// Holds what it holds, and is given nothing more.
+    Draining,
+    /// Has handed over everything and goes once the others know.
+    Leaving,
+    /// Does not answer, and is kept because it is the last in-sync holder of something. Never a voter.
+    Silent,
+}
+
+/// Keys that are kept alike.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Keyspace {
+    /// Its number.
+    pub id: KeyspaceId,
+    /// Its name.
+    pub name: String,
+    /// How a key finds its partition.
+    pub mode: Mode,
+    /// Copies beside the primary.
+    pub backups: u8,
+    /// With how many copies, the primary among them, writes are still acknowledged.
+    pub min_in_sync: u8,
+    /// What happens when every in-sync copy of a partition is gone.
+    pub on_loss: OnLoss,
+    /// Expiry for keys that are written without one.
+    pub default_ttl_ms: Option<u64>,
+    /// Partitions in order of id; empty until the first assignment.
+    pub partitions: Vec<Arc<Partition>>,
+}
+
+/// How a key finds its partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Mode {
+    /// `crc16(hash tag or key) mod 16384`, then contiguous runs of slots: `partitions` of them, a power of two up to 16384.
+    Fixed {
+        /// How many partitions there are.
+        partitions: u16,
+    },
+}
+
+/// What happens when every in-sync copy of a partition is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum OnLoss {
+    /// The partition starts empty after this long, with an event that says so.
+    Reset {
+        /// How long its last holder is waited for.
+        after_ms: u64,
+    },
+    /// The partition is unavailable until its holder returns or an operator gives it up.
+    Wait,
+}
+
+/// Which members hold a partition.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Partition {
+    /// Its number.
+    pub id: PartitionId,
+    /// Who holds it: the primary first, then the other in-sync copies, then learners. Never empty.
+    pub replicas: Vec<Replica>,
+    /// Rises with every change of the primary or of the in-sync set. Adding or dropping a learner leaves it.
+    pub epoch: Epoch,
+    /// The epoch in which the present primary's tenure began.
+    pub since: Epoch,
+    /// Rises whenever the partition begins empty.
+    pub lineage: Lineage,
+    /// Where a move under way leads: the replicas as they shall be, primary first.
+    pub goal: Option<Vec<MemberId>>,
+}
+
+/// One copy of a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Replica {
+    /// Who holds it.
+    pub member: MemberId,
+    /// Whether it counts.
+    pub state: ReplicaState,
+}
+
+/// Whether a copy counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum ReplicaState {
+    /// Has every acknowledged write.
+    InSync,
+    /// Is catching up.
+    Learner,
+}
+
+/// A named map.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct MapEntry {
+    /// Its number.
+    pub id: MapId,
+    /// Its name, unique in the cluster.
+    pub name: String,
+    /// Where its keys live.
+    pub keyspace: KeyspaceId,
+}
+
+impl Partition {
+    /// The primary.
+    #[must_use]
+    pub fn primary(&self) -> MemberId {
+        // A valid table has at least one replica in each partition (`validate`).
+        self.replicas[0].member
+    }
+
+    /// The members whose copies count, the primary first.
+    pub fn in_sync(&self) -> impl Iterator<Item = MemberId> + '_ {
+        self.replicas.iter().filter(|r| r.state == ReplicaState::InSync).map(|r| r.member)
+    }
+
+    /// The members that are catching up.
+    pub fn learners(&self) -> impl Iterator<Item = MemberId> + '_ {
+        self.replicas.iter().filter(|r| r.state == ReplicaState::Learner).map(|r| r.member)
+    }
+}
+
+impl Table {
+    /// The member of this id.
+    #[must_use]
+    pub fn member(&self, id: MemberId) -> Option<&Arc<Member>> {
+        self.members.iter().find(|m| m.id == id)
+    }
+
+    /// The keyspace of this id.
+    #[must_use]
+    pub fn keyspace(&self, id: KeyspaceId) -> Option<&Keyspace> {
+        self.keyspaces.binary_search_by_key(&id, |k| k.id).ok().map(|i| &self.keyspaces[i])
+    }
+
+    /// The partition of this name.
+    #[must_use]
+    pub fn partition(&self, at: PartitionRef) -> Option<&Arc<Partition>> {
+        self.keyspace(at.keyspace)?.partitions.get(at.partition.0 as usize)
+    }
+}
