@@ -34,7 +34,12 @@ impl Shared {
     /// For a process that is no member yet.
     #[must_use]
     pub fn new(me: MemberId) -> Self {
-        Self { local: ArcSwap::from_pointee(Local { me, view: None }), generation: AtomicU64::new(0), lease: AtomicU64::new(0), changed: Notify::new() }
+        Self {
+            local: ArcSwap::from_pointee(Local { me, view: None }),
+            generation: AtomicU64::new(0),
+            lease: AtomicU64::new(0),
+            changed: Notify::new(),
+        }
     }
 
     /// Shows another view. When this returns, every data thread that compares generations sees it.

@@ -4,13 +4,13 @@
 //! randomness. A [`Table`] says who the members are and which of them hold which partition; the planner turns one
 //! table into the next.
 
-pub mod id;
 pub mod hash;
+pub mod id;
 pub mod planner;
 pub mod table;
 
 pub use id::{Age, ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, PartitionId, PartitionRef, Term, Version};
 pub use table::{
-    Addresses, Assignment, Keyspace, Location, MapEntry, Member, MemberState, Mode, OnLoss, Partition, Replica, ReplicaState, Role, Settings,
-    Table, TableName,
+    Addresses, Assignment, Keyspace, Location, MapEntry, Member, MemberState, Mode, OnLoss, Partition, Replica, ReplicaState, Role,
+    Settings, Table, TableName,
 };
