@@ -3,333 +3,164 @@
 //! ```text
 //!   messages, hints, requests, plans ──> handle(now, input) ──> poll_output()
 //!                       poll_timeout() ──> handle(now, Input::Tick)
+//!
+//!   Outside (bootstrap, joining) ──> Seat (a member: tables, votes, lease) ──> Over (expelled, left)
+//!                                      └ Office: follower, candidate, coordinator
 //! ```
+//!
+//! The rules that the comments number are those of the design ("Rules of agreement"). In short: a coordinator is elected
+//! by majorities of the voters that its tables name, publishes one table at a time, and commits it with majorities of the
+//! voters of the committed and of the new one. Everything else is a function of committed tables.
 
-use crate::hints::Hint;
+mod api;
+mod context;
+mod coordinator;
+mod duties;
+mod election;
+mod lease;
+mod outside;
+mod seat;
+mod tables;
+
+pub use api::{AdminReply, AdminRequest, Config, Event, Input, Output, Peer, Status, Timing, View};
+pub use doyen_placement::planner::{InSyncChange, InSyncRequest};
+
 use crate::time::Time;
-use crate::wire::Message;
-use doyen_placement::{Addresses, Epoch, Location, MapEntry, MemberId, OnLoss, PartitionRef, Role, Settings, Table, TableName};
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Duration;
-
-/// What a node is told when it starts.
-#[derive(Debug, Clone)]
-pub struct Config {
-    /// This process: a fresh random id.
-    pub id: MemberId,
-    /// Its name; unique among living members.
-    pub name: String,
-    /// Data or witness.
-    pub role: Role,
-    /// Where others reach it.
-    pub addresses: Addresses,
-    /// Where it stands.
-    pub location: Location,
-    /// Its capacity; 100 is the default.
-    pub weight: u32,
-    /// Seed addresses (control ports), resolved; the shell replaces them through `Input::Seeds` when it resolves names again.
-    pub seeds: Vec<SocketAddr>,
-    /// How many initial members form the first cluster; `None`: the distinct seeds with oneself among them.
-    pub expect: Option<u16>,
-    /// What the first table says if this node writes it.
-    pub settings: Settings,
-    /// The keyspace `default` if this node writes the first table (its partitions are empty).
-    pub default_keyspace: doyen_placement::Keyspace,
-    /// Durations of the protocol.
-    pub timing: Timing,
-    /// Seed of the machine's own random numbers.
-    pub rng_seed: u64,
-}
-
-/// Durations of the protocol.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Timing {
-    /// How long an answered ping lets a primary serve: 500 ms.
-    pub lease: Duration,
-    /// Between pings: 100 ms.
-    pub ping_interval: Duration,
-    /// Added to every wait for a lease to end: 5 ms.
-    pub margin: Duration,
-    /// Unanswered pings after which a member is expelled: 6.
-    pub pings_missed_max: u32,
-    /// Least distance between two tables that only change in-sync sets or move data: 20 ms.
-    pub batch: Duration,
-    /// How long a fresh node listens before a cluster is formed: 1 s.
-    pub listen: Duration,
-}
-
-/// Whom a message goes to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Peer {
-    /// A process that said its id on the connection.
-    Member(MemberId),
-    /// An address that was configured or gossiped; who answers there is not known yet.
-    Address(SocketAddr),
-}
-
-/// A change to partitions that a primary asks for, by compare-and-swap on the epoch (rule 7).
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct InSyncRequest {
-    /// The partition.
-    pub partition: PartitionRef,
-    /// The epoch that the primary acts in; another one in the table makes the request void.
-    pub epoch: Epoch,
-    /// What is asked.
-    pub change: InSyncChange,
-}
-
-/// What a primary may ask.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum InSyncChange {
-    /// This copy does not acknowledge: drop it from the partition.
-    Remove(MemberId),
-    /// This learner has caught up and its checksum agrees: count it.
-    Admit(MemberId),
-    /// This learner failed: drop it; nothing else changes.
-    Abandon(MemberId),
-    /// The admission of this learner is withdrawn: a new epoch without it.
-    Withdraw(MemberId),
-}
-
-/// A change that a person or a program asks for. Every node takes it and passes it to the coordinator.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum AdminRequest {
-    /// Makes sure that a map of this name exists.
-    CreateMap {
-        /// Its name.
-        name: String,
-        /// The name of its keyspace.
-        keyspace: String,
-    },
-    /// Changes what happens to lost partitions.
-    SetOnLoss {
-        /// The name of the keyspace.
-        keyspace: String,
-        /// The new policy.
-        on_loss: OnLoss,
-    },
-    /// Gives up a silent member: what it alone held is lost.
-    GiveUp {
-        /// Its name.
-        name: String,
-    },
-}
-
-/// What became of an [`AdminRequest`].
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum AdminReply {
-    /// Committed; for `CreateMap`, the map.
-    Done(Option<MapEntry>),
-    /// Not done, and why.
-    Refused(String),
-}
-
-/// What the machine is told.
-#[derive(Debug)]
-pub enum Input {
-    /// Time passed (`poll_timeout`).
-    Tick,
-    /// A message of a peer whose connection said who it is.
-    Message {
-        /// Who sent it.
-        from: MemberId,
-        /// What it says.
-        message: Message,
-    },
-    /// An address that was dialled answered with this process id.
-    Identified {
-        /// The address.
-        address: SocketAddr,
-        /// Who is there.
-        id: MemberId,
-    },
-    /// Something that may be true.
-    Hint(Hint),
-    /// Seed addresses, resolved anew.
-    Seeds(Vec<SocketAddr>),
-    /// This node's data threads have opened these partitions, in tenures that began at these epochs.
-    Opened(Vec<(PartitionRef, Epoch)>),
-    /// This node, as primary, asks for changes.
-    InSync(Vec<InSyncRequest>),
-    /// This node's data threads made progress. Without it for two leases the node falls silent (rule 12).
-    DataThreadAlive,
-    /// This node's first write is about to be applied: a cluster of one becomes *used*.
-    Used,
-    /// A person or program asks; answered by `Output::AdminReply` with the same ticket.
-    Admin {
-        /// Names the request.
-        ticket: u64,
-        /// The request.
-        request: AdminRequest,
-    },
-    /// What the shell planned for `Output::Plan`.
-    Planned {
-        /// The table that was planned for; another one in force makes the plan void.
-        base: TableName,
-        /// Where partitions shall go.
-        goals: doyen_placement::planner::Plan,
-    },
-    /// Leave the cluster in order (rule 10).
-    Leave,
-    /// The operator's word: these members are dead (`recover`).
-    Recover {
-        /// Names of the dead.
-        dead: Vec<String>,
-        /// Names the request; answered by `Output::AdminReply`.
-        ticket: u64,
-    },
-}
-
-/// What the machine wants done, in order.
-#[derive(Debug)]
-pub enum Output {
-    /// Send this. Pings and pongs go as datagrams, everything else on a stream.
-    Send {
-        /// To whom.
-        to: Peer,
-        /// What.
-        message: Message,
-    },
-    /// These tables are in force from now on. The shell makes them visible to the data threads before it carries out
-    /// any output that follows.
-    View(View),
-    /// The lease reaches to here. Visible to the data threads at once.
-    Lease(Time),
-    /// Plan for this table, away from the control thread, and answer with `Input::Planned`.
-    Plan(Arc<Table>),
-    /// The answer to `Input::Admin` or `Input::Recover`.
-    AdminReply {
-        /// The ticket of the request.
-        ticket: u64,
-        /// The answer.
-        reply: AdminReply,
-    },
-    /// Something that people want to know.
-    Event(Event),
-    /// The cluster went on without this process: stop, take a fresh identity, start again as a new member.
-    Expelled,
-    /// The leave is complete: a majority has installed a table without this node.
-    Left,
-    /// This process cannot be a member, and trying again will not help.
-    Fatal(String),
-}
-
-/// What a node acts on (rule 5).
-#[derive(Debug, Clone)]
-pub struct View {
-    /// The last table known to be committed.
-    pub installed: Arc<Table>,
-    /// The last table accepted; equal to `installed` when nothing is in flight.
-    pub accepted: Arc<Table>,
-    /// For partitions whose tenure with this node as primary began in `installed`: when it may acknowledge (rule 9).
-    pub opens_at: Arc<Vec<(PartitionRef, Epoch, Time)>>,
-}
-
-/// Something that people want to know.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum Event {
-    /// A member was admitted.
-    Joined {
-        /// Its name.
-        name: String,
-        /// Its id.
-        id: MemberId,
-    },
-    /// A member left in order.
-    Left {
-        /// Its name.
-        name: String,
-        /// Its id.
-        id: MemberId,
-    },
-    /// A member was expelled.
-    Expelled {
-        /// Its name.
-        name: String,
-        /// Its id.
-        id: MemberId,
-        /// Why.
-        why: String,
-    },
-    /// A coordinator was heard of for the first time.
-    Coordinator {
-        /// Its name.
-        name: String,
-        /// Its term.
-        term: u64,
-    },
-    /// Nobody coordinates at the moment.
-    NoCoordinator {
-        /// Why, and what a person can do about it.
-        why: String,
-    },
-    /// Partitions began empty.
-    Lost {
-        /// How many.
-        partitions: usize,
-        /// Of which keyspace.
-        keyspace: String,
-        /// Why.
-        why: String,
-    },
-    /// Something else worth a line in the log.
-    Note(String),
-}
+use context::Context;
+use doyen_placement::MemberId;
+use outside::Outside;
+use seat::Seat;
 
 /// The machine.
 #[derive(Debug)]
-pub struct Agreement {}
+pub struct Agreement {
+    cx: Context,
+    phase: Phase,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// No member of anything yet.
+    Outside(Outside),
+    /// A member.
+    Member(Box<Seat>),
+    /// Expelled, or gone.
+    Over,
+}
+
+/// What a phase leads to.
+#[derive(Debug)]
+enum Next {
+    Stay,
+    Outside(Outside),
+    Member(Box<Seat>),
+    Over,
+}
 
 impl Agreement {
     /// A fresh process that knows nothing but its configuration.
     #[must_use]
-    pub fn new(_config: Config, _now: Time) -> Self {
-        todo!()
+    pub fn new(config: Config, now: Time) -> Self {
+        let mut cx = Context::new(config, now);
+        let phase = match Outside::new(&mut cx) {
+            Next::Member(seat) => Phase::Member(seat),
+            Next::Outside(outside) => Phase::Outside(outside),
+            Next::Stay | Next::Over => Phase::Over,
+        };
+        Self { cx, phase }
     }
 
     /// Takes an input.
-    pub fn handle(&mut self, _now: Time, _input: Input) {
-        todo!()
+    pub fn handle(&mut self, now: Time, input: Input) {
+        // Time never runs backwards here, whatever a caller hands in.
+        self.cx.now = self.cx.now.max(now);
+        match input {
+            Input::DataThreadAlive => self.cx.data_alive = self.cx.now,
+            Input::Identified { address, id } => self.cx.identified(address, id),
+            Input::Seeds(seeds) => self.cx.set_seeds(seeds),
+            Input::Used => self.cx.used_asked = true,
+            Input::Leave => self.cx.leaving = true,
+            Input::Depart => (self.cx.leaving, self.cx.departing) = (true, true),
+            other => {
+                let next = match &mut self.phase {
+                    Phase::Outside(outside) => outside.handle(&mut self.cx, other),
+                    Phase::Member(seat) => seat.handle(&mut self.cx, other),
+                    Phase::Over => Next::Stay,
+                };
+                self.enter(next);
+            }
+        }
+        // A phase that has just begun acts at once.
+        loop {
+            let next = match &mut self.phase {
+                Phase::Outside(outside) => outside.drive(&mut self.cx),
+                Phase::Member(seat) => seat.drive(&mut self.cx),
+                Phase::Over => Next::Stay,
+            };
+            if matches!(next, Next::Stay) {
+                break;
+            }
+            self.enter(next);
+        }
+    }
+
+    fn enter(&mut self, next: Next) {
+        match next {
+            Next::Stay => {}
+            Next::Outside(outside) => self.phase = Phase::Outside(outside),
+            Next::Member(seat) => self.phase = Phase::Member(seat),
+            Next::Over => self.phase = Phase::Over,
+        }
     }
 
     /// The next thing to do, in order, until there is none.
     pub fn poll_output(&mut self) -> Option<Output> {
-        todo!()
+        self.cx.out.pop_front()
     }
 
     /// When `Input::Tick` is due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
-        todo!()
+        match &self.phase {
+            Phase::Outside(outside) => Some(outside.due(&self.cx)),
+            Phase::Member(seat) => Some(seat.due(&self.cx)),
+            Phase::Over => None,
+        }
     }
 
     /// This process.
     #[must_use]
     pub fn id(&self) -> MemberId {
-        todo!()
+        self.cx.me
     }
 
     /// What this node knows of the cluster: for `status` and tests.
     #[must_use]
     pub fn status(&self, _now: Time) -> Status {
-        todo!()
+        match &self.phase {
+            Phase::Outside(outside) => Status {
+                me: self.cx.me,
+                coordinator: None,
+                leading: false,
+                installed: None,
+                closed: Vec::new(),
+                waiting: Some(outside.waiting(&self.cx)),
+            },
+            Phase::Member(seat) => seat.status(&self.cx),
+            Phase::Over => Status {
+                me: self.cx.me,
+                coordinator: None,
+                leading: false,
+                installed: None,
+                closed: Vec::new(),
+                waiting: Some("this process is no member any more".to_owned()),
+            },
+        }
     }
-}
 
-/// What this node knows of the cluster.
-#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
-pub struct Status {
-    /// This process.
-    pub me: MemberId,
-    /// Who coordinates, as far as this node knows.
-    pub coordinator: Option<MemberId>,
-    /// Whether this node coordinates and a majority answers it.
-    pub leading: bool,
-    /// The last committed table that it knows.
-    pub installed: Option<TableName>,
-    /// Partitions whose primary has not reported them open. Complete only at the coordinator; empty elsewhere.
-    pub closed: Vec<PartitionRef>,
-    /// Why nothing moves, where nothing does: for people.
-    pub waiting: Option<String>,
+    /// Messages that were ignored because they made no sense: a counter for metrics.
+    #[must_use]
+    pub const fn ignored(&self) -> u64 {
+        self.cx.ignored
+    }
 }
