@@ -50,9 +50,7 @@ pub(super) fn apply(action: &Action, entry: Option<&Entry>, cx: &Context) -> (Ou
         Action::Strlen => (Outcome::Int(entry.map_or(0, |e| length(&e.value))), Change::None),
         Action::Exists => (Outcome::Int(i64::from(entry.is_some())), Change::None),
         Action::PTtl => (time(entry, |deadline| signed(deadline.saturating_sub(cx.clock))), Change::None),
-        Action::PExpireTime => {
-            (time(entry, |deadline| signed(cx.unix_ms.saturating_add(deadline.saturating_sub(cx.clock)))), Change::None)
-        }
+        Action::PExpireTime => (time(entry, |deadline| signed(cx.unix_ms.saturating_add(deadline.saturating_sub(cx.clock)))), Change::None),
         Action::Set { value, condition, expiry, get } => set(entry, value, *condition, *expiry, *get, cx),
         Action::CompareAndSwap { expected, value } => {
             if entry.map(|e| &*e.value) != expected.as_deref() {
@@ -71,9 +69,7 @@ pub(super) fn apply(action: &Action, entry: Option<&Entry>, cx: &Context) -> (Ou
         Action::Append { value } => append(entry, value, cx),
         Action::IncrBy(by) => add(entry, *by, cx),
         Action::IncrByFloat(by) => add_float(entry, *by, cx),
-        Action::Delete => {
-            (Outcome::Int(i64::from(entry.is_some())), if entry.is_some() { Change::Delete } else { Change::None })
-        }
+        Action::Delete => (Outcome::Int(i64::from(entry.is_some())), if entry.is_some() { Change::Delete } else { Change::None }),
         Action::Expire { expiry, condition } => expire(entry, *expiry, *condition, cx),
         Action::Persist => match entry {
             Some(e) if e.deadline != 0 => (Outcome::Int(1), Change::Deadline(0)),

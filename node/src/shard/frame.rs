@@ -48,8 +48,8 @@ pub(super) enum Frame {
     Chunk { at: PartitionRef, session: u32, index: u32, digest: u64, body: Bytes },
     /// The chunk arrived.
     ChunkAck { at: PartitionRef, session: u32, index: u32 },
-    /// The snapshot is complete after so many chunks; what is known of operations.
-    Finish { at: PartitionRef, session: u32, chunks: u32, dedup: Vec<(MemberId, u64, Vec<(u64, u64, Outcome)>)> },
+    /// The snapshot is complete after so many chunks, with the log up to `seq`; what is known of operations.
+    Finish { at: PartitionRef, session: u32, chunks: u32, seq: u64, dedup: Vec<(MemberId, u64, Vec<(u64, u64, Outcome)>)> },
     /// The learner has everything and its checksum is ready.
     Finished { at: PartitionRef, session: u32 },
     /// The primary's checksum at this sequence.
@@ -242,9 +242,10 @@ impl Frame {
                 put_session(out, *at, *session);
                 out.put_u32_le(*index);
             }),
-            Self::Finish { at, session, chunks, dedup } => framed(out, FINISH, |out| {
+            Self::Finish { at, session, chunks, seq, dedup } => framed(out, FINISH, |out| {
                 put_session(out, *at, *session);
                 out.put_u32_le(*chunks);
+                out.put_u64_le(*seq);
                 for (origin, finished, applied) in dedup {
                     out.put_u64_le(origin.0);
                     out.put_u64_le(*finished);
@@ -273,12 +274,9 @@ impl Frame {
     pub(super) fn read(frame: Bytes) -> Result<Self, Malformed> {
         let mut r = Reader(frame);
         let frame = match r.u8()? {
-            VIEW => Self::View(TableName {
-                cluster: ClusterId(r.u128()?),
-                term: Term(r.u64()?),
-                version: Version(r.u64()?),
-                hash: r.u64()?,
-            }),
+            VIEW => {
+                Self::View(TableName { cluster: ClusterId(r.u128()?), term: Term(r.u64()?), version: Version(r.u64()?), hash: r.u64()? })
+            }
             FORWARD => Self::Forward { at: r.at()?, n: r.u64()?, finished: r.u64()?, attempt: r.u32()?, work: r.work()? },
             REPLY => Self::Reply { at: r.at()?, n: r.u64()?, outcome: r.outcome()? },
             NOT_SERVING => Self::NotServing { at: r.at()?, n: r.u64()?, attempt: r.u32()? },
@@ -286,20 +284,14 @@ impl Frame {
             APPEND => Self::Append { head: r.head()?, entries: r.all(Reader::logged)? },
             ACKS => Self::Acks { headroom: r.u64()?, received: r.u64()?, acks: r.all(Reader::ack)? },
             WANT => Self::Want { at: r.at()?, epoch: Epoch(r.u64()?), session: r.u32()?, next: r.u64()? },
-            BEGIN => Self::Begin {
-                at: r.at()?,
-                epoch: Epoch(r.u64()?),
-                lineage: Lineage(r.u32()?),
-                session: r.u32()?,
-                seq: r.u64()?,
-            },
+            BEGIN => Self::Begin { at: r.at()?, epoch: Epoch(r.u64()?), lineage: Lineage(r.u32()?), session: r.u32()?, seq: r.u64()? },
             CHUNK => {
                 let (at, session, index, digest) = (r.at()?, r.u32()?, r.u32()?, r.u64()?);
                 let body = r.0.split_to(r.0.len());
                 Self::Chunk { at, session, index, digest, body }
             }
             CHUNK_ACK => Self::ChunkAck { at: r.at()?, session: r.u32()?, index: r.u32()? },
-            FINISH => Self::Finish { at: r.at()?, session: r.u32()?, chunks: r.u32()?, dedup: r.all(Reader::origin)? },
+            FINISH => Self::Finish { at: r.at()?, session: r.u32()?, chunks: r.u32()?, seq: r.u64()?, dedup: r.all(Reader::origin)? },
             FINISHED => Self::Finished { at: r.at()?, session: r.u32()? },
             COMPARE => Self::Compare { at: r.at()?, session: r.u32()?, seq: r.u64()?, sum: r.u64()? },
             VERDICT => Self::Verdict { at: r.at()?, session: r.u32()?, equal: r.flag()? },
@@ -760,8 +752,12 @@ mod tests {
         prop_oneof![
             prop::sample::select(vec![Action::Get, Action::Strlen, Action::Exists, Action::PTtl, Action::PExpireTime]),
             prop::sample::select(vec![Action::GetDel, Action::Delete, Action::Persist]),
-            (bytes(), condition, expiry(), any::<bool>())
-                .prop_map(|(value, condition, expiry, get)| Action::Set { value, condition, expiry, get }),
+            (bytes(), condition, expiry(), any::<bool>()).prop_map(|(value, condition, expiry, get)| Action::Set {
+                value,
+                condition,
+                expiry,
+                get
+            }),
             (prop::option::of(bytes()), bytes()).prop_map(|(expected, value)| Action::CompareAndSwap { expected, value }),
             expiry().prop_map(|expiry| Action::GetEx { expiry }),
             bytes().prop_map(|value| Action::Append { value }),
@@ -814,9 +810,8 @@ mod tests {
     }
 
     fn head() -> impl Strategy<Value = Head> {
-        (at(), any::<u64>(), any::<u32>(), 0..SEQ_MAX, 0..SEQ_MAX, 1..SEQ_MAX).prop_map(|(at, epoch, session, committed, clock, first)| {
-            Head { at, epoch: Epoch(epoch), session, committed, clock, first }
-        })
+        (at(), any::<u64>(), any::<u32>(), 0..SEQ_MAX, 0..SEQ_MAX, 1..SEQ_MAX)
+            .prop_map(|(at, epoch, session, committed, clock, first)| Head { at, epoch: Epoch(epoch), session, committed, clock, first })
     }
 
     fn frame() -> impl Strategy<Value = Frame> {
@@ -834,11 +829,14 @@ mod tests {
             (at(), n(), n(), s(), work()).prop_map(|(at, n, finished, attempt, work)| Frame::Forward { at, n, finished, attempt, work }),
             (at(), n(), outcome()).prop_map(|(at, n, outcome)| Frame::Reply { at, n, outcome }),
             (at(), n(), s()).prop_map(|(at, n, attempt)| Frame::NotServing { at, n, attempt }),
-            (head(), n(), n(), prop::collection::vec(logged(), 0..4))
-                .prop_map(|(head, base, last, entries)| Frame::Align { head, base, last, entries }),
+            (head(), n(), n(), prop::collection::vec(logged(), 0..4)).prop_map(|(head, base, last, entries)| Frame::Align {
+                head,
+                base,
+                last,
+                entries
+            }),
             (head(), prop::collection::vec(logged(), 0..4)).prop_map(|(head, entries)| Frame::Append { head, entries }),
-            (n(), n(), prop::collection::vec(ack, 0..4))
-                .prop_map(|(headroom, received, acks)| Frame::Acks { headroom, received, acks }),
+            (n(), n(), prop::collection::vec(ack, 0..4)).prop_map(|(headroom, received, acks)| Frame::Acks { headroom, received, acks }),
             (at(), n(), s(), n()).prop_map(|(at, e, session, next)| Frame::Want { at, epoch: Epoch(e), session, next }),
             (at(), n(), s(), s(), n()).prop_map(|(at, e, l, session, seq)| Frame::Begin {
                 at,
@@ -847,11 +845,10 @@ mod tests {
                 session,
                 seq
             }),
-            (at(), s(), s(), n(), bytes())
-                .prop_map(|(at, session, index, digest, body)| Frame::Chunk { at, session, index, digest, body }),
+            (at(), s(), s(), n(), bytes()).prop_map(|(at, session, index, digest, body)| Frame::Chunk { at, session, index, digest, body }),
             (at(), s(), s()).prop_map(|(at, session, index)| Frame::ChunkAck { at, session, index }),
-            (at(), s(), s(), prop::collection::vec((n().prop_map(MemberId), n(), applied), 0..3))
-                .prop_map(|(at, session, chunks, dedup)| Frame::Finish { at, session, chunks, dedup }),
+            (at(), s(), s(), n(), prop::collection::vec((n().prop_map(MemberId), n(), applied), 0..3))
+                .prop_map(|(at, session, chunks, seq, dedup)| Frame::Finish { at, session, chunks, seq, dedup }),
             (at(), s()).prop_map(|(at, session)| Frame::Finished { at, session }),
             (at(), s(), n(), n()).prop_map(|(at, session, seq, sum)| Frame::Compare { at, session, seq, sum }),
             (at(), s(), any::<bool>()).prop_map(|(at, session, equal)| Frame::Verdict { at, session, equal }),

@@ -130,19 +130,12 @@ impl Log {
         }
     }
 
-    /// Drops committed entries up to `keep_from` while more than `bytes` are held.
-    pub(super) fn trim(&mut self, bytes: usize, keep_from: u64) {
-        while self.bytes() > bytes && self.base < self.committed.min(keep_from) {
+    /// Drops committed entries while more than `bytes` are held.
+    pub(super) fn trim(&mut self, bytes: usize) {
+        while self.bytes() > bytes && self.base < self.committed {
             let Some(record) = self.records.pop_front() else { return };
             self.base += 1;
             self.start = record.end;
-        }
-    }
-
-    /// Entries become certain without their undo records: those of a snapshot.
-    pub(super) fn settle(&mut self) {
-        for record in &mut self.records {
-            record.undo = Undo::Nothing;
         }
     }
 }

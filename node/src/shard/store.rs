@@ -256,9 +256,10 @@ impl Store {
                 }
             }
             Effect::Clear { map } => {
-                let old: Vec<Key> = self.maps.get(map).map_or_else(Vec::new, |m| {
-                    m.tree.iter().filter(|(_, e)| e.version < seq).map(|(k, _)| k.clone()).collect()
-                });
+                let old: Vec<Key> = self
+                    .maps
+                    .get(map)
+                    .map_or_else(Vec::new, |m| m.tree.iter().filter(|(_, e)| e.version < seq).map(|(k, _)| k.clone()).collect());
                 for key in old {
                     self.remove(*map, &key);
                 }
@@ -497,8 +498,7 @@ mod tests {
         assert_eq!(store.keys(), model.len());
         assert_eq!(store.bytes(), model.iter().map(|((_, k), e)| cost(k, e)).sum::<usize>());
         let expiring: BTreeSet<_> = model.iter().filter(|(_, e)| e.deadline != 0).map(|((m, k), e)| (*m, e.deadline, k.clone())).collect();
-        let indexed: BTreeSet<_> =
-            store.maps.iter().flat_map(|(id, m)| m.expiring.iter().map(|(d, k)| (*id, *d, k.clone()))).collect();
+        let indexed: BTreeSet<_> = store.maps.iter().flat_map(|(id, m)| m.expiring.iter().map(|(d, k)| (*id, *d, k.clone()))).collect();
         assert_eq!(expiring, indexed);
     }
 
