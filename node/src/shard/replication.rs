@@ -540,8 +540,8 @@ impl Core {
             self.timers.insert((self.now, at));
         }
         if lead.serving {
-            while let Some(executed) = slot.calls.waiting.pop_front_if(|e| e.seq <= log.committed()) {
-                self.ready.push_back((at, executed));
+            while slot.calls.waiting.front().is_some_and(|e| e.seq <= log.committed()) {
+                self.ready.extend(slot.calls.waiting.pop_front().map(|executed| (at, executed)));
             }
         }
     }
