@@ -284,10 +284,18 @@ impl Core {
     /// The learner has everything.
     pub(super) fn finished(&mut self, at: PartitionRef, slot: &mut Slot, from: MemberId, session: u32) {
         let now = self.now;
-        let Some(teaching) = teaching(slot, from).filter(|t| t.session == session && t.phase == Phase::Finishing) else { return };
-        teaching.phase = Phase::Comparable;
-        teaching.progress = now;
-        self.teach(at, slot, from);
+        let Some(teaching) = teaching(slot, from).filter(|t| t.session == session) else { return };
+        match teaching.phase {
+            Phase::Finishing => {
+                teaching.phase = Phase::Comparable;
+                teaching.progress = now;
+                self.teach(at, slot, from);
+            }
+            // It was not at the sequence of the checksum, because it refused entries of an epoch that only one of us knew:
+            // it is asked again with the next upkeep.
+            Phase::Comparing => teaching.phase = Phase::Comparable,
+            _ => {}
+        }
     }
 
     /// The learner compared.
@@ -465,7 +473,11 @@ impl Core {
         if held.sink.as_ref().is_none_or(|s| s.session != session || s.from != from || s.phase != SinkPhase::Ready) {
             return;
         }
-        let equal = held.log.last() == seq && held.store.sum(session) == Some(sum);
+        if held.log.last() != seq {
+            self.peers.send(from, Lane::Calls, &Frame::Finished { at, session });
+            return;
+        }
+        let equal = held.store.sum(session) == Some(sum);
         held.store.end_sum(session);
         self.peers.send(from, Lane::Calls, &Frame::Verdict { at, session, equal });
     }

@@ -376,6 +376,7 @@ impl Core {
         let Some(lead) = &mut held.lead else { return };
         let Some(link) = lead.links.get_mut(&id) else { return };
         link.resent = self.now;
+        link.said_committed = 0;
         link.fresh = false;
         if link.teaching.as_ref().is_some_and(|t| !t.verified()) {
             self.start_teaching(at, slot, id);
@@ -510,6 +511,7 @@ impl Core {
             return;
         }
         link.next = next;
+        link.said_committed = 0;
         self.stream(at, slot, from);
     }
 
