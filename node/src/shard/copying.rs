@@ -12,10 +12,9 @@
 //!   its acks become required; then its admission is asked for
 //! ```
 
-use super::dedup::Dedup;
+use super::dedup::{Dedup, Remembered};
 use super::frame::{self, Frame};
 use super::log::Log;
-use super::op::Outcome;
 use super::replication::Follow;
 use super::store::{Cursor, Store, digest_bytes};
 use super::{Core, Held, Lane, Malformed, PartitionRef, SLICE, Slot};
@@ -427,7 +426,7 @@ impl Core {
         slot: &mut Slot,
         from: MemberId,
         (session, chunks, seq): (u32, u32, u64),
-        dedup: Vec<(MemberId, u64, Vec<(u64, u64, Outcome)>)>,
+        dedup: Vec<Remembered>,
     ) {
         let Some(held) = &mut slot.held else { return };
         let Some(sink) = held.sink.as_mut().filter(|s| s.session == session && s.from == from && s.finish.is_none()) else { return };

@@ -3,7 +3,7 @@
 //! The decoder takes nothing on a peer's word: it checks every length against what is there, and reserves nothing.
 
 use super::Malformed;
-use super::dedup::OpId;
+use super::dedup::{OpId, Remembered};
 use super::log::Logged;
 use super::op::{Action, Condition, ExpireCondition, Expiry, Failure, Operation, Outcome, PartitionAction, PartitionOperation, Value};
 use super::store::{Effect, Entry, Key};
@@ -49,7 +49,7 @@ pub(super) enum Frame {
     /// The chunk arrived.
     ChunkAck { at: PartitionRef, session: u32, index: u32 },
     /// The snapshot is complete after so many chunks, with the log up to `seq`; what is known of operations.
-    Finish { at: PartitionRef, session: u32, chunks: u32, seq: u64, dedup: Vec<(MemberId, u64, Vec<(u64, u64, Outcome)>)> },
+    Finish { at: PartitionRef, session: u32, chunks: u32, seq: u64, dedup: Vec<Remembered> },
     /// The learner has everything and its checksum is ready.
     Finished { at: PartitionRef, session: u32 },
     /// The primary's checksum at this sequence.
@@ -577,7 +577,7 @@ impl Reader {
         Ok(Ack { at: self.at()?, epoch: Epoch(self.u64()?), session: self.u32()?, seq: self.u64()? })
     }
 
-    fn origin(&mut self) -> Read<(MemberId, u64, Vec<(u64, u64, Outcome)>)> {
+    fn origin(&mut self) -> Read<Remembered> {
         let (origin, finished, count) = (MemberId(self.u64()?), self.u64()?, self.u32()?);
         let mut applied = Vec::new();
         for _ in 0..count {

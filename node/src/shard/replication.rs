@@ -686,13 +686,15 @@ impl Core {
         let mut restart = Vec::new();
         let mut asks = Vec::new();
         for (id, link) in &mut lead.links {
-            if link.streams() && link.next == log.last() + 1 && (link.said_committed < log.committed() || tell_time) {
-                if let Some(out) = self.peers.out(*id, Lane::Calls) {
-                    let (committed, clock) = (log.committed(), clock.advance(now));
-                    let head = Head { at, epoch: *epoch, session: link.session, committed, clock, first: link.next };
-                    frame::append(out, &head, std::iter::empty());
-                    link.said_committed = committed;
-                }
+            if link.streams()
+                && link.next == log.last() + 1
+                && (link.said_committed < log.committed() || tell_time)
+                && let Some(out) = self.peers.out(*id, Lane::Calls)
+            {
+                let (committed, clock) = (log.committed(), clock.advance(now));
+                let head = Head { at, epoch: *epoch, session: link.session, committed, clock, first: link.next };
+                frame::append(out, &head, std::iter::empty());
+                link.said_committed = committed;
             }
             let complete = link.aligned && link.acked >= log.last();
             if complete {
