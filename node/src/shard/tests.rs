@@ -979,6 +979,7 @@ fn random_faults_lose_and_repeat_nothing() {
 #[ignore = "a measurement"]
 fn cost_of_operations() {
     let mut w = World::new(1, 2, |_| vec![1, 2]);
+    w.settle(Duration::from_millis(50));
     for node in w.nodes.values_mut() {
         node.shard.core.limits.memory_bytes_max = 4 << 30;
         node.shard.core.limits.waiting_max = 1 << 20;
