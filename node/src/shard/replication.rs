@@ -217,15 +217,12 @@ impl Core {
     /// This node leads by the installed table.
     fn lead(&mut self, at: PartitionRef, slot: &mut Slot, installed: &Arc<Partition>, accepted: &Arc<Partition>) {
         let serving = accepted.primary() == self.me && accepted.since == installed.since && accepted.lineage == installed.lineage;
+        let said = self.opens.get(&at).filter(|(since, _)| *since == installed.since).map(|(_, time)| *time);
         let held_since = slot.held.as_ref().and_then(|h| h.lead.as_ref()).map(|l| l.since);
         if held_since != Some(installed.since) {
             if held_since.is_some() {
                 self.depose(at, slot);
             }
-            let said = self
-                .view
-                .as_ref()
-                .and_then(|v| v.opens_at.iter().find(|(p, since, _)| *p == at && *since == installed.since).map(|(.., time)| *time));
             let opens_at = said.unwrap_or(self.now + self.limits.takeover_wait);
             let Some(held) = &mut slot.held else { return };
             held.follow = None;
@@ -248,6 +245,10 @@ impl Core {
         held.epoch = installed.epoch;
         let Some(lead) = &mut held.lead else { return };
         lead.serving = serving;
+        if let Some(said) = said.filter(|said| !lead.open && *said != lead.opens_at) {
+            lead.opens_at = said;
+            self.timers.insert((said, at));
+        }
         let required: BTreeSet<MemberId> = installed.in_sync().chain(accepted.in_sync()).filter(|m| *m != self.me).collect();
         let learners: BTreeSet<MemberId> = installed.learners().collect();
         let gone: Vec<MemberId> = lead.links.keys().filter(|m| !required.contains(m) && !learners.contains(m)).copied().collect();
