@@ -13,9 +13,9 @@
 //! ```
 
 use super::dedup::{Dedup, Remembered};
+use super::following::Follow;
 use super::frame::{self, Frame};
 use super::log::Log;
-use super::replication::Follow;
 use super::store::{Cursor, Store, digest_bytes};
 use super::{Core, Held, Lane, Malformed, PartitionRef, SLICE, Slot};
 use bytes::{Bytes, BytesMut};
