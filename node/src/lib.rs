@@ -2,6 +2,7 @@
 
 pub mod clock;
 pub mod codec;
+pub mod control;
 pub mod net;
 pub mod shard;
 pub mod shared;
