@@ -276,6 +276,7 @@ impl Peers {
     }
 
     fn count_dropped(&self) {
+        metrics::counter!("doyen_control_messages_dropped_total").increment(1);
         self.dropped.set(self.dropped.get() + 1);
     }
 
