@@ -523,6 +523,7 @@ impl Driver {
         let targets = self.pinged.keys().filter_map(|id| Some((*id, self.peers.address_of(*id)?))).collect();
         for id in probes.probe(&targets) {
             self.handle(Input::Hint(Hint::Refused(id)));
+            self.peers.disconnect_silent(id);
         }
     }
 
