@@ -1,4 +1,8 @@
 //! Doyen: a peer-to-peer in-memory data grid.
 
+pub mod clock;
+pub mod codec;
+pub mod control;
+pub mod net;
 pub mod shard;
 pub mod shared;
