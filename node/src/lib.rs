@@ -1,4 +1,7 @@
 //! Doyen: a peer-to-peer in-memory data grid.
 
+pub mod clock;
+pub mod codec;
+pub mod net;
 pub mod shard;
 pub mod shared;
