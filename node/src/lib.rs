@@ -3,5 +3,6 @@
 pub mod clock;
 pub mod codec;
 pub mod net;
+pub mod resp;
 pub mod shard;
 pub mod shared;
