@@ -5,8 +5,8 @@ use crate::resp::client::{Client, Reply};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
 use doyen_placement::{
-    Addresses, Age, Assignment, ClusterId, Keyspace, KeyspaceId, Location, MapId, Member, MemberState, Mode, OnLoss, PartitionId, PartitionRef,
-    Role, Settings, Table,
+    Addresses, Age, Assignment, ClusterId, Keyspace, KeyspaceId, Location, MapId, Member, MemberState, Mode, OnLoss, PartitionId,
+    PartitionRef, Role, Settings, Table,
 };
 use std::net::SocketAddr;
 use std::time::Duration;
