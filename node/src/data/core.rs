@@ -106,9 +106,8 @@ impl Inner {
     fn deliver(&mut self, token: u64, outcome: Outcome) {
         match self.waiters.remove(token) {
             Some(Waiter::Reply { connection, slot, part, .. }) => {
-                if connection.deliver(slot, part, token, outcome) {
-                    self.sweeping.push_back((connection, slot));
-                }
+                let goes_on = connection.deliver(slot, part, token, outcome);
+                self.sweeping.extend(goes_on.then_some((connection, slot)));
             }
             // An answer that nobody takes any more is dropped.
             Some(Waiter::Call { answer, .. }) => drop(answer.send(outcome)),
