@@ -245,7 +245,7 @@ async fn serve(core: &Rc<Core>, mut incoming: mpsc::Receiver<Message>) {
         core.pump();
         tokio::task::yield_now().await;
     }
-    // Every handle is gone. Clients are served until the thread is stopped, which only a handle could do.
+    // Every handle is gone, and with it whoever could stop this thread: it ends.
 }
 
 fn take(core: &Rc<Core>, message: Message) {

@@ -227,7 +227,8 @@ impl Session {
         }
         let mut bytes = BytesMut::new();
         encode(&mut Encoder::new(&mut bytes, self.protocol));
-        self.push(State::Encoded(bytes.freeze()), 0);
+        let weight = bytes.len();
+        self.push(State::Encoded(bytes.freeze()), weight);
     }
 
     fn push(&mut self, state: State, weight: usize) {
