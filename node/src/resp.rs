@@ -1,0 +1,18 @@
+//! What Redis clients speak: RESP2 and RESP3.
+//!
+//! ```text
+//!   bytes ──frame──> arguments ──command──> Request ──session──> operations of the shard, or an answer at once
+//!   bytes <──encode── replies, in order <──session── outcomes, in any order
+//! ```
+
+pub mod client;
+pub mod cluster;
+pub mod command;
+pub mod describe;
+pub mod encode;
+pub mod frame;
+mod gather;
+pub mod glob;
+pub mod reply;
+pub(crate) mod server;
+pub(crate) mod session;
