@@ -5,7 +5,7 @@ use crate::config::{Config, Defaults, Options, Trust};
 use crate::control::{self, ControlOptions};
 use crate::data::{self, DataOptions};
 use crate::error::StartError;
-use crate::http::{self, AdminOptions};
+use crate::http::{self, AdminOptions, LOCAL_TOKEN};
 use crate::net::identity::Identity;
 use crate::node::{Node, Parts};
 use crate::shard::Limits;
@@ -276,7 +276,7 @@ fn assemble(config: Config) -> Result<Node, StartError> {
         Trust::Pem { ca, cert, key } => Identity::from_pem(ca, cert, key, &name),
     };
     let identity = Arc::new(identity.map_err(|e| StartError::Identity(e.to_string()))?);
-    let token = config.http_token.clone().unwrap_or_else(|| identity.http_token());
+    let token = http_token(&config, &identity);
 
     let me = MemberId(rand::random());
     let timing = Timing::default();
@@ -337,6 +337,15 @@ fn assemble(config: Config) -> Result<Node, StartError> {
         }
     };
     Ok(Node::new(Parts { name, addresses, config, shared, control, data, control_thread, data_thread, admin }))
+}
+
+/// What HTTP asks for before it changes anything; `None`: nobody may.
+fn http_token(config: &Config, identity: &Identity) -> Option<String> {
+    let derived = || Some(identity.http_token()).filter(|token| !token.is_empty());
+    // Without a secret whoever is on this machine may do anything. The fixed token still keeps web pages out, which
+    // cannot set the header that bears it.
+    let local = || (config.trust == Trust::Loopback && config.http?.ip().is_loopback()).then(|| LOCAL_TOKEN.to_owned());
+    config.http_token.clone().or_else(derived).or_else(local)
 }
 
 fn udp(flag: &'static str, address: SocketAddr) -> Result<UdpSocket, StartError> {

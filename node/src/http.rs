@@ -25,6 +25,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{broadcast, watch};
 
+/// The token where there is no secret, which is on loopback only.
+pub(crate) const LOCAL_TOKEN: &str = "loopback";
 /// How long requests under way may still take when the node stops.
 const STOP_MAX: Duration = Duration::from_millis(200);
 
@@ -36,8 +38,8 @@ pub(crate) struct AdminOptions {
     pub(crate) control: ControlHandle,
     /// The data thread.
     pub(crate) data: DataHandle,
-    /// What changes must carry.
-    pub(crate) token: String,
+    /// What changes must carry; `None`: nothing may be changed.
+    pub(crate) token: Option<String>,
 }
 
 /// What the routes share.
@@ -45,7 +47,7 @@ pub(crate) struct AdminOptions {
 struct State {
     control: ControlHandle,
     data: DataHandle,
-    token: String,
+    token: Option<String>,
     metrics: Metrics,
     leaving: AtomicBool,
 }

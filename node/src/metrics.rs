@@ -8,7 +8,7 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
 use std::fmt;
 
 /// A node's metrics.
-pub struct Metrics {
+pub(crate) struct Metrics {
     recorder: PrometheusRecorder,
 }
 

@@ -4,6 +4,7 @@ mod print;
 
 use super::Failed;
 use crate::config::{self, HTTP_PORT};
+use crate::http::LOCAL_TOKEN;
 use crate::http::client::{self, HttpError};
 use crate::net::identity::Identity;
 use crate::status::{ClusterReport, TableReport};
@@ -120,11 +121,8 @@ impl Recover {
             Some(path) => Some(config::read_line(path, "--secret-file")?),
             None => std::env::var("DOYEN_SECRET").ok().filter(|s| !s.is_empty()),
         };
-        let identity = match secret {
-            Some(secret) => Identity::from_secret(secret.as_bytes(), "operator"),
-            None => Identity::insecure_loopback("operator"),
-        };
-        Ok(identity.map_err(|e| Failed::usage(e.to_string()))?.http_token())
+        let Some(secret) = secret else { return Ok(LOCAL_TOKEN.into()) };
+        Ok(Identity::from_secret(secret.as_bytes(), "operator").map_err(|e| Failed::usage(e.to_string()))?.http_token())
     }
 }
 

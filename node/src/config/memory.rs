@@ -3,8 +3,7 @@
 use std::fs;
 
 /// Bytes that may be used: the smaller of the machine's memory and the limit of the control group, if there is one.
-#[must_use]
-pub fn available() -> u64 {
+pub(super) fn available() -> u64 {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| meminfo(&text));
     let group = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"]
         .into_iter()

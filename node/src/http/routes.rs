@@ -136,8 +136,12 @@ async fn recover(Shared(state): Shared<Arc<State>>, headers: HeaderMap, body: By
 }
 
 fn authorize(state: &State, headers: &HeaderMap) -> Answer<()> {
+    let Some(wanted) = &state.token else {
+        let hint = "this node has neither a secret nor --http-token-file: restart it with one of them, or ask a node that has";
+        return Err(Failure(StatusCode::FORBIDDEN, hint.into()));
+    };
     let token = headers.get(header::AUTHORIZATION).and_then(|v| v.as_bytes().strip_prefix(b"Bearer "));
-    if token.is_some_and(|token| same(token, state.token.as_bytes())) {
+    if token.is_some_and(|token| same(token, wanted.as_bytes())) {
         return Ok(());
     }
     let hint = "changes need the cluster's token (Authorization: Bearer ...): `doyen recover --secret-file FILE` sends it";
