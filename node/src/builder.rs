@@ -53,6 +53,12 @@ impl Builder {
         self
     }
 
+    /// The file that holds the secret; read when the node starts.
+    pub fn secret_file(mut self, path: impl AsRef<Path>) -> Self {
+        self.options.secret_file = Some(path.as_ref().into());
+        self
+    }
+
     /// PEM files instead of a secret: the authority, this node's certificate and its key.
     pub fn certificates(mut self, ca: impl AsRef<Path>, cert: impl AsRef<Path>, key: impl AsRef<Path>) -> Self {
         self.options.tls_ca = Some(ca.as_ref().into());

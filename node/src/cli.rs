@@ -104,10 +104,10 @@ fn one_line(e: &clap::Error) -> String {
             break;
         }
         if !line.is_empty() {
-            parts.push(line.trim_start_matches("error: ").trim_start_matches("tip: "));
+            parts.push(line.trim_start_matches("error: ").replace("tip: ", "- ").replace("[possible values", "- [possible values"));
         }
     }
-    if parts.first().is_none_or(|first| first.starts_with("A peer-to-peer")) {
+    if parts.first().is_none_or(|first: &String| first.starts_with("A peer-to-peer")) {
         return "say what to do: doyen run, demo, status, table, recover or version; `doyen --help` tells more".into();
     }
     format!("{} (see `doyen --help`, `doyen run --help`)", parts.join(" "))

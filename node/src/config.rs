@@ -13,6 +13,7 @@ pub mod value;
 
 pub use options::Options;
 
+use crate::net::identity::SECRET_BYTES_MIN;
 use doyen_placement::{Assignment, Keyspace, KeyspaceId, Location, Mode, OnLoss, Role, Settings};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::{Path, PathBuf};
@@ -28,8 +29,6 @@ pub const RESP_PORT: u16 = 7379;
 pub const RESP_CLUSTER_PORT: u16 = 7380;
 /// The HTTP port where none is said.
 pub const HTTP_PORT: u16 = 7480;
-/// A secret below this many bytes is refused.
-pub const SECRET_BYTES_MIN: usize = 16;
 /// A file that is read as configuration, secret, password or token is at most this long.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Seeds at most.
@@ -200,7 +199,7 @@ impl Options {
             http,
             advertise,
             advertise_resp,
-            name: self.name.as_deref().map(|n| label("--name", n)).transpose()?,
+            name: self.name.as_deref().filter(|n| !n.is_empty()).map(|n| label("--name", n)).transpose()?,
             location: Location {
                 zone: label("--zone", self.zone.as_deref().unwrap_or_default())?,
                 rack: label("--rack", self.rack.as_deref().unwrap_or_default())?,
@@ -226,7 +225,8 @@ impl Options {
 
     fn trust(&self) -> Result<Trust, ConfigError> {
         let from_file = self.secret_file.as_deref().map(|p| read_line(p, "--secret-file")).transpose()?;
-        let secret = from_file.map(String::into_bytes).or_else(|| self.secret.clone());
+        // A line's end is no part of a secret, wherever it comes from: files and programs would disagree otherwise.
+        let secret = from_file.map(String::into_bytes).or_else(|| self.secret.as_ref().map(|s| s.trim_ascii().to_vec()));
         match (secret, &self.tls_ca, &self.tls_cert, &self.tls_key) {
             (None, None, None, None) => Ok(Trust::Loopback),
             (Some(secret), None, None, None) if secret.len() < SECRET_BYTES_MIN => fail(format!(

@@ -18,7 +18,7 @@
 //! let node = doyen::Node::builder()
 //!     .name("orders-1")
 //!     .seeds(["10.0.0.1:7400", "10.0.0.2:7400"])
-//!     .secret(std::fs::read("/etc/doyen/secret")?)
+//!     .secret_file("/etc/doyen/secret")
 //!     .start()
 //!     .await?;
 //! let users = node.map::<u64, User>("users").await?;

@@ -99,8 +99,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         K: Borrow<Q>,
         Q: Serialize + ?Sized,
     {
-        let ttl = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
-        self.set(key, value, Condition::Always, Expiry::In(ttl)).await.map(|_| ())
+        self.set(key, value, Condition::Always, expiry(ttl)).await.map(|_| ())
     }
 
     /// Writes a value if the key has none. Returns whether it was written.
@@ -113,6 +112,18 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         Q: Serialize + ?Sized,
     {
         self.set(key, value, Condition::IfAbsent, Expiry::None).await
+    }
+
+    /// Writes a value that vanishes after `ttl`, if the key has none. Returns whether it was written.
+    ///
+    /// # Errors
+    /// As for [`Map::insert`].
+    pub async fn insert_if_absent_with<Q>(&self, key: &Q, value: &V, ttl: Duration) -> Result<bool, WriteError>
+    where
+        K: Borrow<Q>,
+        Q: Serialize + ?Sized,
+    {
+        self.set(key, value, Condition::IfAbsent, expiry(ttl)).await
     }
 
     /// Writes `value` if the present value is `expected` (`None`: if the key has none). Returns whether it was written.
@@ -180,6 +191,10 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
 
 fn encode_value<V: Serialize>(value: &V) -> Result<Bytes, WriteError> {
     codec::encode(value, codec::BYTES_MAX).map(Bytes::from).map_err(|e| not_encoded(e, WriteError::Value))
+}
+
+fn expiry(ttl: Duration) -> Expiry {
+    Expiry::In(i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX))
 }
 
 /// Every node refuses what is above its own limit; what is above any is not even sent.

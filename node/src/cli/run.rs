@@ -4,6 +4,7 @@ use super::{Failed, runtime};
 use crate::config::{Defaults, Options, Trust};
 use crate::error::StartError;
 use crate::node::{Departure, Node};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::{IsTerminal, Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -46,6 +47,7 @@ impl Run {
             .with_target(false)
             .init();
         stop_loudly();
+        allow_many_files();
         if self.exit_with_stdin {
             exit_with_stdin()?;
         }
@@ -124,6 +126,15 @@ fn stop_loudly() {
         report(info);
         std::process::abort();
     }));
+}
+
+/// Each connection is a file to the system, and shells allow few of them.
+fn allow_many_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = Rlimit { current: limit.maximum, ..limit };
+    if let Err(e) = setrlimit(Resource::Nofile, wanted) {
+        tracing::debug!("the limit on open files stays at {:?}: {e}", limit.current);
+    }
 }
 
 fn exit_with_stdin() -> Result<(), Failed> {
