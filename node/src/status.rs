@@ -305,3 +305,79 @@ fn movement(table: &Table, k: &Keyspace, p: &Partition) -> Option<MoveReport> {
         goal: p.goal.iter().flatten().map(|&m| name(table, m)).collect(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Defaults, Options};
+    use doyen_gossip::agreement::Status;
+    use doyen_placement::planner;
+    use doyen_placement::{Addresses, Age, ClusterId, KeyspaceId, Location, Member};
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    fn member(id: u64) -> Member {
+        let at = |port: u64| SocketAddr::from(([127, 0, 0, 1], u16::try_from(port).expect("a small port")));
+        Member {
+            id: MemberId(id),
+            age: Age(0),
+            name: format!("node-{id}"),
+            role: Role::Data,
+            state: MemberState::Live,
+            addresses: Addresses { control: at(id), data: at(id + 100), resp: Some(at(id + 200)), resp_cluster: None, http: None },
+            location: Location::default(),
+            weight: 100,
+        }
+    }
+
+    fn cluster(members: u64) -> Table {
+        let config = Options { partitions: Some(16), ..Options::default() }.resolve(Defaults::Binary).expect("holds");
+        planner::first(ClusterId(7), config.settings, config.keyspace, (1..=members).map(member).collect())
+    }
+
+    fn seen(table: Table, closed: Vec<PartitionRef>, from_coordinator: bool) -> ClusterStatus {
+        let status =
+            Status { me: MemberId(1), coordinator: Some(MemberId(1)), leading: true, installed: Some(table.name()), closed, waiting: None };
+        ClusterStatus { status, from_coordinator, installed: Some(Arc::new(table)) }
+    }
+
+    #[test]
+    fn a_whole_cluster_is_safe_when_its_coordinator_says_so() {
+        let report = ClusterReport::new(&seen(cluster(3), vec![], true));
+        assert!(report.safe, "{report:?}");
+        assert_eq!(report.coordinator.as_deref(), Some("node-1"));
+        assert_eq!(report.members.iter().map(|m| m.age).collect::<Vec<_>>(), [1, 2, 3]);
+        assert_eq!(report.keyspaces[0].partitions, 16);
+        assert!(!ClusterReport::new(&seen(cluster(3), vec![], false)).safe, "others do not hear what is open");
+    }
+
+    #[test]
+    fn what_is_not_open_is_not_safe_and_shows_as_assigned() {
+        let at = PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(3) };
+        let status = seen(cluster(3), vec![at], true);
+        let report = ClusterReport::new(&status);
+        assert_eq!((report.safe, report.keyspaces[0].unavailable), (false, 1));
+        let table = TableReport::new(&status);
+        let states: Vec<_> = table.keyspaces[0].partitions.iter().map(|p| p.state).collect();
+        assert_eq!(states.iter().filter(|s| **s == PartitionState::Assigned).count(), 1);
+        assert_eq!(states[3], PartitionState::Assigned);
+    }
+
+    #[test]
+    fn a_lost_copy_is_not_safe_until_one_node_is_all_there_is() {
+        let gone = BTreeMap::from([(MemberId(2), planner::Departure::Silent)]);
+        let report = ClusterReport::new(&seen(planner::remove(&cluster(3), &gone), vec![], true));
+        assert!(!report.safe && report.keyspaces[0].under_replicated > 0, "{report:?}");
+        let report = ClusterReport::new(&seen(planner::remove(&cluster(2), &gone), vec![], true));
+        assert!(report.safe, "one copy is all that one node can hold: {report:?}");
+    }
+
+    #[test]
+    fn the_json_has_the_fields_that_programs_rely_on() {
+        let json = serde_json::to_value(ClusterReport::new(&seen(cluster(2), vec![], true))).expect("json");
+        let keys = |v: &serde_json::Value| v.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
+        assert_eq!(keys(&json), ["cluster_id", "coordinator", "keyspaces", "members", "moves", "safe", "term", "version"]);
+        assert_eq!(keys(&json["members"][0]), ["address", "age", "data", "http", "id", "name", "resp", "resp_cluster", "state"]);
+        assert_eq!(keys(&json["keyspaces"][0]), ["mode", "name", "partitions", "unavailable", "under_replicated"]);
+    }
+}
