@@ -286,12 +286,7 @@ fn assemble(config: Config) -> Result<Node, StartError> {
 
     let me = MemberId(rand::random());
     let timing = Timing::default();
-    let limits = Limits {
-        value_bytes_max: config.value_bytes_max,
-        memory_bytes_max: config.memory_bytes_max,
-        takeover_wait: timing.takeover_wait(),
-        ..Limits::default()
-    };
+    let limits = limits(&config, &timing);
     let agreement = doyen_gossip::Config {
         id: me,
         name: name.clone(),
@@ -343,6 +338,23 @@ fn assemble(config: Config) -> Result<Node, StartError> {
         }
     };
     Ok(Node::new(Parts { name, addresses, config, shared, control, data, control_thread, data_thread, admin }))
+}
+
+/// Where the data path stops.
+fn limits(config: &Config, timing: &Timing) -> Limits {
+    Limits {
+        value_bytes_max: config.value_bytes_max,
+        key_bytes_max: 64 << 10,
+        memory_bytes_max: config.memory_bytes_max,
+        tail_bytes_max: 64 << 20,
+        park: Duration::from_secs(5),
+        waiting_max: 1 << 16,
+        copy_silent_max: Duration::from_millis(1500),
+        chunk_bytes: 64 << 10,
+        chunks_in_flight: 4,
+        copies_max: 32,
+        takeover_wait: timing.takeover_wait(),
+    }
 }
 
 /// What HTTP asks for before it changes anything; `None`: nobody may.

@@ -26,7 +26,7 @@ pub(super) struct Scene {
     pub(super) under_load: bool,
     /// The cluster as last seen.
     pub(super) report: Option<ClusterReport>,
-    /// The partitions as last seen.
+    /// The partitions as last seen, in order.
     pub(super) cells: Vec<Cell>,
     /// What happened, and when.
     pub(super) story: Vec<Line>,
@@ -56,8 +56,8 @@ pub(super) struct Actor {
     pub(super) learns: usize,
 }
 
-/// A partition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A partition. Ordered by who leads it, then by what it lacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Cell {
     /// Index among `nodes` of who leads it.
     pub(super) primary: Option<usize>,
@@ -167,6 +167,8 @@ impl Scene {
             p.backups.iter().for_each(|m| count(m, |n| &mut n.copies));
             p.learners.iter().for_each(|m| count(m, |n| &mut n.learns));
         }
+        // What belongs together stands together.
+        self.cells.sort_unstable();
     }
 
     /// Whether this node coordinates, as last seen.

@@ -3,7 +3,7 @@
 //! ```text
 //!   title: what is going on
 //!   members      who coordinates, who leads how much, who is dead
-//!   partitions   a strip: a cell is a run of partitions, in the colour of who leads it
+//!   partitions   a strip, ordered by who leads: as long as the share, in its colour
 //!   throughput   writes acknowledged, ten samples a second
 //!   story        what happened, newest below
 //! ```
@@ -99,9 +99,10 @@ fn draw_partitions(frame: &mut Frame<'_>, area: Rect, scene: &Scene) {
     let block = panel("partitions: colour is who leads, full block has two copies");
     let width = usize::from(block.inner(area).width).max(1);
     let rows = 2;
-    // Each cell of the strip stands for a run of partitions, and shows the worst of them.
-    let run = scene.cells.len().div_ceil(width * rows).max(1);
-    let cells: Vec<Span<'_>> = scene.cells.chunks(run).map(cell).collect();
+    // Each place of the strip stands for a run of partitions, and shows the worst of them.
+    let (places, count) = (width * rows, scene.cells.len());
+    let run = |i: usize| scene.cells.get(i * count / places..((i + 1) * count).div_ceil(places)).unwrap_or_default();
+    let cells: Vec<Span<'_>> = (0..places).map(run).filter(|r| !r.is_empty()).map(cell).collect();
     let mut lines: Vec<Line<'_>> = cells.chunks(width).take(rows).map(|c| Line::from(c.to_vec())).collect();
     lines.resize(rows, Line::default());
     lines.push(counts(scene.report.as_ref()));
