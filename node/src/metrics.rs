@@ -45,6 +45,11 @@ const COUNTERS: &[(&str, Unit, &str)] = &[
     ("doyen_malformed_frames_total", Unit::Count, "Frames of peers that were refused as malformed"),
     ("doyen_keys_expired_total", Unit::Count, "Keys expired"),
     ("doyen_resp_commands_total", Unit::Count, "RESP commands answered"),
+    ("doyen_resp_command_errors_total", Unit::Count, "RESP commands answered with an error"),
+    ("doyen_resp_protocol_errors_total", Unit::Count, "RESP connections closed because their bytes made no sense"),
+    ("doyen_resp_connections_accepted_total", Unit::Count, "RESP connections accepted"),
+    ("doyen_resp_connections_rejected_total", Unit::Count, "RESP connections refused because there were too many"),
+    ("doyen_links_malformed_total", Unit::Count, "Connections of peers closed because their bytes made no sense"),
     ("doyen_events_total", Unit::Count, "Events of the cluster by kind"),
     ("doyen_partitions_lost_total", Unit::Count, "Partitions that began empty because every copy was gone"),
 ];
@@ -107,6 +112,11 @@ impl Metrics {
                 ("doyen_malformed_frames_total", shard.malformed),
                 ("doyen_keys_expired_total", shard.expired),
                 ("doyen_resp_commands_total", data.commands),
+                ("doyen_resp_command_errors_total", data.command_errors),
+                ("doyen_resp_protocol_errors_total", data.protocol_errors),
+                ("doyen_resp_connections_accepted_total", data.connections_accepted),
+                ("doyen_resp_connections_rejected_total", data.connections_rejected),
+                ("doyen_links_malformed_total", data.malformed_links),
             ] {
                 metrics::counter!(name).absolute(value);
             }

@@ -67,6 +67,7 @@ pub(super) struct Recover {
 impl Target {
     fn address(&self) -> String {
         match self.http.strip_prefix("http://").unwrap_or(&self.http).trim_end_matches('/') {
+            port if port.starts_with(':') => format!("127.0.0.1{port}"),
             host if host.contains(':') => host.to_owned(),
             host => format!("{host}:{HTTP_PORT}"),
         }
