@@ -9,9 +9,13 @@
 //! A connection is worth nothing until its hello is done; from then on it binds the sender of everything that arrives.
 
 pub mod endpoint;
+pub mod envelope;
 pub mod hello;
+pub mod hints;
 pub mod identity;
 pub mod links;
+pub mod peers;
+pub mod probe;
 
 mod backoff;
-mod notice;
+pub(crate) mod notice;

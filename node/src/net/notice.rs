@@ -11,14 +11,14 @@ const KEYS_MAX: usize = 256;
 
 /// What has been said lately.
 #[derive(Debug, Default)]
-pub(super) struct Notices {
+pub(crate) struct Notices {
     said: RefCell<BTreeMap<String, Instant>>,
 }
 
 impl Notices {
     /// Whether to say this now.
     #[must_use]
-    pub(super) fn due(&self, key: &str) -> bool {
+    pub(crate) fn due(&self, key: &str) -> bool {
         let now = Instant::now();
         let mut said = self.said.borrow_mut();
         if said.get(key).is_some_and(|at| now.duration_since(*at) < AGAIN) {
