@@ -117,7 +117,8 @@ async fn a_secret_that_differs_is_no_way_in() {
     let one = Node::builder().name("one").listen("127.0.0.1:0").secret("the secret of the cluster").start().await.expect("starts");
     let seed = one.addresses().control.to_string();
     one.wait_ready().await.expect("a cluster of one");
-    let two = Node::builder().name("two").listen("127.0.0.1:0").secret("another secret altogether").seeds([seed]).start().await.expect("starts");
+    let two =
+        Node::builder().name("two").listen("127.0.0.1:0").secret("another secret altogether").seeds([seed]).start().await.expect("starts");
     let refused = tokio::time::timeout(Duration::from_secs(10), two.wait_ready()).await.expect("it is told");
     assert!(matches!(&refused, Err(NodeError::Fatal(why)) if why.contains("secret")), "{refused:?}");
     assert_eq!(one.status().await.expect("it goes on").members.len(), 1);

@@ -151,7 +151,7 @@ impl Stage {
             self.enter(&seeds).await?;
         }
         let wanted = usize::from(nodes);
-        let report = self.until("form a cluster", |r| r.safe && r.members.len() == wanted).await?;
+        let report = self.until("become one in which all is safe", |r| r.safe && r.members.len() == wanted).await?;
         let text = format!(
             "one cluster after {}: {} is the oldest and coordinates; {} partitions, two copies of each",
             seconds(began.elapsed()),
@@ -263,7 +263,9 @@ impl Stage {
                 return Ok(report);
             }
             if Instant::now() > end {
-                return Err(Failed::new(format!("the cluster did not {what} within {}: this is a defect", seconds(PATIENCE))));
+                let waiting = self.scene.borrow().report.as_ref().and_then(|r| r.waiting.clone());
+                let why = waiting.unwrap_or_else(|| "this is a defect".into());
+                return Err(Failed::new(format!("the cluster did not {what} within {}: {why}", seconds(PATIENCE))));
             }
             self.check()?;
             tokio::time::sleep(LOOK).await;
