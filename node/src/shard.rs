@@ -15,6 +15,7 @@ mod action;
 mod copying;
 mod dedup;
 mod execute;
+mod following;
 mod forwarding;
 mod frame;
 mod log;
@@ -31,12 +32,13 @@ use dedup::{Dedup, OpId};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest, View};
 use doyen_placement::{Epoch, Lineage, MemberId, Partition, PartitionRef, TableName};
+use following::Follow;
 use forwarding::{Call, Calls, Executed, Source};
 use frame::{Frame, Work};
 use log::Log;
 use op::{Failure, Operation, Outcome, PartitionOperation};
 use peers::Peers;
-use replication::{Clock, Follow, Lead};
+use replication::{Clock, Lead};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -138,6 +140,8 @@ const SLICE: usize = 4_000;
 const EXPIRE_SLICE: usize = 64;
 /// Keys expired a round.
 const EXPIRE_ROUND: usize = 2_000;
+/// Forgotten callers after which those that are answered are sorted out.
+const FORGOTTEN_MAX: usize = 4_096;
 /// First pause before an operation that was refused is sent again, and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(200));
 
@@ -158,6 +162,8 @@ struct Core {
     /// Wall time, and when it was that.
     wall: (u64, Time),
     view: Option<View>,
+    /// When tenures that began may acknowledge (rule 9).
+    opens: BTreeMap<PartitionRef, (Epoch, Time)>,
     name: Option<TableName>,
     /// The newest table that was asked for.
     asked_for: Option<TableName>,
@@ -175,12 +181,12 @@ struct Core {
     next_n: u64,
     next_session: u32,
     copying: usize,
+    /// Partitions held, which share the tail.
+    holding: usize,
     used: bool,
     asked_used: bool,
     /// Partitions to wake.
     timers: BTreeSet<(Time, PartitionRef)>,
-    /// Calls to give up, in order of time: (when, where, whose, number).
-    deadlines: VecDeque<(Time, PartitionRef, Option<MemberId>, u64)>,
     garbage: Vec<Map>,
     forgotten: BTreeSet<Token>,
     scans: scan::Scans,
@@ -204,6 +210,9 @@ struct Held {
     lineage: Lineage,
     /// The epoch installed last; appends of an older one are refused.
     epoch: Epoch,
+    /// The highest epoch of which anything was applied: an older one, even if it is still installed, would cut what a later
+    /// primary was promised.
+    fence: Epoch,
     store: Store,
     log: Log,
     dedup: Dedup,
@@ -224,6 +233,7 @@ impl Held {
         Self {
             lineage,
             epoch: Epoch(0),
+            fence: Epoch(0),
             store: Store::default(),
             log: Log::default(),
             dedup: Dedup::default(),
@@ -263,6 +273,7 @@ impl Shard {
             now,
             wall: (0, now),
             view: None,
+            opens: BTreeMap::new(),
             name: None,
             asked_for: None,
             peers: Peers::default(),
@@ -277,10 +288,10 @@ impl Shard {
             next_n: 1,
             next_session: 1,
             copying: 0,
+            holding: 0,
             used: false,
             asked_used: false,
             timers: BTreeSet::new(),
-            deadlines: VecDeque::new(),
             garbage: Vec::new(),
             forgotten: BTreeSet::new(),
             scans: scan::Scans::default(),
@@ -302,6 +313,7 @@ impl Shard {
         let renamed = self.core.name != Some(name);
         self.core.name = Some(name);
         self.core.used |= view.installed.members.len() > 1;
+        self.core.opens = view.opens_at.iter().map(|(at, since, time)| (*at, (*since, *time))).collect();
         self.core.view = Some(view.clone());
         if renamed {
             for id in self.core.peers.ids() {
@@ -378,8 +390,17 @@ impl Shard {
 
     /// The caller is gone: its outcome is not wanted any more. (What was sent may still happen.)
     pub fn forget(&mut self, token: Token) {
-        if self.core.outstanding > 0 {
-            self.core.forgotten.insert(token);
+        if self.core.outstanding == 0 && self.core.outcomes.is_empty() {
+            return;
+        }
+        self.core.forgotten.insert(token);
+        if self.core.forgotten.len() >= FORGOTTEN_MAX && self.core.forgotten.len().is_power_of_two() {
+            // Most of these were answered before they were forgotten.
+            let calls = self.slots.values().flat_map(|s| s.calls.all());
+            let calls = calls.chain(self.core.ready.iter().map(|(_, e)| &e.call));
+            let live = calls.filter_map(|c| c.source.token()).chain(self.core.outcomes.iter().map(|(t, _)| *t));
+            let live: BTreeSet<Token> = live.filter(|t| self.core.forgotten.contains(t)).collect();
+            self.core.forgotten = live;
         }
     }
 
@@ -451,7 +472,7 @@ impl Shard {
                 return Ok(());
             }
             let read = Frame::read(whole)?;
-            let bulk = matches!(read, Frame::Chunk { .. } | Frame::Finish { .. });
+            let bulk = matches!(read, Frame::Chunk { .. } | Frame::Outcomes { .. } | Frame::Finish { .. });
             if bulk != (lane == Lane::Bulk) {
                 return Err(Malformed("a frame on the wrong lane"));
             }
@@ -483,6 +504,7 @@ impl Shard {
             | Frame::Begin { at, .. }
             | Frame::Chunk { at, .. }
             | Frame::ChunkAck { at, .. }
+            | Frame::Outcomes { at, .. }
             | Frame::Finish { at, .. }
             | Frame::Finished { at, .. }
             | Frame::Compare { at, .. }
@@ -517,7 +539,8 @@ impl Shard {
             Frame::Begin { epoch, lineage, session, seq, .. } => core.begin_sink(at, slot, peer, (epoch, lineage, session, seq)),
             Frame::Chunk { session, index, digest, body, .. } => core.chunk(at, slot, peer, (session, index, digest), body)?,
             Frame::ChunkAck { session, .. } => core.chunk_acked(at, slot, peer, session),
-            Frame::Finish { session, chunks, seq, dedup, .. } => core.finish(at, slot, peer, (session, chunks, seq), dedup),
+            Frame::Outcomes { session, dedup, .. } => core.outcomes(slot, peer, session, dedup),
+            Frame::Finish { session, chunks, seq, .. } => core.finish(at, slot, peer, (session, chunks, seq)),
             Frame::Finished { session, .. } => core.finished(at, slot, peer, session),
             Frame::Compare { session, seq, sum, .. } => core.compare(at, slot, peer, (session, seq, sum)),
             Frame::Verdict { session, equal, .. } => core.verdict(at, slot, peer, session, equal),
@@ -535,13 +558,6 @@ impl Shard {
                 self.core.wake(at, slot);
             }
         }
-        while self.core.deadlines.front().is_some_and(|(t, ..)| *t <= now) {
-            if let Some((_, at, whose, n)) = self.core.deadlines.pop_front()
-                && let Some(slot) = self.slots.get_mut(&at)
-            {
-                self.core.give_up(at, slot, whose, n);
-            }
-        }
         // Answers that no lease lets out.
         while self.core.ready.front().is_some_and(|(_, e)| e.call.until <= now) {
             if let Some((at, executed)) = self.core.ready.pop_front()
@@ -553,7 +569,8 @@ impl Shard {
         self.core.free();
         if self.core.next_upkeep <= now {
             self.core.next_upkeep = now + UPKEEP;
-            self.core.copying = self.slots.values().map(|s| copying::under_way(s)).sum();
+            self.core.copying = self.slots.values().map(copying::under_way).sum();
+            self.core.holding = self.slots.values().filter(|s| s.held.is_some()).count();
             let mut expire = EXPIRE_ROUND;
             for (at, slot) in &mut self.slots {
                 self.core.upkeep(*at, slot, &mut expire);
@@ -567,10 +584,9 @@ impl Shard {
         let core = &self.core;
         let upkeep = core.view.is_some().then_some(core.next_upkeep);
         let timer = core.timers.first().map(|(t, _)| *t);
-        let deadline = core.deadlines.front().map(|(t, ..)| *t);
         let ready = core.ready.front().map(|(_, e)| e.call.until);
         let garbage = (!core.garbage.is_empty()).then_some(core.now + Duration::from_millis(1));
-        [upkeep, timer, deadline, ready, garbage].into_iter().flatten().min()
+        [upkeep, timer, ready, garbage].into_iter().flatten().min()
     }
 
     /// Releases what may be answered. Call it after a batch of inputs, with a clock and a lease that were read *after*
@@ -684,18 +700,12 @@ impl Core {
     /// A call arrives: it is executed or sent at once, or parked behind those that came before it.
     fn take_call(&mut self, at: PartitionRef, slot: &mut Slot, call: Call) {
         self.outstanding += 1;
-        let (until, whose, n, ready) = (call.until, call.source.peer(), call.n, self.ready.len());
-        let left = self.outstanding;
         let overtakes =
             slot.calls.parked.is_empty() || (slot.serving() && !execute::is_write(&call.work) && slot.calls.may_overtake(&call.work));
         if !overtakes {
             slot.calls.parked.push_back(call);
         } else if let Some(call) = self.dispatch(at, slot, call) {
             slot.calls.parked.push_back(call);
-        }
-        // Answered, or waiting for `release` only: the front of that queue has its own deadline.
-        if self.ready.len() == ready && self.outstanding == left {
-            self.deadlines.push_back((until, at, whose, n));
         }
     }
 
@@ -837,23 +847,22 @@ impl Core {
         }
     }
 
-    /// A call has waited long enough.
-    fn give_up(&mut self, at: PartitionRef, slot: &mut Slot, whose: Option<MemberId>, n: u64) {
-        let is = |c: &Call| c.n == n && c.source.peer() == whose;
-        if let Some(i) = slot.calls.parked.iter().position(is) {
-            if let Some(call) = slot.calls.parked.remove(i) {
-                let maybe = call.maybe;
-                self.fail(at, slot, call, maybe);
-            }
-        } else if let Some(i) = slot.calls.waiting.iter().position(|e| is(&e.call)) {
-            if let Some(executed) = slot.calls.waiting.remove(i) {
-                self.fail(at, slot, executed.call, executed.logged);
-            }
-        } else if whose.is_none()
-            && let Ok(i) = slot.calls.sent.binary_search_by_key(&n, |c| c.n)
-            && let Some(call) = slot.calls.sent.remove(i)
-        {
+    /// Gives up the calls that have waited long enough.
+    fn give_up(&mut self, at: PartitionRef, slot: &mut Slot) {
+        let now = self.now;
+        let late = |c: &Call| c.until <= now;
+        if !slot.calls.all().any(late) {
+            return;
+        }
+        let (parked, sent, waiting) = slot.calls.take_late(now);
+        for call in parked {
+            self.fail(at, slot, call, false);
+        }
+        for call in sent {
             self.fail(at, slot, call, true);
+        }
+        for executed in waiting {
+            self.fail(at, slot, executed.call, executed.logged);
         }
     }
 

@@ -5,18 +5,17 @@
 //!   Begin{session, seq} ───────────────────>  empties itself
 //!   <────────────────────────────────── ack   log follows from seq + 1, on the lane of calls
 //!   Chunk, Chunk, ... (bulk lane) ─────────>  takes what is newer than what it has, remembers deletions
-//!   Finish{chunks, seq, dedup} ────────────>  complete once the log has reached seq; sums its own contents
+//!   Outcomes, Finish{chunks, seq} ─────────>  complete once the log has reached seq; sums its own contents
 //!   <───────────────────────────── Finished
 //!   Compare{seq, sum} (in order with the log) ──>  at exactly seq
 //!   <────────────────────────────── Verdict
 //!   its acks become required; then its admission is asked for
 //! ```
 
-use super::dedup::Dedup;
+use super::dedup::{Dedup, Remembered};
+use super::following::Follow;
 use super::frame::{self, Frame};
 use super::log::Log;
-use super::op::Outcome;
-use super::replication::Follow;
 use super::store::{Cursor, Store, digest_bytes};
 use super::{Core, Held, Lane, Malformed, PartitionRef, SLICE, Slot};
 use bytes::{Bytes, BytesMut};
@@ -151,7 +150,7 @@ impl Core {
         let copying = self.copying;
         let Some(held) = &mut slot.held else { return };
         let Held { lead: Some(lead), log, store, epoch, lineage, .. } = &mut **held else { return };
-        let ready = lead.open && lead.serving && self.peers.up(id);
+        let ready = lead.open && lead.serving && self.peers.up(id) && self.peers.headroom(id) > store.bytes() as u64;
         let Some(link) = lead.links.get_mut(&id) else { return };
         let Some(teaching) = &mut link.teaching else { return };
         store.end_sum(teaching.session);
@@ -198,7 +197,10 @@ impl Core {
         let Some(teaching) = &mut link.teaching else { return };
         match teaching.phase {
             Phase::Queued => {
-                if teaching.failures >= FAILURES_MAX || now.since(teaching.progress) > silent && !self.peers.up(id) {
+                if teaching.failures >= FAILURES_MAX
+                    || now.since(teaching.progress) > silent && self.peers.headroom(id) <= store.bytes() as u64
+                    || now.since(teaching.progress) > silent && !self.peers.up(id)
+                {
                     self.abandon(at, slot, id);
                 } else {
                     self.start_teaching(at, slot, id);
@@ -221,8 +223,16 @@ impl Core {
                     store.advance_sum(teaching.session, taken);
                     let session = teaching.session;
                     if last.is_none() {
-                        let dedup = dedup.all().map(|(o, f, applied)| (o, f, applied.iter().cloned().collect())).collect();
-                        let finish = Frame::Finish { at, session, chunks: teaching.sent, seq: log.last(), dedup };
+                        for (origin, finished, applied) in dedup.all() {
+                            // A record at a time: an outcome may be as large as a value.
+                            for record in applied {
+                                let dedup = vec![(origin, finished, vec![record.clone()])];
+                                self.peers.send(id, Lane::Bulk, &Frame::Outcomes { at, session, dedup });
+                            }
+                            let dedup = vec![(origin, finished, Vec::new())];
+                            self.peers.send(id, Lane::Bulk, &Frame::Outcomes { at, session, dedup });
+                        }
+                        let finish = Frame::Finish { at, session, chunks: teaching.sent, seq: log.last() };
                         self.peers.send(id, Lane::Bulk, &finish);
                         teaching.phase = Phase::Finishing;
                         break;
@@ -284,10 +294,18 @@ impl Core {
     /// The learner has everything.
     pub(super) fn finished(&mut self, at: PartitionRef, slot: &mut Slot, from: MemberId, session: u32) {
         let now = self.now;
-        let Some(teaching) = teaching(slot, from).filter(|t| t.session == session && t.phase == Phase::Finishing) else { return };
-        teaching.phase = Phase::Comparable;
-        teaching.progress = now;
-        self.teach(at, slot, from);
+        let Some(teaching) = teaching(slot, from).filter(|t| t.session == session) else { return };
+        match teaching.phase {
+            Phase::Finishing => {
+                teaching.phase = Phase::Comparable;
+                teaching.progress = now;
+                self.teach(at, slot, from);
+            }
+            // It was not at the sequence of the checksum, because it refused entries of an epoch that only one of us knew:
+            // it is asked again with the next upkeep.
+            Phase::Comparing => teaching.phase = Phase::Comparable,
+            _ => {}
+        }
     }
 
     /// The learner compared.
@@ -373,6 +391,7 @@ impl Core {
         held.log = Log::after(seq);
         held.dedup = Dedup::default();
         held.wanted = None;
+        held.fence = epoch;
         held.follow = Some(Follow { since, session });
         held.sink = Some(Sink { session, from, chunks: 0, finish: None, phase: SinkPhase::Arriving });
         self.memory += held.bytes();
@@ -408,22 +427,23 @@ impl Core {
         Ok(())
     }
 
-    /// The snapshot is complete as far as it goes.
-    pub(super) fn finish(
-        &mut self,
-        at: PartitionRef,
-        slot: &mut Slot,
-        from: MemberId,
-        (session, chunks, seq): (u32, u32, u64),
-        dedup: Vec<(MemberId, u64, Vec<(u64, u64, Outcome)>)>,
-    ) {
+    /// What is known of some operations.
+    pub(super) fn outcomes(&mut self, slot: &mut Slot, from: MemberId, session: u32, dedup: Vec<Remembered>) {
         let Some(held) = &mut slot.held else { return };
-        let Some(sink) = held.sink.as_mut().filter(|s| s.session == session && s.from == from && s.finish.is_none()) else { return };
-        sink.finish = Some((chunks, seq));
-        for (origin, finished, applied) in dedup {
-            held.dedup.adopt(origin, finished, applied);
+        if held.sink.as_ref().is_some_and(|s| s.session == session && s.from == from && s.finish.is_none()) {
+            for (origin, finished, applied) in dedup {
+                held.dedup.adopt(origin, finished, applied);
+            }
         }
-        self.prepare_sink(at, slot);
+    }
+
+    /// The snapshot is complete as far as it goes.
+    pub(super) fn finish(&mut self, at: PartitionRef, slot: &mut Slot, from: MemberId, (session, chunks, seq): (u32, u32, u64)) {
+        let sink = slot.held.as_mut().and_then(|h| h.sink.as_mut());
+        if let Some(sink) = sink.filter(|s| s.session == session && s.from == from && s.finish.is_none()) {
+            sink.finish = Some((chunks, seq));
+            self.prepare_sink(at, slot);
+        }
     }
 
     /// Once chunks and log have arrived the learner is complete, and sums its contents.
@@ -465,7 +485,11 @@ impl Core {
         if held.sink.as_ref().is_none_or(|s| s.session != session || s.from != from || s.phase != SinkPhase::Ready) {
             return;
         }
-        let equal = held.log.last() == seq && held.store.sum(session) == Some(sum);
+        if held.log.last() != seq {
+            self.peers.send(from, Lane::Calls, &Frame::Finished { at, session });
+            return;
+        }
+        let equal = held.store.sum(session) == Some(sum);
         held.store.end_sum(session);
         self.peers.send(from, Lane::Calls, &Frame::Verdict { at, session, equal });
     }

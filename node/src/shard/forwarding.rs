@@ -20,6 +20,14 @@ pub(super) enum Source {
 }
 
 impl Source {
+    /// The local caller, if it is one.
+    pub(super) const fn token(&self) -> Option<Token> {
+        match self {
+            Self::Local(token) => Some(*token),
+            Self::Peer { .. } => None,
+        }
+    }
+
     /// The peer, if it is one.
     pub(super) const fn peer(&self) -> Option<MemberId> {
         match self {
@@ -138,6 +146,23 @@ impl Calls {
                 Work::Key(op) => op.map != read.map || op.key != read.key,
                 Work::Partition(_) => false,
             })
+    }
+
+    /// All calls that are not committed.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Call> {
+        self.parked.iter().chain(&self.sent).chain(self.waiting.iter().map(|e| &e.call))
+    }
+
+    /// Takes out everything that has waited long enough: what was parked, sent, executed.
+    pub(super) fn take_late(&mut self, now: Time) -> (Vec<Call>, Vec<Call>, Vec<Executed>) {
+        let late = |c: &Call| c.until <= now;
+        let (parked, left) = std::mem::take(&mut self.parked).into_iter().partition(late);
+        self.parked = Vec::into(left);
+        let (sent, left) = std::mem::take(&mut self.sent).into_iter().partition(late);
+        self.sent = Vec::into(left);
+        let (waiting, left) = std::mem::take(&mut self.waiting).into_iter().partition(|e| late(&e.call));
+        self.waiting = Vec::into(left);
+        (parked, sent, waiting)
     }
 
     /// Whether nothing is under way.
