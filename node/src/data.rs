@@ -291,3 +291,6 @@ fn stats(core: &Core) -> DataStats {
         malformed_links: inner.counters.malformed,
     }
 }
+
+#[cfg(test)]
+mod tests;
