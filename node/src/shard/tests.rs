@@ -913,6 +913,18 @@ fn faults(w: &mut World) {
         let node = w.nodes.get_mut(&a).unwrap();
         node.cut = !node.cut && cut < 2;
     }
+    let last = w.tables.len() - 1;
+    if last != w.committed && w.rng.one_in(6) && w.nodes.values().filter(|n| n.accepted == last).count() * 2 <= w.nodes.len() {
+        // A minority accepted it; another coordinator's table takes its place.
+        w.tables.pop();
+        for n in 1..=5 {
+            let node = w.nodes.get_mut(&n).unwrap();
+            if node.accepted == last {
+                node.accepted = w.committed;
+                w.show(n, false);
+            }
+        }
+    }
     if w.tables.len() != w.committed + 1 || !w.rng.one_in(8) {
         return;
     }
