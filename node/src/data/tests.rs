@@ -5,8 +5,8 @@ use crate::resp::client::{Client, Reply};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
 use doyen_placement::{
-    Addresses, Age, Assignment, ClusterId, Keyspace, KeyspaceId, Location, MapId, Member, MemberState, Mode, OnLoss, PartitionId, PartitionRef,
-    Role, Settings, Table,
+    Addresses, Age, Assignment, ClusterId, Keyspace, KeyspaceId, Location, MapId, Member, MemberState, Mode, OnLoss, PartitionId,
+    PartitionRef, Role, Settings, Table,
 };
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -169,7 +169,7 @@ async fn flushing_in_a_pipeline_spares_what_is_written_after_it() {
 async fn large_values_come_back_and_larger_ones_are_refused() {
     let node = Node::start(None, 10);
     let mut client = node.client().await;
-    let value: Vec<u8> = (0..4_u32 << 20).map(|i| (i * 31 >> 3) as u8).collect();
+    let value: Vec<u8> = (0..4_u32 << 20).map(|i| ((i * 31) >> 3) as u8).collect();
     let set: [&[u8]; 3] = [b"SET", b"big", &value];
     assert_eq!(client.command(&set).await.unwrap(), Reply::Simple("OK".to_owned()));
     assert_eq!(client.command(&["GET", "big"]).await.unwrap(), Reply::Bulk(value));
