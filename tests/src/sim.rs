@@ -12,7 +12,11 @@
 //! of its trace proves.
 
 mod client;
+mod control;
+mod data;
 mod fault;
+mod judge;
+mod links;
 mod mix;
 mod network;
 mod oracle;
@@ -126,6 +130,32 @@ pub fn run(seed: u64, trace: bool, print: bool) -> Result<Report, Failed> {
         }
     };
     Err(Failed { seed, at_ns: world.now(), what, trace: world.trace_lines() })
+}
+
+/// A report of many runs in few lines.
+#[must_use]
+pub fn summary(total: &Report) -> String {
+    let faults: Vec<String> = total.faults.iter().map(|(kind, n)| format!("{n} {kind}")).collect();
+    format!(
+        "{:.2} virtual hours, {} events, {} tables, {} failovers, {} moves, {} partitions lost\n\
+         {} operations: {} answered, {} refused, {} unknown; {} keys judged, {} undecided, {} copies compared\n\
+         healed within {:.2} s at worst; faults: {}",
+        total.virtual_ns as f64 / 3.6e12,
+        total.events,
+        total.tables,
+        total.failovers,
+        total.moves,
+        total.lost,
+        total.operations,
+        total.answered,
+        total.refused,
+        total.unknown,
+        total.judged,
+        total.undecided,
+        total.compared,
+        total.healed_ns as f64 / 1e9,
+        faults.join(", ")
+    )
 }
 
 /// Runs one seed; a failure is run again, with a trace, which is the same run because a seed replays exactly.

@@ -66,10 +66,9 @@ fn action(call: &Call) -> Action {
         Call::GetSet(value) => set(value, true),
         Call::Delete => Action::Delete,
         Call::GetDel => Action::GetDel,
-        Call::CompareAndSwap { expected, value } => Action::CompareAndSwap {
-            expected: expected.as_ref().map(|e| Bytes::copy_from_slice(e)),
-            value: Bytes::copy_from_slice(value),
-        },
+        Call::CompareAndSwap { expected, value } => {
+            Action::CompareAndSwap { expected: expected.as_ref().map(|e| Bytes::copy_from_slice(e)), value: Bytes::copy_from_slice(value) }
+        }
         Call::Incr(by) => Action::IncrBy(*by),
         Call::Append(tail) => Action::Append { value: Bytes::copy_from_slice(tail) },
     }
@@ -228,6 +227,19 @@ impl World {
         self.histories.unknown += 1;
         self.trace.line(self.schedule.now(), || format!("client {id} gives up #{serial}"));
         self.client_done(id);
+    }
+
+    /// Partitions began empty: from now on their keys may be absent, as after a delete whose moment nobody knows.
+    pub(crate) fn note_losses(&mut self) {
+        for (at, keyspace) in std::mem::take(&mut self.oracle.newly_lost) {
+            for key in self.keys() {
+                if keyspace.partition_of(MapId(0), key.as_bytes()) == Some(at) {
+                    let called = self.histories.moment();
+                    let lost = Entry { client: 0, call: Call::Lost, called, answered: None };
+                    self.histories.keys.entry(key).or_default().push(lost);
+                }
+            }
+        }
     }
 
     /// The process died: what its clients waited for is unknown.

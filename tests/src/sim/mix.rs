@@ -74,7 +74,8 @@ impl Mix {
         let joiners = rng.random_range(0..=(7 - founders).min(3));
         let witnesses = usize::from(founders >= 3 && rng.random_bool(0.15));
         let slow = rng.random_bool(0.15);
-        let weights = super::fault::KINDS.iter().map(|k| if rng.random_bool(0.55) { k.weight * rng.random_range(1..4) } else { 0 }).collect();
+        let weights =
+            super::fault::KINDS.iter().map(|k| if rng.random_bool(0.55) { k.weight * rng.random_range(1..4) } else { 0 }).collect();
         Self {
             founders,
             joiners,

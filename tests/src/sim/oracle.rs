@@ -8,9 +8,7 @@
 use super::Report;
 use super::process::{Process, ProcessId};
 use doyen_gossip::agreement::View;
-use doyen_placement::{
-    ClusterId, Lineage, MemberId, PartitionRef, ReplicaState, Table, Term, Version,
-};
+use doyen_placement::{ClusterId, Keyspace, MemberId, PartitionId, ReplicaState, Table, Term, Version};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -32,8 +30,8 @@ pub(crate) struct Oracle {
     dead: BTreeSet<MemberId>,
     moves: u64,
     failovers: u64,
-    lost: BTreeMap<PartitionRef, Lineage>,
-    pub(crate) newly_lost: Vec<PartitionRef>,
+    /// Partitions that began empty since somebody looked.
+    pub(crate) newly_lost: Vec<(PartitionId, Keyspace)>,
     lost_count: u64,
     compared: u64,
 }
@@ -156,9 +154,7 @@ impl Oracle {
                 self.moves += admitted as u64;
                 self.failovers += u64::from(old.primary() != partition.primary());
                 if old.lineage != partition.lineage {
-                    let at = PartitionRef { keyspace: keyspace.id, partition: partition.id };
-                    self.lost.insert(at, partition.lineage);
-                    self.newly_lost.push(at);
+                    self.newly_lost.push((partition.id, keyspace.clone()));
                     self.lost_count += 1;
                 }
             }
