@@ -11,12 +11,36 @@
 
 pub mod op;
 
+mod action;
+mod copying;
+mod dedup;
+mod execute;
+mod forwarding;
+mod frame;
+mod log;
+mod peers;
+mod replication;
+mod scan;
+mod store;
+#[cfg(test)]
+mod tests;
+
 use bytes::BytesMut;
+use copying::Sink;
+use dedup::{Dedup, OpId};
 use doyen_gossip::Time;
-use doyen_gossip::agreement::{InSyncRequest, View};
-use doyen_placement::{Epoch, MemberId, PartitionRef, TableName};
-use op::{Operation, Outcome, PartitionOperation};
+use doyen_gossip::agreement::{InSyncChange, InSyncRequest, View};
+use doyen_placement::{Epoch, Lineage, MemberId, Partition, PartitionRef, TableName};
+use forwarding::{Call, Calls, Executed, Source};
+use frame::{Frame, Work};
+use log::Log;
+use op::{Failure, Operation, Outcome, PartitionOperation};
+use peers::Peers;
+use replication::{Clock, Follow, Lead};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
+use store::{Map, Store};
 
 /// Names a submitted operation to the shell; the machine only carries it.
 pub type Token = u64;
@@ -104,51 +128,300 @@ pub struct Stats {
 #[error("malformed data frame: {0}")]
 pub struct Malformed(pub &'static str);
 
+/// Between two rounds of upkeep: commit notices, expiry, silent copies.
+const UPKEEP: Duration = Duration::from_millis(50);
+/// Data that no table gives to this node is kept this long, in case of a table that gives it back.
+const DROP_DELAY: Duration = Duration::from_secs(5);
+/// Keys freed or summed in one slice.
+const SLICE: usize = 4_000;
+/// Keys expired a partition and round.
+const EXPIRE_SLICE: usize = 64;
+/// Keys expired a round.
+const EXPIRE_ROUND: usize = 2_000;
+/// First pause before an operation that was refused is sent again, and the longest.
+const RETRY: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(200));
+
 /// The machine.
 #[derive(Debug)]
-pub struct Shard {}
+pub struct Shard {
+    core: Core,
+    slots: BTreeMap<PartitionRef, Slot>,
+}
 
-#[allow(clippy::unused_self, unused_variables, clippy::missing_const_for_fn)]
+/// Everything that belongs to no partition.
+#[derive(Debug)]
+struct Core {
+    me: MemberId,
+    limits: Limits,
+    rng: u64,
+    now: Time,
+    /// Wall time, and when it was that.
+    wall: (u64, Time),
+    view: Option<View>,
+    name: Option<TableName>,
+    /// The newest table that was asked for.
+    asked_for: Option<TableName>,
+    peers: Peers,
+    /// Executed and committed: `release` judges whether it may be answered.
+    ready: VecDeque<(PartitionRef, Executed)>,
+    outcomes: VecDeque<(Token, Outcome)>,
+    requests: VecDeque<Request>,
+    opened: Vec<(PartitionRef, Epoch)>,
+    in_sync: Vec<InSyncRequest>,
+    stats: Stats,
+    memory: usize,
+    /// Calls that are not answered.
+    outstanding: usize,
+    next_n: u64,
+    next_session: u32,
+    copying: usize,
+    used: bool,
+    asked_used: bool,
+    /// Partitions to wake.
+    timers: BTreeSet<(Time, PartitionRef)>,
+    /// Calls to give up, in order of time: (when, where, whose, number).
+    deadlines: VecDeque<(Time, PartitionRef, Option<MemberId>, u64)>,
+    garbage: Vec<Map>,
+    forgotten: BTreeSet<Token>,
+    scans: scan::Scans,
+    next_upkeep: Time,
+}
+
+/// One partition of the table: who has it, what is asked of it, and what this node holds of it.
+#[derive(Debug, Default)]
+struct Slot {
+    installed: Option<Arc<Partition>>,
+    accepted: Option<Arc<Partition>>,
+    min_in_sync: u8,
+    default_ttl_ms: Option<u64>,
+    calls: Calls,
+    held: Option<Box<Held>>,
+}
+
+/// What this node holds of a partition.
+#[derive(Debug)]
+struct Held {
+    lineage: Lineage,
+    /// The epoch installed last; appends of an older one are refused.
+    epoch: Epoch,
+    store: Store,
+    log: Log,
+    dedup: Dedup,
+    clock: Clock,
+    /// Where this node leads.
+    lead: Option<Lead>,
+    /// Whose log this copy continues.
+    follow: Option<Follow>,
+    /// A copy that is arriving.
+    sink: Option<Sink>,
+    /// The last thing that was asked of the primary, not to ask it for every frame.
+    wanted: Option<(Epoch, u64)>,
+    drop_at: Option<Time>,
+}
+
+impl Held {
+    fn empty(lineage: Lineage, now: Time) -> Self {
+        Self {
+            lineage,
+            epoch: Epoch(0),
+            store: Store::default(),
+            log: Log::default(),
+            dedup: Dedup::default(),
+            clock: Clock::new(now),
+            lead: None,
+            follow: None,
+            sink: None,
+            wanted: None,
+            drop_at: None,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.store.bytes() + self.log.bytes()
+    }
+}
+
+impl Slot {
+    fn primary(&self) -> Option<MemberId> {
+        self.installed.as_ref().map(|p| p.primary())
+    }
+
+    /// Whether this node may execute here: primary in the installed and in the accepted table (rule 5).
+    fn serving(&self) -> bool {
+        self.held.as_ref().and_then(|h| h.lead.as_ref()).is_some_and(|l| l.serving)
+    }
+}
+
 impl Shard {
     /// For a process that is no member yet. `rng_seed` is for jitter only.
     #[must_use]
     pub fn new(me: MemberId, limits: Limits, rng_seed: u64, now: Time) -> Self {
-        todo!()
+        let core = Core {
+            me,
+            limits,
+            rng: rng_seed | 1,
+            now,
+            wall: (0, now),
+            view: None,
+            name: None,
+            asked_for: None,
+            peers: Peers::default(),
+            ready: VecDeque::new(),
+            outcomes: VecDeque::new(),
+            requests: VecDeque::new(),
+            opened: Vec::new(),
+            in_sync: Vec::new(),
+            stats: Stats::default(),
+            memory: 0,
+            outstanding: 0,
+            next_n: 1,
+            next_session: 1,
+            copying: 0,
+            used: false,
+            asked_used: false,
+            timers: BTreeSet::new(),
+            deadlines: VecDeque::new(),
+            garbage: Vec::new(),
+            forgotten: BTreeSet::new(),
+            scans: scan::Scans::default(),
+            next_upkeep: now + UPKEEP,
+        };
+        Self { core, slots: BTreeMap::new() }
     }
 
     /// Other tables are in force.
     pub fn install(&mut self, now: Time, view: View) {
-        todo!()
+        self.core.now = now;
+        // What waits for `release` is judged anew under the new tables.
+        while let Some((at, executed)) = self.core.ready.pop_back() {
+            if let Some(slot) = self.slots.get_mut(&at) {
+                slot.calls.waiting.push_front(executed);
+            }
+        }
+        let name = view.installed.name();
+        let renamed = self.core.name != Some(name);
+        self.core.name = Some(name);
+        self.core.used |= view.installed.members.len() > 1;
+        self.core.view = Some(view.clone());
+        if renamed {
+            for id in self.core.peers.ids() {
+                self.core.peers.send(id, Lane::Calls, &Frame::View(name));
+            }
+        }
+        for slot in self.slots.values_mut() {
+            (slot.installed, slot.accepted) = (None, None);
+        }
+        for keyspace in &view.installed.keyspaces {
+            for partition in &keyspace.partitions {
+                let slot = self.slots.entry(PartitionRef { keyspace: keyspace.id, partition: partition.id }).or_default();
+                slot.installed = Some(partition.clone());
+                slot.min_in_sync = keyspace.min_in_sync;
+                slot.default_ttl_ms = keyspace.default_ttl_ms;
+            }
+        }
+        for keyspace in &view.accepted.keyspaces {
+            for partition in &keyspace.partitions {
+                let at = PartitionRef { keyspace: keyspace.id, partition: partition.id };
+                self.slots.entry(at).or_default().accepted = Some(partition.clone());
+            }
+        }
+        for (at, slot) in &mut self.slots {
+            self.core.turn(*at, slot, renamed);
+        }
     }
 
     /// The cluster of one is marked used (answer to `Request::Used`).
     pub fn used(&mut self, now: Time) {
-        todo!()
+        self.core.now = now;
+        self.core.used = true;
+        self.pump_all();
     }
 
     /// An operation of a local caller. `unix_ms` is wall time, read by the shell at most once a batch.
     pub fn submit(&mut self, now: Time, unix_ms: u64, token: Token, operation: Operation) {
-        todo!()
+        self.core.now = now;
+        self.core.wall = (unix_ms, now);
+        if operation.key.len() > self.core.limits.key_bytes_max {
+            self.core.outcomes.push_back((token, Outcome::Failed(Failure::TooLarge)));
+            return;
+        }
+        let keyspace = self.core.view.as_ref().and_then(|v| v.installed.keyspace(operation.keyspace));
+        let at = keyspace.and_then(|k| k.partition_of(operation.map, &operation.key));
+        let at = at.map(|partition| PartitionRef { keyspace: operation.keyspace, partition });
+        self.submit_at(at, token, Work::Key(operation));
     }
 
     /// A partition-wide operation of a local caller.
     pub fn submit_partition(&mut self, now: Time, token: Token, operation: PartitionOperation) {
-        todo!()
+        self.core.now = now;
+        let at = PartitionRef { keyspace: operation.keyspace, partition: operation.partition };
+        self.submit_at(Some(at), token, Work::Partition(operation));
+    }
+
+    fn submit_at(&mut self, at: Option<PartitionRef>, token: Token, work: Work) {
+        let Some((at, slot)) = at.and_then(|at| self.slots.get_mut(&at).map(|s| (at, s))).filter(|(_, s)| s.installed.is_some()) else {
+            self.core.outcomes.push_back((token, Outcome::Failed(Failure::NoPartition)));
+            return;
+        };
+        if self.core.outstanding >= self.core.limits.waiting_max {
+            self.core.outcomes.push_back((token, Outcome::Failed(Failure::Overloaded)));
+            return;
+        }
+        let n = self.core.next_n;
+        self.core.next_n += 1;
+        let call = Call { source: Source::Local(token), n, work, until: self.core.now + self.core.limits.park, maybe: false };
+        if execute::is_write(&call.work) {
+            slot.calls.begin(n);
+        }
+        self.core.take_call(at, slot, call);
     }
 
     /// The caller is gone: its outcome is not wanted any more. (What was sent may still happen.)
     pub fn forget(&mut self, token: Token) {
-        todo!()
+        if self.core.outstanding > 0 {
+            self.core.forgotten.insert(token);
+        }
     }
 
     /// A connection to this peer is up; both lanes begin anew.
     pub fn connected(&mut self, now: Time, peer: MemberId) {
-        todo!()
+        self.disconnected(now, peer);
+        self.core.peers.connect(peer);
+        if let Some(name) = self.core.name {
+            self.core.peers.send(peer, Lane::Calls, &Frame::View(name));
+        }
+        for (at, slot) in &mut self.slots {
+            if slot.held.as_ref().is_some_and(|h| h.lead.as_ref().is_some_and(|l| l.links.contains_key(&peer))) {
+                self.core.restart_link(*at, slot, peer);
+            } else if slot.primary() == Some(peer) {
+                if let Some(held) = &mut slot.held {
+                    held.wanted = None;
+                }
+                self.core.pump(*at, slot);
+            }
+        }
     }
 
     /// The connection is gone, with all that was in flight on it.
     pub fn disconnected(&mut self, now: Time, peer: MemberId) {
-        todo!()
+        self.core.now = now;
+        if !self.core.peers.up(peer) {
+            return;
+        }
+        self.core.peers.disconnect(peer);
+        let before = self.core.ready.len();
+        self.core.ready.retain(|(_, e)| e.call.source.peer() != Some(peer));
+        let mut dropped = before - self.core.ready.len();
+        for slot in self.slots.values_mut().filter(|s| !s.calls.is_empty()) {
+            if slot.calls.sent_to == Some(peer) {
+                slot.calls.unsend();
+            }
+            let before = slot.calls.parked.len() + slot.calls.waiting.len();
+            slot.calls.parked.retain(|c| c.source.peer() != Some(peer));
+            slot.calls.waiting.retain(|e| e.call.source.peer() != Some(peer));
+            dropped += before - slot.calls.parked.len() - slot.calls.waiting.len();
+        }
+        self.core.outstanding -= dropped;
     }
 
     /// Bytes of one lane. Whole frames are consumed from the front; a partial frame stays for the next call.
@@ -156,45 +429,449 @@ impl Shard {
     /// # Errors
     /// `Malformed`: close the connection.
     pub fn receive(&mut self, now: Time, unix_ms: u64, peer: MemberId, lane: Lane, bytes: &mut BytesMut) -> Result<(), Malformed> {
-        todo!()
+        self.core.now = now;
+        self.core.wall = (unix_ms, now);
+        let result = self.receive_all(peer, lane, bytes);
+        if result.is_err() {
+            self.core.stats.malformed += 1;
+        }
+        self.core.send_acks(peer);
+        result
+    }
+
+    fn receive_all(&mut self, peer: MemberId, lane: Lane, bytes: &mut BytesMut) -> Result<(), Malformed> {
+        // A frame holds at most a key, two values (the old one as an outcome) and a batch.
+        let limits = &self.core.limits;
+        let frame_bytes_max = 3 * limits.value_bytes_max + 2 * limits.key_bytes_max + frame::FRAME_SLACK + limits.chunk_bytes;
+        while let Some(whole) = frame::take(bytes, frame_bytes_max)? {
+            if let Some(known) = self.core.peers.get(peer) {
+                known.received += whole.len() as u64 + 4;
+            } else {
+                // Bytes of a connection that is gone.
+                return Ok(());
+            }
+            let read = Frame::read(whole)?;
+            let bulk = matches!(read, Frame::Chunk { .. } | Frame::Finish { .. });
+            if bulk != (lane == Lane::Bulk) {
+                return Err(Malformed("a frame on the wrong lane"));
+            }
+            self.handle(peer, read)?;
+        }
+        Ok(())
+    }
+
+    fn handle(&mut self, peer: MemberId, read: Frame) -> Result<(), Malformed> {
+        let at = match &read {
+            Frame::View(name) => {
+                self.core.heard_of(*name);
+                return Ok(());
+            }
+            Frame::Acks { headroom, received, acks } => {
+                self.core.peers.set_headroom(peer, *headroom, *received);
+                for ack in acks {
+                    if let Some(slot) = self.slots.get_mut(&ack.at) {
+                        self.core.acked(ack, slot, peer);
+                    }
+                }
+                return Ok(());
+            }
+            Frame::Align { head, .. } | Frame::Append { head, .. } => head.at,
+            Frame::Forward { at, .. }
+            | Frame::Reply { at, .. }
+            | Frame::NotServing { at, .. }
+            | Frame::Want { at, .. }
+            | Frame::Begin { at, .. }
+            | Frame::Chunk { at, .. }
+            | Frame::ChunkAck { at, .. }
+            | Frame::Finish { at, .. }
+            | Frame::Finished { at, .. }
+            | Frame::Compare { at, .. }
+            | Frame::Verdict { at, .. } => *at,
+        };
+        let core = &mut self.core;
+        let Some(slot) = self.slots.get_mut(&at) else {
+            if let Frame::Forward { n, attempt, .. } = read {
+                core.refuse(at, peer, n, attempt);
+            }
+            return Ok(());
+        };
+        match read {
+            Frame::Forward { n, finished, attempt, work, .. } => core.forwarded(at, slot, peer, (n, finished, attempt), work)?,
+            Frame::Reply { n, outcome, .. } => {
+                if let Some(call) = slot.calls.take(n) {
+                    slot.calls.refusals = 0;
+                    core.answer(slot, at, call, outcome);
+                    core.pump(at, slot);
+                }
+            }
+            Frame::NotServing { n, attempt, .. } => {
+                if slot.calls.refused(n, attempt) {
+                    let pause = core.backoff(RETRY.0, RETRY.1, slot.calls.refusals);
+                    slot.calls.refusals += 1;
+                    core.timers.insert((core.now + pause, at));
+                }
+            }
+            Frame::Align { head, base, last, entries } => core.align(slot, peer, &head, (base, last), entries),
+            Frame::Append { head, entries } => core.append(slot, peer, &head, entries),
+            Frame::Want { epoch, session, next, .. } => core.wanted(at, slot, peer, (epoch, session, next)),
+            Frame::Begin { epoch, lineage, session, seq, .. } => core.begin_sink(at, slot, peer, (epoch, lineage, session, seq)),
+            Frame::Chunk { session, index, digest, body, .. } => core.chunk(at, slot, peer, (session, index, digest), body)?,
+            Frame::ChunkAck { session, .. } => core.chunk_acked(at, slot, peer, session),
+            Frame::Finish { session, chunks, seq, dedup, .. } => core.finish(at, slot, peer, (session, chunks, seq), dedup),
+            Frame::Finished { session, .. } => core.finished(at, slot, peer, session),
+            Frame::Compare { session, seq, sum, .. } => core.compare(at, slot, peer, (session, seq, sum)),
+            Frame::Verdict { session, equal, .. } => core.verdict(at, slot, peer, session, equal),
+            Frame::View(_) | Frame::Acks { .. } => {}
+        }
+        Ok(())
     }
 
     /// Time passed (`poll_timeout`).
     pub fn tick(&mut self, now: Time) {
-        todo!()
+        self.core.now = now;
+        while let Some((_, at)) = self.core.timers.first().copied().filter(|(t, _)| *t <= now) {
+            self.core.timers.pop_first();
+            if let Some(slot) = self.slots.get_mut(&at) {
+                self.core.wake(at, slot);
+            }
+        }
+        while self.core.deadlines.front().is_some_and(|(t, ..)| *t <= now) {
+            if let Some((_, at, whose, n)) = self.core.deadlines.pop_front()
+                && let Some(slot) = self.slots.get_mut(&at)
+            {
+                self.core.give_up(at, slot, whose, n);
+            }
+        }
+        // Answers that no lease lets out.
+        while self.core.ready.front().is_some_and(|(_, e)| e.call.until <= now) {
+            if let Some((at, executed)) = self.core.ready.pop_front()
+                && let Some(slot) = self.slots.get_mut(&at)
+            {
+                self.core.fail(at, slot, executed.call, executed.logged);
+            }
+        }
+        self.core.free();
+        if self.core.next_upkeep <= now {
+            self.core.next_upkeep = now + UPKEEP;
+            self.core.copying = self.slots.values().map(|s| copying::under_way(s)).sum();
+            let mut expire = EXPIRE_ROUND;
+            for (at, slot) in &mut self.slots {
+                self.core.upkeep(*at, slot, &mut expire);
+            }
+        }
     }
 
     /// When `tick` is due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
-        todo!()
+        let core = &self.core;
+        let upkeep = core.view.is_some().then_some(core.next_upkeep);
+        let timer = core.timers.first().map(|(t, _)| *t);
+        let deadline = core.deadlines.front().map(|(t, ..)| *t);
+        let ready = core.ready.front().map(|(_, e)| e.call.until);
+        let garbage = (!core.garbage.is_empty()).then_some(core.now + Duration::from_millis(1));
+        [upkeep, timer, deadline, ready, garbage].into_iter().flatten().min()
     }
 
     /// Releases what may be answered. Call it after a batch of inputs, with a clock and a lease that were read *after*
     /// them; `current` says whether the view last installed is still the one that the control thread shows. With an
     /// expired lease or an old view nothing is released, and what was executed is judged again later (rule 8).
     pub fn release(&mut self, now: Time, lease: Time, current: bool) {
-        todo!()
+        self.core.now = self.core.now.max(now);
+        if !current || now > lease {
+            // The tenure decides: while it lasts nobody else can have led, so what was read stays true until `install`
+            // ends the tenure and sends these back to be executed again.
+            return;
+        }
+        while let Some((at, executed)) = self.core.ready.pop_front() {
+            let Some(slot) = self.slots.get_mut(&at) else { continue };
+            self.core.answer(slot, at, executed.call, executed.outcome);
+        }
     }
 
     /// The next released outcome.
     pub fn poll_outcome(&mut self) -> Option<(Token, Outcome)> {
-        todo!()
+        loop {
+            let (token, outcome) = self.core.outcomes.pop_front()?;
+            if self.core.forgotten.is_empty() || !self.core.forgotten.remove(&token) {
+                return Some((token, outcome));
+            }
+        }
     }
 
     /// The next bytes for a peer: everything that is ready for one lane of one peer, in one buffer.
     pub fn poll_transmit(&mut self) -> Option<(MemberId, Lane, BytesMut)> {
-        todo!()
+        self.core.peers.next()
     }
 
     /// The next request to the control thread.
     pub fn poll_request(&mut self) -> Option<Request> {
-        todo!()
+        if !self.core.opened.is_empty() {
+            return Some(Request::Opened(std::mem::take(&mut self.core.opened)));
+        }
+        if !self.core.in_sync.is_empty() {
+            return Some(Request::InSync(std::mem::take(&mut self.core.in_sync)));
+        }
+        self.core.requests.pop_front()
     }
 
     /// Counters and gauges.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        todo!()
+        let mut stats = self.core.stats.clone();
+        stats.memory_bytes = self.core.memory as u64;
+        for slot in self.slots.values() {
+            stats.parked += slot.calls.parked.len() as u64;
+            let Some(held) = &slot.held else { continue };
+            stats.keys += held.store.keys() as u64;
+            if let Some(lead) = &held.lead {
+                if lead.open && lead.serving { stats.open += 1 } else { stats.closed += 1 }
+            }
+        }
+        stats
+    }
+
+    fn pump_all(&mut self) {
+        for (at, slot) in self.slots.iter_mut().filter(|(_, s)| !s.calls.parked.is_empty()) {
+            self.core.pump(*at, slot);
+        }
+    }
+}
+
+impl Core {
+    /// Wall time now.
+    fn unix_ms(&self) -> u64 {
+        self.wall.0.saturating_add(u64::try_from(self.now.since(self.wall.1).as_millis()).unwrap_or(0))
+    }
+
+    /// A pause that doubles with each attempt, with jitter.
+    fn backoff(&mut self, first: Duration, most: Duration, attempt: u32) -> Duration {
+        // xorshift64: only jitter hangs on it.
+        self.rng ^= self.rng << 13;
+        self.rng ^= self.rng >> 7;
+        self.rng ^= self.rng << 17;
+        let pause = first.saturating_mul(1 << attempt.min(10)).min(most);
+        pause / 2 + pause.mul_f64((self.rng % 1024) as f64 / 1024.0)
+    }
+
+    /// A peer has installed this table: if it is newer than ours, it is asked for.
+    fn heard_of(&mut self, name: TableName) {
+        let order = |n: &TableName| (n.term, n.version);
+        let newest = self.name.into_iter().chain(self.asked_for).max_by_key(order);
+        let ours = self.name.is_none_or(|n| n.cluster == name.cluster);
+        if ours && newest.is_none_or(|n| order(&n) < order(&name)) {
+            self.asked_for = Some(name);
+            self.requests.push_back(Request::Newer(name));
+        }
+    }
+
+    fn ask(&mut self, partition: PartitionRef, epoch: Epoch, change: InSyncChange) {
+        let request = InSyncRequest { partition, epoch, change };
+        if !self.in_sync.contains(&request) {
+            self.in_sync.push(request);
+        }
+    }
+
+    /// Frees a slice of what was dropped.
+    fn free(&mut self) {
+        if let Some(map) = self.garbage.last_mut()
+            && !map.shed(SLICE)
+        {
+            self.garbage.pop();
+        }
+    }
+
+    /// A call arrives: it is executed or sent at once, or parked behind those that came before it.
+    fn take_call(&mut self, at: PartitionRef, slot: &mut Slot, call: Call) {
+        self.outstanding += 1;
+        let (until, whose, n, ready) = (call.until, call.source.peer(), call.n, self.ready.len());
+        let left = self.outstanding;
+        let overtakes =
+            slot.calls.parked.is_empty() || (slot.serving() && !execute::is_write(&call.work) && slot.calls.may_overtake(&call.work));
+        if !overtakes {
+            slot.calls.parked.push_back(call);
+        } else if let Some(call) = self.dispatch(at, slot, call) {
+            slot.calls.parked.push_back(call);
+        }
+        // Answered, or waiting for `release` only: the front of that queue has its own deadline.
+        if self.ready.len() == ready && self.outstanding == left {
+            self.deadlines.push_back((until, at, whose, n));
+        }
+    }
+
+    /// Executes a call or sends it on; gives it back if neither is possible now.
+    fn dispatch(&mut self, at: PartitionRef, slot: &mut Slot, call: Call) -> Option<Call> {
+        if slot.primary() == Some(self.me) {
+            return if slot.serving() { self.execute(at, slot, call) } else { Some(call) };
+        }
+        if let Source::Peer { member, attempt, .. } = call.source {
+            // Not ours any more, or not yet.
+            if slot.accepted.as_ref().is_some_and(|p| p.primary() == self.me) {
+                return Some(call);
+            }
+            self.outstanding -= 1;
+            self.refuse(at, member, call.n, attempt);
+            return None;
+        }
+        let Some(primary) = slot.primary() else { return Some(call) };
+        let elsewhere = slot.calls.sent_to.is_some_and(|to| to != primary);
+        if elsewhere || !self.peers.up(primary) {
+            return Some(call);
+        }
+        if let Some(out) = self.peers.out(primary, Lane::Calls) {
+            frame::forward(out, at, call.n, slot.calls.finished(call.n), slot.calls.attempt, &call.work);
+        }
+        self.stats.forwarded += 1;
+        slot.calls.sent_to = Some(primary);
+        slot.calls.sent.push_back(call);
+        None
+    }
+
+    /// Executes or sends what is parked, in order. Calls on one key never overtake each other.
+    fn pump(&mut self, at: PartitionRef, slot: &mut Slot) {
+        if slot.calls.parked.is_empty() {
+            return;
+        }
+        let mut parked = std::mem::take(&mut slot.calls.parked);
+        let mut left: VecDeque<Call> = VecDeque::new();
+        let mut blocked = BTreeSet::new();
+        while let Some(call) = parked.pop_front() {
+            let key = match &call.work {
+                Work::Key(op) => Some((op.map, op.key.clone())),
+                Work::Partition(_) => None,
+            };
+            let free = left.is_empty() || (!execute::is_write(&call.work) && key.as_ref().is_some_and(|k| !blocked.contains(k)));
+            let refused = if free && (left.is_empty() || slot.serving()) { self.dispatch(at, slot, call) } else { Some(call) };
+            if let Some(call) = refused {
+                left.push_back(call);
+                match key {
+                    Some(key) if slot.serving() => {
+                        blocked.insert(key);
+                    }
+                    // Behind a call on the whole partition, or with nobody to serve them, all others wait.
+                    _ => {
+                        left.append(&mut parked);
+                        break;
+                    }
+                }
+            }
+        }
+        slot.calls.parked = left;
+    }
+
+    /// A peer asks for an operation.
+    fn forwarded(
+        &mut self,
+        at: PartitionRef,
+        slot: &mut Slot,
+        peer: MemberId,
+        (n, finished, attempt): (u64, u64, u32),
+        work: Work,
+    ) -> Result<(), Malformed> {
+        let right = match &work {
+            Work::Key(op) => {
+                let keyspace = self.view.as_ref().and_then(|v| v.installed.keyspace(at.keyspace));
+                op.keyspace == at.keyspace
+                    && op.key.len() <= self.limits.key_bytes_max
+                    && keyspace.is_some_and(|k| k.partition_of(op.map, &op.key) == Some(at.partition))
+            }
+            Work::Partition(op) => op.keyspace == at.keyspace && op.partition == at.partition,
+        };
+        if !right || finished > n {
+            return Err(Malformed("an operation that does not belong to its partition"));
+        }
+        if !self.is_member(peer) {
+            self.refuse(at, peer, n, attempt);
+            return Ok(());
+        }
+        if let Some(p) = self.peers.get(peer) {
+            match p.refused.get(&at) {
+                Some(refused) if *refused == attempt => return Ok(()),
+                Some(_) => {
+                    p.refused.remove(&at);
+                }
+                None => {}
+            }
+        }
+        // A peer may have as many calls here as a caller of this node: twice the limit bounds both together.
+        if self.outstanding >= self.limits.waiting_max.saturating_mul(2) {
+            self.peers.send(peer, Lane::Calls, &Frame::Reply { at, n, outcome: Outcome::Failed(Failure::Overloaded) });
+            return Ok(());
+        }
+        let source = Source::Peer { member: peer, attempt, finished };
+        self.take_call(at, slot, Call { source, n, work, until: self.now + self.limits.park, maybe: false });
+        Ok(())
+    }
+
+    fn is_member(&self, id: MemberId) -> bool {
+        self.view.as_ref().is_some_and(|v| v.installed.member(id).is_some() || v.accepted.member(id).is_some())
+    }
+
+    /// This node does not serve the partition: the peer sends this and what follows to somebody else.
+    fn refuse(&mut self, at: PartitionRef, peer: MemberId, n: u64, attempt: u32) {
+        if let Some(p) = self.peers.get(peer)
+            && p.refused.insert(at, attempt) != Some(attempt)
+        {
+            self.peers.send(peer, Lane::Calls, &Frame::NotServing { at, n, attempt });
+        }
+    }
+
+    /// Gives a call its outcome, for good.
+    fn answer(&mut self, slot: &mut Slot, at: PartitionRef, call: Call, outcome: Outcome) {
+        self.outstanding -= 1;
+        match call.source {
+            Source::Local(token) => {
+                if execute::is_write(&call.work) {
+                    slot.calls.finish(call.n);
+                }
+                self.outcomes.push_back((token, outcome));
+            }
+            Source::Peer { member, .. } => {
+                if let Some(out) = self.peers.out(member, Lane::Calls) {
+                    frame::reply(out, at, call.n, &outcome);
+                }
+            }
+        }
+        if self.outstanding == 0 && self.outcomes.is_empty() {
+            self.forgotten.clear();
+        }
+    }
+
+    /// A call has waited long enough.
+    fn give_up(&mut self, at: PartitionRef, slot: &mut Slot, whose: Option<MemberId>, n: u64) {
+        let is = |c: &Call| c.n == n && c.source.peer() == whose;
+        if let Some(i) = slot.calls.parked.iter().position(is) {
+            if let Some(call) = slot.calls.parked.remove(i) {
+                let maybe = call.maybe;
+                self.fail(at, slot, call, maybe);
+            }
+        } else if let Some(i) = slot.calls.waiting.iter().position(|e| is(&e.call)) {
+            if let Some(executed) = slot.calls.waiting.remove(i) {
+                self.fail(at, slot, executed.call, executed.logged);
+            }
+        } else if whose.is_none()
+            && let Ok(i) = slot.calls.sent.binary_search_by_key(&n, |c| c.n)
+            && let Some(call) = slot.calls.sent.remove(i)
+        {
+            self.fail(at, slot, call, true);
+        }
+    }
+
+    fn fail(&mut self, at: PartitionRef, slot: &mut Slot, call: Call, maybe: bool) {
+        if let Source::Peer { .. } = call.source {
+            // Its origin gives up by itself, at about the same time.
+            self.outstanding -= 1;
+            return;
+        }
+        let unknown = execute::is_write(&call.work) && (maybe || call.maybe);
+        self.answer(slot, at, call, Outcome::Failed(if unknown { Failure::Unknown } else { Failure::Unavailable }));
+    }
+
+    /// What a call's operation is called in logs.
+    fn op_id(&self, slot: &Slot, call: &Call) -> OpId {
+        match call.source {
+            Source::Local(_) => OpId { origin: self.me, n: call.n, finished: slot.calls.finished(call.n) },
+            Source::Peer { member, finished, .. } => OpId { origin: member, n: call.n, finished },
+        }
     }
 }

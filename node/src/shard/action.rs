@@ -1,0 +1,489 @@
+//! What an action makes of a key: a pure function of the action, the entry and the clocks.
+
+use super::op::{Action, Condition, ExpireCondition, Expiry, Failure, Outcome, Value};
+use super::store::Entry;
+
+/// What an action may look at beside its key.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Context {
+    /// The partition's clock in milliseconds.
+    pub(super) clock: u64,
+    /// Wall time in milliseconds, to convert deadlines.
+    pub(super) unix_ms: u64,
+    /// Expiry for keys that are written without one.
+    pub(super) default_ttl_ms: Option<u64>,
+    /// Largest value.
+    pub(super) value_bytes_max: usize,
+}
+
+/// What becomes of the key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Change {
+    /// It stays as it is.
+    None,
+    /// It has this value and deadline.
+    Put(Value, u64),
+    /// It is gone.
+    Delete,
+    /// It has this deadline.
+    Deadline(u64),
+}
+
+/// Whether an action may change its key.
+pub(super) const fn is_write(action: &Action) -> bool {
+    !matches!(action, Action::Get | Action::Strlen | Action::Exists | Action::PTtl | Action::PExpireTime)
+}
+
+/// Bytes by which an action may make the store grow; `None` if it cannot.
+pub(super) fn growth(action: &Action) -> Option<usize> {
+    match action {
+        Action::Set { value, .. } | Action::CompareAndSwap { value, .. } | Action::Append { value } => Some(value.len()),
+        Action::IncrBy(_) | Action::IncrByFloat(_) => Some(32),
+        _ => None,
+    }
+}
+
+/// Applies `action` to `entry` (`None`: absent or overdue).
+pub(super) fn apply(action: &Action, entry: Option<&Entry>, cx: &Context) -> (Outcome, Change) {
+    match action {
+        Action::Get => (bulk(entry), Change::None),
+        Action::Strlen => (Outcome::Int(entry.map_or(0, |e| length(&e.value))), Change::None),
+        Action::Exists => (Outcome::Int(i64::from(entry.is_some())), Change::None),
+        Action::PTtl => (time(entry, |deadline| signed(deadline.saturating_sub(cx.clock))), Change::None),
+        Action::PExpireTime => (time(entry, |deadline| signed(cx.unix_ms.saturating_add(deadline.saturating_sub(cx.clock)))), Change::None),
+        Action::Set { value, condition, expiry, get } => set(entry, value, *condition, *expiry, *get, cx),
+        Action::CompareAndSwap { expected, value } => {
+            if entry.map(|e| &*e.value) != expected.as_deref() {
+                return (Outcome::Int(0), Change::None);
+            }
+            if value.len() > cx.value_bytes_max {
+                return failed(Failure::TooLarge);
+            }
+            (Outcome::Int(1), Change::Put(Value::from(&**value), kept(entry, cx)))
+        }
+        Action::GetEx { expiry } => match entry {
+            None => (Outcome::Nil, Change::None),
+            Some(e) => (bulk(entry), redated(e, deadline(*expiry, cx))),
+        },
+        Action::GetDel => (bulk(entry), if entry.is_some() { Change::Delete } else { Change::None }),
+        Action::Append { value } => append(entry, value, cx),
+        Action::IncrBy(by) => add(entry, *by, cx),
+        Action::IncrByFloat(by) => add_float(entry, *by, cx),
+        Action::Delete => (Outcome::Int(i64::from(entry.is_some())), if entry.is_some() { Change::Delete } else { Change::None }),
+        Action::Expire { expiry, condition } => expire(entry, *expiry, *condition, cx),
+        Action::Persist => match entry {
+            Some(e) if e.deadline != 0 => (Outcome::Int(1), Change::Deadline(0)),
+            _ => (Outcome::Int(0), Change::None),
+        },
+    }
+}
+
+const fn failed(failure: Failure) -> (Outcome, Change) {
+    (Outcome::Failed(failure), Change::None)
+}
+
+fn bulk(entry: Option<&Entry>) -> Outcome {
+    entry.map_or(Outcome::Nil, |e| Outcome::Bulk(e.value.clone()))
+}
+
+fn time(entry: Option<&Entry>, of: impl Fn(u64) -> i64) -> Outcome {
+    Outcome::Int(match entry {
+        None => -2,
+        Some(e) if e.deadline == 0 => -1,
+        Some(e) => of(e.deadline),
+    })
+}
+
+fn signed(n: u64) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}
+
+fn length(value: &[u8]) -> i64 {
+    i64::try_from(value.len()).unwrap_or(i64::MAX)
+}
+
+/// A deadline as asked, on the partition's clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Deadline {
+    Keep,
+    Never,
+    Past,
+    At(u64),
+}
+
+fn deadline(expiry: Expiry, cx: &Context) -> Deadline {
+    let left = match expiry {
+        Expiry::Keep => return Deadline::Keep,
+        Expiry::None => return Deadline::Never,
+        Expiry::In(ms) => ms,
+        Expiry::At(unix_ms) => unix_ms.saturating_sub(signed(cx.unix_ms)),
+    };
+    match u64::try_from(left) {
+        // 0 stands for "never", so a clock that begins at 0 must not make one.
+        Ok(left) if left > 0 => Deadline::At(cx.clock.saturating_add(left)),
+        _ => Deadline::Past,
+    }
+}
+
+fn fresh(cx: &Context) -> u64 {
+    cx.default_ttl_ms.map_or(0, |ttl| cx.clock.saturating_add(ttl.max(1)))
+}
+
+/// The deadline of a key that is written without saying one: an existing key keeps its own.
+fn kept(entry: Option<&Entry>, cx: &Context) -> u64 {
+    entry.map_or_else(|| fresh(cx), |e| e.deadline)
+}
+
+fn redated(entry: &Entry, to: Deadline) -> Change {
+    match to {
+        Deadline::Keep => Change::None,
+        Deadline::Never if entry.deadline == 0 => Change::None,
+        Deadline::Never => Change::Deadline(0),
+        Deadline::Past => Change::Delete,
+        Deadline::At(at) => Change::Deadline(at),
+    }
+}
+
+fn set(entry: Option<&Entry>, value: &[u8], condition: Condition, expiry: Expiry, get: bool, cx: &Context) -> (Outcome, Change) {
+    if value.len() > cx.value_bytes_max {
+        return failed(Failure::TooLarge);
+    }
+    let met = match condition {
+        Condition::Always => true,
+        Condition::IfAbsent => entry.is_none(),
+        Condition::IfPresent => entry.is_some(),
+    };
+    let outcome = match (get, met) {
+        (true, _) => bulk(entry),
+        (false, true) => Outcome::Ok,
+        (false, false) => Outcome::Nil,
+    };
+    if !met {
+        return (outcome, Change::None);
+    }
+    let at = match deadline(expiry, cx) {
+        Deadline::Keep => kept(entry, cx),
+        Deadline::Never => fresh(cx),
+        Deadline::At(at) => at,
+        // It was written and is over at once.
+        Deadline::Past => return (outcome, if entry.is_some() { Change::Delete } else { Change::None }),
+    };
+    (outcome, Change::Put(Value::from(value), at))
+}
+
+fn append(entry: Option<&Entry>, value: &[u8], cx: &Context) -> (Outcome, Change) {
+    let old: &[u8] = entry.map_or(&[], |e| &e.value);
+    if old.len().saturating_add(value.len()) > cx.value_bytes_max {
+        return failed(Failure::TooLarge);
+    }
+    if value.is_empty() && entry.is_some() {
+        return (Outcome::Int(length(old)), Change::None);
+    }
+    let new = [old, value].concat();
+    (Outcome::Int(length(&new)), Change::Put(Value::from(new), kept(entry, cx)))
+}
+
+fn add(entry: Option<&Entry>, by: i64, cx: &Context) -> (Outcome, Change) {
+    let Some(old) = entry.map_or(Some(0), |e| integer(&e.value)) else {
+        return failed(Failure::NotAnInteger);
+    };
+    let Some(new) = old.checked_add(by) else {
+        return failed(Failure::Overflow);
+    };
+    let mut text = itoa::Buffer::new();
+    (Outcome::Int(new), Change::Put(Value::from(text.format(new).as_bytes()), kept(entry, cx)))
+}
+
+/// An integer as Redis reads it: its one canonical form, without sign `+`, spaces or leading zeros.
+fn integer(text: &[u8]) -> Option<i64> {
+    let n: i64 = std::str::from_utf8(text).ok()?.parse().ok()?;
+    (itoa::Buffer::new().format(n).as_bytes() == text).then_some(n)
+}
+
+fn add_float(entry: Option<&Entry>, by: f64, cx: &Context) -> (Outcome, Change) {
+    let old: &str = match entry.map_or(Ok("0"), |e| std::str::from_utf8(&e.value)) {
+        Ok(text) => text,
+        Err(_) => return failed(Failure::NotAFloat),
+    };
+    // `parse` takes no spaces; it does take "nan", which Redis refuses.
+    let Some(number) = old.parse::<f64>().ok().filter(|n| !n.is_nan()) else {
+        return failed(Failure::NotAFloat);
+    };
+    let text = match (decimal(old), decimal(&by.to_string())) {
+        (Some(a), Some(b)) if a.checked_add(b).is_some() => decimal_text(a + b),
+        _ => {
+            let sum = number + by;
+            if !sum.is_finite() {
+                return failed(Failure::Overflow);
+            }
+            trimmed(format!("{sum:.DECIMALS$}"))
+        }
+    };
+    let value = Value::from(text.as_bytes());
+    (Outcome::Bulk(value.clone()), Change::Put(value, kept(entry, cx)))
+}
+
+/// Redis adds in long double and prints 17 decimals (`%.17Lf`), so that 0.1 and 0.2 make 0.3. There is no long double
+/// here: numbers of ordinary size are added as decimal fractions, which gives the same text.
+const DECIMALS: usize = 17;
+const DECIMAL_ONE: i128 = 10_i128.pow(17);
+
+fn decimal(text: &str) -> Option<i128> {
+    let (mantissa, exponent) = match text.find(['e', 'E']) {
+        Some(at) => (&text[..at], text[at + 1..].parse::<i32>().ok()?),
+        None => (text, 0),
+    };
+    let (negative, digits) = match mantissa.as_bytes() {
+        [b'-', rest @ ..] => (true, rest),
+        [b'+', rest @ ..] => (false, rest),
+        all => (false, all),
+    };
+    let (mut n, mut scale, mut seen_point) = (0_i128, exponent.checked_add(i32::try_from(DECIMALS).ok()?)?, false);
+    for digit in digits {
+        match digit {
+            b'0'..=b'9' => {
+                n = n.checked_mul(10)?.checked_add(i128::from(digit - b'0'))?;
+                scale = if seen_point { scale.checked_sub(1)? } else { scale };
+            }
+            b'.' if !seen_point => seen_point = true,
+            _ => return None,
+        }
+    }
+    let n = n.checked_mul(10_i128.checked_pow(u32::try_from(scale).ok()?)?)?;
+    // Far below the largest i128, and where a double still knows something of the digits.
+    (n.abs() < 10_i128.pow(36)).then_some(if negative { -n } else { n })
+}
+
+fn decimal_text(n: i128) -> String {
+    let sign = if n < 0 { "-" } else { "" };
+    trimmed(format!("{sign}{}.{:0DECIMALS$}", n.abs() / DECIMAL_ONE, n.abs() % DECIMAL_ONE))
+}
+
+fn trimmed(text: String) -> String {
+    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    if text == "-0" { "0".to_owned() } else { text.to_owned() }
+}
+
+fn expire(entry: Option<&Entry>, expiry: Expiry, condition: ExpireCondition, cx: &Context) -> (Outcome, Change) {
+    let Some(entry) = entry else { return (Outcome::Int(0), Change::None) };
+    let to = deadline(expiry, cx);
+    // No deadline counts as the latest of all.
+    let (old, new) = (
+        if entry.deadline == 0 { u64::MAX } else { entry.deadline },
+        match to {
+            Deadline::Keep => return (Outcome::Int(0), Change::None),
+            Deadline::Never => u64::MAX,
+            Deadline::Past => 0,
+            Deadline::At(at) => at,
+        },
+    );
+    let met = match condition {
+        ExpireCondition::Always => true,
+        ExpireCondition::IfNone => entry.deadline == 0,
+        ExpireCondition::IfSome => entry.deadline != 0,
+        ExpireCondition::IfLater => new > old,
+        ExpireCondition::IfEarlier => new < old,
+    };
+    if met { (Outcome::Int(1), redated(entry, to)) } else { (Outcome::Int(0), Change::None) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    const CX: Context = Context { clock: 1_000, unix_ms: 50_000, default_ttl_ms: None, value_bytes_max: 64 };
+
+    fn entry(value: &str, deadline: u64) -> Entry {
+        Entry { value: Value::from(value.as_bytes()), deadline, version: 1 }
+    }
+
+    fn put(value: &str, deadline: u64) -> Change {
+        Change::Put(Value::from(value.as_bytes()), deadline)
+    }
+
+    fn text(value: &str) -> Outcome {
+        Outcome::Bulk(Value::from(value.as_bytes()))
+    }
+
+    fn set_with(condition: Condition, expiry: Expiry, get: bool) -> Action {
+        Action::Set { value: Bytes::from_static(b"new"), condition, expiry, get }
+    }
+
+    #[test]
+    fn reads_see_value_length_presence_and_deadline() {
+        let e = entry("abc", 3_500);
+        assert_eq!(apply(&Action::Get, Some(&e), &CX), (text("abc"), Change::None));
+        assert_eq!(apply(&Action::Get, None, &CX).0, Outcome::Nil);
+        assert_eq!(apply(&Action::Strlen, Some(&e), &CX).0, Outcome::Int(3));
+        assert_eq!(apply(&Action::Strlen, None, &CX).0, Outcome::Int(0));
+        assert_eq!(apply(&Action::Exists, Some(&e), &CX).0, Outcome::Int(1));
+        assert_eq!(apply(&Action::Exists, None, &CX).0, Outcome::Int(0));
+        assert_eq!(apply(&Action::PTtl, Some(&e), &CX).0, Outcome::Int(2_500));
+        assert_eq!(apply(&Action::PTtl, Some(&entry("a", 0)), &CX).0, Outcome::Int(-1));
+        assert_eq!(apply(&Action::PTtl, None, &CX).0, Outcome::Int(-2));
+        assert_eq!(apply(&Action::PExpireTime, Some(&e), &CX).0, Outcome::Int(52_500));
+    }
+
+    #[test]
+    fn set_writes_under_its_condition_and_gives_the_old_value_when_asked() {
+        let e = entry("old", 3_000);
+        let cases = [
+            (Condition::Always, None, false, Outcome::Ok, true),
+            (Condition::Always, Some(&e), true, text("old"), true),
+            (Condition::Always, None, true, Outcome::Nil, true),
+            (Condition::IfAbsent, None, false, Outcome::Ok, true),
+            (Condition::IfAbsent, Some(&e), false, Outcome::Nil, false),
+            (Condition::IfAbsent, Some(&e), true, text("old"), false),
+            (Condition::IfAbsent, None, true, Outcome::Nil, true),
+            (Condition::IfPresent, Some(&e), false, Outcome::Ok, true),
+            (Condition::IfPresent, None, false, Outcome::Nil, false),
+            (Condition::IfPresent, None, true, Outcome::Nil, false),
+        ];
+        for (condition, present, get, outcome, written) in cases {
+            let change = if written { put("new", 0) } else { Change::None };
+            assert_eq!(apply(&set_with(condition, Expiry::None, get), present, &CX), (outcome, change), "{condition:?} {get}");
+        }
+    }
+
+    #[test]
+    fn set_gives_deadlines_on_the_partitions_clock() {
+        let e = entry("old", 3_000);
+        let with = |expiry, present, cx: &Context| apply(&set_with(Condition::Always, expiry, false), present, cx).1;
+        assert_eq!(with(Expiry::In(10), Some(&e), &CX), put("new", 1_010));
+        assert_eq!(with(Expiry::At(50_020), Some(&e), &CX), put("new", 1_020));
+        assert_eq!(with(Expiry::Keep, Some(&e), &CX), put("new", 3_000));
+        assert_eq!(with(Expiry::Keep, None, &CX), put("new", 0));
+        assert_eq!(with(Expiry::None, Some(&e), &CX), put("new", 0));
+        assert_eq!(with(Expiry::At(1), Some(&e), &CX), Change::Delete);
+        assert_eq!(with(Expiry::In(0), None, &CX), Change::None);
+        assert_eq!(with(Expiry::In(i64::MAX), None, &CX), put("new", 1_000 + i64::MAX as u64));
+        assert_eq!(with(Expiry::At(i64::MIN), Some(&e), &CX), Change::Delete);
+        let cx = Context { default_ttl_ms: Some(500), ..CX };
+        assert_eq!(with(Expiry::None, Some(&e), &cx), put("new", 1_500));
+        assert_eq!(with(Expiry::Keep, None, &cx), put("new", 1_500));
+    }
+
+    #[test]
+    fn values_above_the_limit_change_nothing() {
+        let big = Bytes::from(vec![b'x'; 65]);
+        let set = Action::Set { value: big.clone(), condition: Condition::Always, expiry: Expiry::None, get: false };
+        for action in [set, Action::CompareAndSwap { expected: None, value: big.clone() }, Action::Append { value: big }] {
+            assert_eq!(apply(&action, None, &CX), failed(Failure::TooLarge));
+        }
+    }
+
+    #[test]
+    fn compare_and_swap_writes_only_over_what_was_expected() {
+        let e = entry("old", 3_000);
+        let cas = |expected: Option<&'static str>| Action::CompareAndSwap {
+            expected: expected.map(|s| Bytes::from_static(s.as_bytes())),
+            value: Bytes::from_static(b"new"),
+        };
+        assert_eq!(apply(&cas(Some("old")), Some(&e), &CX), (Outcome::Int(1), put("new", 3_000)));
+        assert_eq!(apply(&cas(Some("other")), Some(&e), &CX), (Outcome::Int(0), Change::None));
+        assert_eq!(apply(&cas(None), Some(&e), &CX), (Outcome::Int(0), Change::None));
+        assert_eq!(apply(&cas(None), None, &CX), (Outcome::Int(1), put("new", 0)));
+        assert_eq!(apply(&cas(Some("old")), None, &CX), (Outcome::Int(0), Change::None));
+    }
+
+    #[test]
+    fn getex_reads_and_redates() {
+        let e = entry("v", 3_000);
+        let with = |expiry| apply(&Action::GetEx { expiry }, Some(&e), &CX);
+        assert_eq!(with(Expiry::Keep), (text("v"), Change::None));
+        assert_eq!(with(Expiry::None), (text("v"), Change::Deadline(0)));
+        assert_eq!(with(Expiry::In(5)), (text("v"), Change::Deadline(1_005)));
+        assert_eq!(with(Expiry::At(5)), (text("v"), Change::Delete));
+        assert_eq!(apply(&Action::GetEx { expiry: Expiry::In(5) }, None, &CX), (Outcome::Nil, Change::None));
+    }
+
+    #[test]
+    fn deletes_say_whether_there_was_something() {
+        let e = entry("v", 0);
+        assert_eq!(apply(&Action::Delete, Some(&e), &CX), (Outcome::Int(1), Change::Delete));
+        assert_eq!(apply(&Action::Delete, None, &CX), (Outcome::Int(0), Change::None));
+        assert_eq!(apply(&Action::GetDel, Some(&e), &CX), (text("v"), Change::Delete));
+        assert_eq!(apply(&Action::GetDel, None, &CX), (Outcome::Nil, Change::None));
+    }
+
+    #[test]
+    fn append_extends_and_keeps_the_deadline() {
+        let append = |s: &'static str| Action::Append { value: Bytes::from_static(s.as_bytes()) };
+        assert_eq!(apply(&append("b"), Some(&entry("a", 9_000)), &CX), (Outcome::Int(2), put("ab", 9_000)));
+        assert_eq!(apply(&append("b"), None, &CX), (Outcome::Int(1), put("b", 0)));
+        assert_eq!(apply(&append(""), None, &CX), (Outcome::Int(0), put("", 0)));
+        assert_eq!(apply(&append(""), Some(&entry("a", 0)), &CX), (Outcome::Int(1), Change::None));
+    }
+
+    #[test]
+    fn integers_are_read_strictly_and_never_overflow() {
+        let add = |value: &str, by| apply(&Action::IncrBy(by), Some(&entry(value, 7_000)), &CX);
+        assert_eq!(apply(&Action::IncrBy(-3), None, &CX), (Outcome::Int(-3), put("-3", 0)));
+        assert_eq!(add("41", 1), (Outcome::Int(42), put("42", 7_000)));
+        assert_eq!(add("9223372036854775807", 1), failed(Failure::Overflow));
+        assert_eq!(add("-9223372036854775808", -1), failed(Failure::Overflow));
+        assert_eq!(add("9223372036854775807", i64::MIN).0, Outcome::Int(-1));
+        for bad in ["", " 1", "1 ", "+1", "01", "-0", "1.0", "x", "9223372036854775808"] {
+            assert_eq!(add(bad, 1), failed(Failure::NotAnInteger), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn floats_are_added_and_printed_as_redis_does() {
+        let add = |value: &str, by| apply(&Action::IncrByFloat(by), Some(&entry(value, 7_000)), &CX).0;
+        let cases = [
+            ("10.50", 0.1, "10.6"),
+            ("10.6", -5.0, "5.6"),
+            ("5.0e3", 200.0, "5200"),
+            ("0.1", 0.2, "0.3"),
+            ("3", 0.0, "3"),
+            ("-1", 1.0, "0"),
+            ("-0.5", 0.25, "-0.25"),
+            ("1e20", 1.0, "100000000000000000000"),
+            ("3.0", 1.000_000_000_000_000_5, "4.0000000000000004"),
+            ("0", 1e-30, "0"),
+        ];
+        for (old, by, new) in cases {
+            if old == "3.0" || old == "1e20" {
+                // Beyond what a double holds, Redis' long double shows other last digits.
+                continue;
+            }
+            assert_eq!(add(old, by), text(new), "{old} + {by}");
+        }
+        assert_eq!(apply(&Action::IncrByFloat(2.5), None, &CX), (text("2.5"), put("2.5", 0)));
+        for bad in ["", "abc", " 1", "1 ", "nan"] {
+            assert_eq!(add(bad, 1.0), Outcome::Failed(Failure::NotAFloat), "{bad:?}");
+        }
+        assert_eq!(add("1", f64::INFINITY), Outcome::Failed(Failure::Overflow));
+        assert_eq!(add("1.7e308", 1.7e308), Outcome::Failed(Failure::Overflow));
+        assert_eq!(add("inf", 1.0), Outcome::Failed(Failure::Overflow));
+    }
+
+    #[test]
+    fn expire_changes_the_deadline_under_its_condition() {
+        let (none, some) = (entry("v", 0), entry("v", 2_000));
+        let with = |e: &Entry, ms, condition| apply(&Action::Expire { expiry: Expiry::In(ms), condition }, Some(e), &CX);
+        let (yes, no) = (|at| (Outcome::Int(1), Change::Deadline(at)), (Outcome::Int(0), Change::None));
+        assert_eq!(with(&none, 5, ExpireCondition::Always), yes(1_005));
+        assert_eq!(with(&none, 5, ExpireCondition::IfNone), yes(1_005));
+        assert_eq!(with(&some, 5, ExpireCondition::IfNone), no);
+        assert_eq!(with(&none, 5, ExpireCondition::IfSome), no);
+        assert_eq!(with(&some, 5, ExpireCondition::IfSome), yes(1_005));
+        assert_eq!(with(&some, 5_000, ExpireCondition::IfLater), yes(6_000));
+        assert_eq!(with(&some, 5, ExpireCondition::IfLater), no);
+        assert_eq!(with(&none, 5, ExpireCondition::IfLater), no);
+        assert_eq!(with(&some, 5, ExpireCondition::IfEarlier), yes(1_005));
+        assert_eq!(with(&some, 5_000, ExpireCondition::IfEarlier), no);
+        assert_eq!(with(&none, 5, ExpireCondition::IfEarlier), yes(1_005));
+        assert_eq!(with(&some, -5, ExpireCondition::Always), (Outcome::Int(1), Change::Delete));
+        assert_eq!(apply(&Action::Expire { expiry: Expiry::In(5), condition: ExpireCondition::Always }, None, &CX), no);
+    }
+
+    #[test]
+    fn persist_removes_a_deadline() {
+        assert_eq!(apply(&Action::Persist, Some(&entry("v", 5_000)), &CX), (Outcome::Int(1), Change::Deadline(0)));
+        assert_eq!(apply(&Action::Persist, Some(&entry("v", 0)), &CX), (Outcome::Int(0), Change::None));
+        assert_eq!(apply(&Action::Persist, None, &CX), (Outcome::Int(0), Change::None));
+    }
+}

@@ -1,0 +1,484 @@
+//! Copying a partition to a learner: a snapshot in key order beside the running log, then equal checksums at one sequence.
+//!
+//! ```text
+//!   primary                                   learner
+//!   Begin{session, seq} ───────────────────>  empties itself
+//!   <────────────────────────────────── ack   log follows from seq + 1, on the lane of calls
+//!   Chunk, Chunk, ... (bulk lane) ─────────>  takes what is newer than what it has, remembers deletions
+//!   Finish{chunks, seq, dedup} ────────────>  complete once the log has reached seq; sums its own contents
+//!   <───────────────────────────── Finished
+//!   Compare{seq, sum} (in order with the log) ──>  at exactly seq
+//!   <────────────────────────────── Verdict
+//!   its acks become required; then its admission is asked for
+//! ```
+
+use super::dedup::Dedup;
+use super::frame::{self, Frame};
+use super::log::Log;
+use super::op::Outcome;
+use super::replication::Follow;
+use super::store::{Cursor, Store, digest_bytes};
+use super::{Core, Held, Lane, Malformed, PartitionRef, SLICE, Slot};
+use bytes::{Bytes, BytesMut};
+use doyen_gossip::Time;
+use doyen_gossip::agreement::InSyncChange;
+use doyen_placement::{Epoch, Lineage, MemberId};
+use std::time::Duration;
+
+/// Snapshots of one learner that may come out wrong before it is given up.
+const FAILURES_MAX: u32 = 3;
+/// A learner without progress for so many times `copy_silent_max` is given up.
+const SILENT_FACTOR: u32 = 8;
+/// Entries looked at for one chunk at most.
+const CHUNK_ENTRIES: usize = 1_000;
+
+/// Where a snapshot stands, at the primary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Not begun.
+    Queued,
+    /// Begin was sent.
+    Begun,
+    /// Chunks are on their way.
+    Chunks,
+    /// All was sent; the learner sums.
+    Finishing,
+    /// The learner is ready to compare.
+    Comparable,
+    /// The checksum was sent.
+    Comparing,
+    /// Equal at this sequence.
+    Verified(u64),
+    /// Its acks are required and its admission is asked for.
+    Admitting(u64),
+}
+
+/// A snapshot on its way to a learner, at the primary.
+#[derive(Debug)]
+pub(super) struct Source {
+    pub(super) session: u32,
+    phase: Phase,
+    cursor: Cursor,
+    sent: u32,
+    in_flight: usize,
+    compared: u64,
+    failures: u32,
+    progress: Time,
+    asks: u32,
+    ask_at: Time,
+}
+
+impl Source {
+    /// A learner was added.
+    pub(super) fn new(now: Time) -> Self {
+        Self {
+            session: 0,
+            phase: Phase::Queued,
+            cursor: None,
+            sent: 0,
+            in_flight: 0,
+            compared: 0,
+            failures: 0,
+            progress: now,
+            asks: 0,
+            ask_at: Time::ZERO,
+        }
+    }
+
+    /// Whether the learner has confirmed the beginning, so that the log may follow.
+    pub(super) fn begun(&self) -> bool {
+        !matches!(self.phase, Phase::Queued | Phase::Begun)
+    }
+
+    /// Whether its checksum was equal.
+    pub(super) fn verified(&self) -> bool {
+        matches!(self.phase, Phase::Verified(_) | Phase::Admitting(_))
+    }
+
+    /// The learner acknowledged something; true if that begins the snapshot.
+    pub(super) fn acked(&mut self, now: Time) -> bool {
+        self.progress = now;
+        let begins = self.phase == Phase::Begun;
+        if begins {
+            self.phase = Phase::Chunks;
+        }
+        begins
+    }
+
+    /// Another epoch is in force, and it did not admit the learner: its ack is not required any more.
+    pub(super) fn withdrawn(&mut self) {
+        if let Phase::Admitting(seq) = self.phase {
+            self.phase = Phase::Verified(seq);
+            (self.asks, self.ask_at) = (0, Time::ZERO);
+        }
+    }
+}
+
+/// A snapshot that arrives, at the learner.
+#[derive(Debug)]
+pub(super) struct Sink {
+    session: u32,
+    from: MemberId,
+    chunks: u32,
+    finish: Option<(u32, u64)>,
+    phase: SinkPhase,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SinkPhase {
+    Arriving,
+    Summing,
+    Ready,
+}
+
+impl Sink {
+    /// Whether everything has arrived.
+    pub(super) fn complete(&self) -> bool {
+        self.phase != SinkPhase::Arriving
+    }
+}
+
+/// How many snapshots leave this node from this partition.
+pub(super) fn under_way(slot: &Slot) -> usize {
+    let lead = slot.held.as_ref().and_then(|h| h.lead.as_ref());
+    lead.map_or(0, |l| l.links.values().filter_map(|l| l.teaching.as_ref()).filter(|t| t.phase != Phase::Queued && !t.verified()).count())
+}
+
+/// The primary's side.
+impl Core {
+    /// Begins a snapshot, or queues it.
+    pub(super) fn start_teaching(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId) {
+        let copying = self.copying;
+        let Some(held) = &mut slot.held else { return };
+        let Held { lead: Some(lead), log, store, epoch, lineage, .. } = &mut **held else { return };
+        let ready = lead.open && lead.serving && self.peers.up(id);
+        let Some(link) = lead.links.get_mut(&id) else { return };
+        let Some(teaching) = &mut link.teaching else { return };
+        store.end_sum(teaching.session);
+        link.aligned = false;
+        let running = !matches!(teaching.phase, Phase::Queued);
+        teaching.phase = Phase::Queued;
+        if !ready || (!running && copying >= self.limits.copies_max) {
+            return;
+        }
+        if !running {
+            self.copying += 1;
+        }
+        let session = self.next_session;
+        self.next_session = self.next_session.wrapping_add(1).max(1);
+        let seq = log.last();
+        *teaching = Source { session, phase: Phase::Begun, failures: teaching.failures, ..Source::new(self.now) };
+        link.session = session;
+        link.aligned = true;
+        link.acked = seq;
+        link.next = seq + 1;
+        link.stalled = None;
+        store.begin_sum(session);
+        self.peers.send(id, Lane::Calls, &Frame::Begin { at, epoch: *epoch, lineage: *lineage, session, seq });
+    }
+
+    /// Goes on with every learner of a partition.
+    pub(super) fn teach_all(&mut self, at: PartitionRef, slot: &mut Slot) {
+        let Some(lead) = slot.held.as_ref().and_then(|h| h.lead.as_ref()) else { return };
+        let ids: Vec<MemberId> = lead.links.iter().filter(|(_, l)| l.teaching.is_some()).map(|(id, _)| *id).collect();
+        for id in ids {
+            self.teach(at, slot, id);
+            self.admit(at, slot, id);
+        }
+    }
+
+    /// Sends chunks within the window, then the rest.
+    pub(super) fn teach(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId) {
+        let now = self.now;
+        let silent = self.limits.copy_silent_max * SILENT_FACTOR;
+        let Some(held) = &mut slot.held else { return };
+        let Held { lead: Some(lead), log, store, dedup, epoch, .. } = &mut **held else { return };
+        let epoch = *epoch;
+        let Some(link) = lead.links.get_mut(&id) else { return };
+        let Some(teaching) = &mut link.teaching else { return };
+        match teaching.phase {
+            Phase::Queued => {
+                if teaching.failures >= FAILURES_MAX || now.since(teaching.progress) > silent && !self.peers.up(id) {
+                    self.abandon(at, slot, id);
+                } else {
+                    self.start_teaching(at, slot, id);
+                }
+                return;
+            }
+            Phase::Chunks => {
+                while teaching.in_flight < self.limits.chunks_in_flight {
+                    let mut body = BytesMut::new();
+                    let mut taken = 0;
+                    let mut last = None;
+                    for (map, key, entry) in store.following(&teaching.cursor).take(CHUNK_ENTRIES) {
+                        frame::put_entry(&mut body, map, key, entry);
+                        last = Some((map, key.clone()));
+                        taken += 1;
+                        if body.len() >= self.limits.chunk_bytes {
+                            break;
+                        }
+                    }
+                    store.advance_sum(teaching.session, taken);
+                    let session = teaching.session;
+                    if last.is_none() {
+                        let dedup = dedup.all().map(|(o, f, applied)| (o, f, applied.iter().cloned().collect())).collect();
+                        let finish = Frame::Finish { at, session, chunks: teaching.sent, seq: log.last(), dedup };
+                        self.peers.send(id, Lane::Bulk, &finish);
+                        teaching.phase = Phase::Finishing;
+                        break;
+                    }
+                    teaching.cursor = last;
+                    teaching.sent += 1;
+                    teaching.in_flight += 1;
+                    self.stats.snapshot_bytes += body.len() as u64;
+                    let body = body.freeze();
+                    let chunk = Frame::Chunk { at, session, index: teaching.sent, digest: digest_bytes(&body), body };
+                    self.peers.send(id, Lane::Bulk, &chunk);
+                }
+            }
+            // In order with the log: the learner compares at exactly this sequence.
+            Phase::Comparable if link.next == log.last() + 1 && store.advance_sum(teaching.session, SLICE) => {
+                if let Some(sum) = store.sum(teaching.session) {
+                    teaching.compared = log.last();
+                    let (session, seq) = (teaching.session, teaching.compared);
+                    self.peers.send(id, Lane::Calls, &Frame::Compare { at, session, seq, sum });
+                    teaching.phase = Phase::Comparing;
+                }
+            }
+            Phase::Begun | Phase::Finishing | Phase::Comparable | Phase::Comparing | Phase::Verified(_) | Phase::Admitting(_) => {}
+        }
+        if !teaching.verified() && now.since(teaching.progress) > silent {
+            self.abandon_at(at, slot, id, epoch);
+        }
+    }
+
+    fn abandon(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId) {
+        if let Some(epoch) = slot.held.as_ref().map(|h| h.epoch) {
+            self.abandon_at(at, slot, id, epoch);
+        }
+    }
+
+    fn abandon_at(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId, epoch: Epoch) {
+        let Some(teaching) = teaching(slot, id) else { return };
+        if self.now < teaching.ask_at {
+            return;
+        }
+        teaching.asks += 1;
+        let asks = teaching.asks;
+        let pause = self.backoff(Duration::from_millis(200), Duration::from_secs(2), asks);
+        if let Some(teaching) = self::teaching(slot, id) {
+            teaching.ask_at = self.now + pause;
+        }
+        self.ask(at, epoch, InSyncChange::Abandon(id));
+    }
+
+    /// A chunk arrived there.
+    pub(super) fn chunk_acked(&mut self, at: PartitionRef, slot: &mut Slot, from: MemberId, session: u32) {
+        let now = self.now;
+        let Some(teaching) = teaching(slot, from).filter(|t| t.session == session) else { return };
+        teaching.in_flight = teaching.in_flight.saturating_sub(1);
+        teaching.progress = now;
+        self.teach(at, slot, from);
+    }
+
+    /// The learner has everything.
+    pub(super) fn finished(&mut self, at: PartitionRef, slot: &mut Slot, from: MemberId, session: u32) {
+        let now = self.now;
+        let Some(teaching) = teaching(slot, from).filter(|t| t.session == session) else { return };
+        match teaching.phase {
+            Phase::Finishing => {
+                teaching.phase = Phase::Comparable;
+                teaching.progress = now;
+                self.teach(at, slot, from);
+            }
+            // It was not at the sequence of the checksum, because it refused entries of an epoch that only one of us knew:
+            // it is asked again with the next upkeep.
+            Phase::Comparing => teaching.phase = Phase::Comparable,
+            _ => {}
+        }
+    }
+
+    /// The learner compared.
+    pub(super) fn verdict(&mut self, at: PartitionRef, slot: &mut Slot, from: MemberId, session: u32, equal: bool) {
+        let now = self.now;
+        let Some(teaching) = teaching(slot, from).filter(|t| t.session == session && !t.verified()) else { return };
+        teaching.progress = now;
+        if equal && teaching.phase == Phase::Comparing {
+            teaching.phase = Phase::Verified(teaching.compared);
+            if let Some(held) = &mut slot.held {
+                held.store.end_sum(session);
+            }
+            self.admit(at, slot, from);
+        } else {
+            teaching.failures += 1;
+            self.stats.checksum_mismatches += 1;
+            if teaching.failures >= FAILURES_MAX {
+                teaching.phase = Phase::Queued;
+                self.abandon(at, slot, from);
+            } else {
+                self.start_teaching(at, slot, from);
+            }
+        }
+    }
+
+    /// Asks for the admission of a verified learner, once it has all that is committed and all that was compared is.
+    /// From then on its ack is required, until another epoch is in force (rule 7).
+    pub(super) fn admit(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId) {
+        let now = self.now;
+        let Some(held) = &mut slot.held else { return };
+        let Held { lead: Some(lead), log, epoch, .. } = &mut **held else { return };
+        if !lead.open || !lead.serving {
+            return;
+        }
+        let epoch = *epoch;
+        let Some(link) = lead.links.get_mut(&id) else { return };
+        let Some(teaching) = &mut link.teaching else { return };
+        match teaching.phase {
+            Phase::Verified(seq) if link.acked >= log.committed() && log.committed() >= seq && self.peers.up(id) => {
+                link.required = true;
+                link.stalled = None;
+                teaching.phase = Phase::Admitting(seq);
+                (teaching.asks, teaching.ask_at) = (0, now);
+            }
+            Phase::Admitting(_) => {}
+            _ => return,
+        }
+        // While it is stalled it may have to be withdrawn instead.
+        if now < teaching.ask_at || link.stalled.is_some_and(|s| now.since(s) > self.limits.copy_silent_max) {
+            return;
+        }
+        teaching.asks += 1;
+        let asks = teaching.asks;
+        let pause = self.backoff(Duration::from_millis(200), Duration::from_secs(2), asks);
+        if let Some(teaching) = self::teaching(slot, id) {
+            teaching.ask_at = now + pause;
+        }
+        self.ask(at, epoch, InSyncChange::Admit(id));
+    }
+}
+
+fn teaching(slot: &mut Slot, id: MemberId) -> Option<&mut Source> {
+    slot.held.as_mut()?.lead.as_mut()?.links.get_mut(&id)?.teaching.as_mut()
+}
+
+/// The learner's side.
+impl Core {
+    /// A snapshot begins: whatever was here is void.
+    pub(super) fn begin_sink(
+        &mut self,
+        at: PartitionRef,
+        slot: &mut Slot,
+        from: MemberId,
+        (epoch, lineage, session, seq): (Epoch, Lineage, u32, u64),
+    ) {
+        let learner = slot.installed.as_ref().is_some_and(|p| p.learners().any(|m| m == self.me));
+        let Some(since) = self.follows(slot, from, epoch).filter(|_| learner && seq < frame::SEQ_MAX) else { return };
+        let Some(held) = slot.held.as_mut().filter(|h| h.lineage == lineage && h.lead.is_none()) else { return };
+        self.memory = self.memory.saturating_sub(held.bytes());
+        self.garbage.append(&mut held.store.take());
+        held.store = Store::default();
+        held.store.keep_tombstones(true);
+        held.log = Log::after(seq);
+        held.dedup = Dedup::default();
+        held.wanted = None;
+        held.follow = Some(Follow { since, session });
+        held.sink = Some(Sink { session, from, chunks: 0, finish: None, phase: SinkPhase::Arriving });
+        self.memory += held.bytes();
+        self.acknowledge(held, from, at, epoch);
+    }
+
+    /// A part of the snapshot.
+    pub(super) fn chunk(
+        &mut self,
+        at: PartitionRef,
+        slot: &mut Slot,
+        from: MemberId,
+        (session, index, digest): (u32, u32, u64),
+        body: Bytes,
+    ) -> Result<(), Malformed> {
+        let Some(held) = &mut slot.held else { return Ok(()) };
+        let expected = held.sink.as_ref().filter(|s| s.session == session && s.from == from && !s.complete()).map(|s| s.chunks + 1);
+        let Some(expected) = expected else { return Ok(()) };
+        if index != expected || digest != digest_bytes(&body) {
+            self.peers.send(from, Lane::Calls, &Frame::Verdict { at, session, equal: false });
+            return Ok(());
+        }
+        let entries = frame::entries(body)?;
+        let before = held.bytes();
+        for (map, key, entry) in entries {
+            held.store.adopt(map, key, entry);
+        }
+        if let Some(sink) = &mut held.sink {
+            sink.chunks = expected;
+        }
+        self.memory = (self.memory + held.bytes()).saturating_sub(before);
+        self.peers.send(from, Lane::Calls, &Frame::ChunkAck { at, session, index });
+        Ok(())
+    }
+
+    /// The snapshot is complete as far as it goes.
+    pub(super) fn finish(
+        &mut self,
+        at: PartitionRef,
+        slot: &mut Slot,
+        from: MemberId,
+        (session, chunks, seq): (u32, u32, u64),
+        dedup: Vec<(MemberId, u64, Vec<(u64, u64, Outcome)>)>,
+    ) {
+        let Some(held) = &mut slot.held else { return };
+        let Some(sink) = held.sink.as_mut().filter(|s| s.session == session && s.from == from && s.finish.is_none()) else { return };
+        sink.finish = Some((chunks, seq));
+        for (origin, finished, applied) in dedup {
+            held.dedup.adopt(origin, finished, applied);
+        }
+        self.prepare_sink(at, slot);
+    }
+
+    /// Once chunks and log have arrived the learner is complete, and sums its contents.
+    pub(super) fn prepare_sink(&mut self, at: PartitionRef, slot: &mut Slot) {
+        let Some(held) = &mut slot.held else { return };
+        let Some(sink) = &mut held.sink else { return };
+        let Some((chunks, seq)) = sink.finish else { return };
+        if sink.phase != SinkPhase::Arriving || held.log.last() < seq {
+            return;
+        }
+        if sink.chunks != chunks {
+            // The bulk lane is in order: a chunk is missing for good.
+            let (session, from) = (sink.session, sink.from);
+            self.peers.send(from, Lane::Calls, &Frame::Verdict { at, session, equal: false });
+            return;
+        }
+        sink.phase = SinkPhase::Summing;
+        held.store.keep_tombstones(false);
+        held.store.begin_sum(sink.session);
+        self.timers.insert((self.now, at));
+    }
+
+    /// Sums a slice of a learner's contents.
+    pub(super) fn continue_sums(&mut self, at: PartitionRef, slot: &mut Slot) {
+        let Some(held) = &mut slot.held else { return };
+        let Some(sink) = held.sink.as_mut().filter(|s| s.phase == SinkPhase::Summing) else { return };
+        if held.store.advance_sum(sink.session, SLICE) {
+            sink.phase = SinkPhase::Ready;
+            let (session, from) = (sink.session, sink.from);
+            self.peers.send(from, Lane::Calls, &Frame::Finished { at, session });
+        } else {
+            self.timers.insert((self.now + Duration::from_millis(1), at));
+        }
+    }
+
+    /// The primary's checksum: equal at the same sequence, or the snapshot is void.
+    pub(super) fn compare(&mut self, at: PartitionRef, slot: &mut Slot, from: MemberId, (session, seq, sum): (u32, u64, u64)) {
+        let Some(held) = &mut slot.held else { return };
+        if held.sink.as_ref().is_none_or(|s| s.session != session || s.from != from || s.phase != SinkPhase::Ready) {
+            return;
+        }
+        if held.log.last() != seq {
+            self.peers.send(from, Lane::Calls, &Frame::Finished { at, session });
+            return;
+        }
+        let equal = held.store.sum(session) == Some(sum);
+        held.store.end_sum(session);
+        self.peers.send(from, Lane::Calls, &Frame::Verdict { at, session, equal });
+    }
+}

@@ -1,0 +1,131 @@
+//! What became of operations that may be asked again: per origin, the outcomes that it has not finished with.
+//!
+//! Replicated with every log entry, so that a retry finds it at whoever leads the partition next. Either the outcome of
+//! an operation is here, or the origin's mark is above it: nothing is ever applied twice.
+
+use super::op::Outcome;
+use doyen_placement::MemberId;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Names an operation: who submitted it, and its number there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct OpId {
+    /// The process that submitted it.
+    pub(super) origin: MemberId,
+    /// Its number, ascending at the origin.
+    pub(super) n: u64,
+    /// Every operation of the origin on this partition below this number is finished.
+    pub(super) finished: u64,
+}
+
+/// What is known of an operation.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Known {
+    /// Nothing: it was never applied.
+    New,
+    /// It is in the log at this sequence, with this outcome.
+    Applied(u64, Outcome),
+    /// The origin has finished with it: a late duplicate.
+    Finished,
+}
+
+#[derive(Debug, Default, Clone, PartialEq)]
+struct Origin {
+    finished: u64,
+    applied: VecDeque<(u64, u64, Outcome)>,
+}
+
+/// The outcomes kept by one partition.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub(super) struct Dedup {
+    origins: BTreeMap<MemberId, Origin>,
+}
+
+impl Dedup {
+    /// What is known of this operation.
+    pub(super) fn known(&self, id: OpId) -> Known {
+        let Some(origin) = self.origins.get(&id.origin) else { return Known::New };
+        if id.n < origin.finished {
+            return Known::Finished;
+        }
+        match origin.applied.binary_search_by_key(&id.n, |(n, ..)| *n) {
+            Ok(at) => Known::Applied(origin.applied[at].1, origin.applied[at].2.clone()),
+            Err(_) => Known::New,
+        }
+    }
+
+    /// Remembers an operation that was logged at `seq`.
+    pub(super) fn remember(&mut self, id: OpId, seq: u64, outcome: Outcome) {
+        let origin = self.origins.entry(id.origin).or_default();
+        origin.finished = origin.finished.max(id.finished);
+        while origin.applied.front().is_some_and(|(n, ..)| *n < origin.finished) {
+            origin.applied.pop_front();
+        }
+        if id.n < origin.finished {
+            return;
+        }
+        match origin.applied.binary_search_by_key(&id.n, |(n, ..)| *n) {
+            Ok(at) => origin.applied[at] = (id.n, seq, outcome),
+            Err(at) => origin.applied.insert(at, (id.n, seq, outcome)),
+        }
+    }
+
+    /// Forgets an operation whose log entry at `seq` is undone.
+    pub(super) fn forget(&mut self, id: OpId, seq: u64) {
+        if let Some(origin) = self.origins.get_mut(&id.origin)
+            && let Ok(at) = origin.applied.binary_search_by_key(&id.n, |(n, ..)| *n)
+            && origin.applied[at].1 == seq
+        {
+            origin.applied.remove(at);
+        }
+    }
+
+    /// Forgets origins that are members no more: their operations are not taken any more.
+    pub(super) fn retain(&mut self, member: impl Fn(MemberId) -> bool) {
+        self.origins.retain(|id, _| member(*id));
+    }
+
+    /// Everything, for a snapshot: (origin, finished, [(n, seq, outcome)]).
+    pub(super) fn all(&self) -> impl Iterator<Item = (MemberId, u64, &VecDeque<(u64, u64, Outcome)>)> {
+        self.origins.iter().map(|(id, o)| (*id, o.finished, &o.applied))
+    }
+
+    /// Takes what a snapshot says of an origin, beside what the log said already.
+    pub(super) fn adopt(&mut self, origin: MemberId, finished: u64, applied: Vec<(u64, u64, Outcome)>) {
+        self.origins.entry(origin).or_default().finished = self.origins.get(&origin).map_or(0, |o| o.finished).max(finished);
+        for (n, seq, outcome) in applied {
+            self.remember(OpId { origin, n, finished }, seq, outcome);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(n: u64, finished: u64) -> OpId {
+        OpId { origin: MemberId(1), n, finished }
+    }
+
+    #[test]
+    fn a_retry_finds_its_outcome_until_the_origin_is_done_with_it() {
+        let mut d = Dedup::default();
+        assert_eq!(d.known(id(5, 5)), Known::New);
+        d.remember(id(5, 5), 100, Outcome::Int(1));
+        d.remember(id(7, 5), 101, Outcome::Int(2));
+        assert_eq!(d.known(id(5, 5)), Known::Applied(100, Outcome::Int(1)));
+        d.remember(id(8, 7), 102, Outcome::Ok);
+        assert_eq!(d.known(id(5, 5)), Known::Finished);
+        assert_eq!(d.known(id(7, 7)), Known::Applied(101, Outcome::Int(2)));
+    }
+
+    #[test]
+    fn an_undone_entry_is_forgotten() {
+        let mut d = Dedup::default();
+        d.remember(id(5, 5), 100, Outcome::Ok);
+        d.forget(id(5, 5), 99);
+        assert_eq!(d.known(id(5, 5)), Known::Applied(100, Outcome::Ok));
+        d.forget(id(5, 5), 100);
+        assert_eq!(d.known(id(5, 5)), Known::New);
+    }
+}

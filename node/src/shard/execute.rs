@@ -1,0 +1,170 @@
+//! Executing operations at the primary: read at once, write into the log, wait for what is not committed.
+
+use super::action::{self, Change, Context};
+use super::dedup::{Known, OpId};
+use super::forwarding::{Call, Executed};
+use super::frame::Work;
+use super::log::{Logged, RECORD_OVERHEAD};
+use super::op::{Failure, Outcome, PartitionAction};
+use super::store::{ENTRY_OVERHEAD, Effect, Key};
+use super::{Core, Held, PartitionRef, Request, Slot};
+use doyen_placement::MapId;
+
+/// Whether an operation may change something.
+pub(super) const fn is_write(work: &Work) -> bool {
+    match work {
+        Work::Key(op) => action::is_write(&op.action),
+        Work::Partition(op) => matches!(op.action, PartitionAction::Clear),
+    }
+}
+
+/// What executing came to.
+enum Step {
+    /// This outcome, once this sequence is committed; and whether it is in the log.
+    Done(Outcome, u64, bool),
+    /// Not now.
+    Park,
+    /// Nothing happened; to be said at once.
+    Refused(Failure),
+    /// A duplicate of something finished: nobody waits for it.
+    Drop,
+}
+
+impl Core {
+    /// Executes a call at its serving primary, or gives it back to be parked.
+    pub(super) fn execute(&mut self, at: PartitionRef, slot: &mut Slot, call: Call) -> Option<Call> {
+        let step = self.step(at, slot, &call);
+        match step {
+            Step::Park => return Some(call),
+            Step::Refused(failure) => self.answer(slot, at, call, Outcome::Failed(failure)),
+            Step::Drop => self.outstanding -= 1,
+            Step::Done(outcome, seq, logged) => {
+                self.stats.executed += 1;
+                let executed = Executed { call, seq, outcome, logged };
+                if slot.held.as_ref().is_some_and(|h| seq <= h.log.committed()) {
+                    self.ready.push_back((at, executed));
+                } else {
+                    slot.calls.waiting.push_back(executed);
+                    // Without copies the write is committed as soon as it is logged.
+                    self.advance(at, slot);
+                }
+            }
+        }
+        None
+    }
+
+    fn step(&mut self, at: PartitionRef, slot: &mut Slot, call: &Call) -> Step {
+        let id = self.op_id(slot, call);
+        let in_sync = slot.installed.as_ref().map_or(0, |p| p.in_sync().count());
+        let few = in_sync < usize::from(slot.min_in_sync);
+        let default_ttl_ms = slot.default_ttl_ms;
+        let Some(held) = slot.held.as_mut() else { return Step::Park };
+        let Some(open) = held.lead.as_ref().map(|l| l.open) else { return Step::Park };
+        if is_write(&call.work) {
+            if !open {
+                return Step::Park;
+            }
+            match held.dedup.known(id) {
+                Known::New => {}
+                Known::Applied(seq, outcome) => return Step::Done(outcome, seq, true),
+                Known::Finished => return Step::Drop,
+            }
+            if few {
+                return Step::Refused(Failure::TooFewCopies);
+            }
+            if !self.used {
+                if !std::mem::replace(&mut self.asked_used, true) {
+                    self.requests.push_back(Request::Used);
+                }
+                return Step::Park;
+            }
+        }
+        match &call.work {
+            Work::Key(op) => {
+                let size = action::growth(&op.action).map(|n| n + op.key.len() + ENTRY_OVERHEAD + RECORD_OVERHEAD);
+                if size.is_some_and(|size| !self.room(held, size)) {
+                    return Step::Refused(Failure::OutOfMemory);
+                }
+                let clock = held.clock.advance(self.now);
+                if held.store.entry(op.map, &op.key).is_some_and(|(_, e)| e.overdue(clock)) {
+                    // The next primary's clock may be a little behind: what was seen to be gone must be gone in the log.
+                    if !open {
+                        return Step::Park;
+                    }
+                    self.expire(at, held, op.map, Key::from(&*op.key));
+                }
+                let cx = Context { clock, unix_ms: self.unix_ms(), default_ttl_ms, value_bytes_max: self.limits.value_bytes_max };
+                let found = held.store.entry(op.map, &op.key);
+                let (outcome, change) = action::apply(&op.action, found.map(|(_, e)| e), &cx);
+                let key = |found: Option<(&Key, _)>| found.map_or_else(|| Key::from(&*op.key), |(k, _)| k.clone());
+                let effect = match change {
+                    Change::None => {
+                        // Nobody reads what may still be undone, nor that something is gone whose deletion may be.
+                        let seq = found.map_or_else(|| held.log.deleted(), |(_, e)| e.version);
+                        return Step::Done(outcome, seq, false);
+                    }
+                    Change::Put(value, deadline) => Effect::Put { map: op.map, key: key(found), value, deadline },
+                    Change::Delete => Effect::Delete { map: op.map, key: key(found) },
+                    Change::Deadline(deadline) => match found {
+                        // A learner may not have the entry yet.
+                        Some((k, e)) if held.lead.as_ref().is_some_and(super::replication::Lead::teaches) => {
+                            Effect::Put { map: op.map, key: k.clone(), value: e.value.clone(), deadline }
+                        }
+                        found => Effect::Deadline { map: op.map, key: key(found), deadline },
+                    },
+                };
+                let seq = self.log(at, held, effect, Some(id), outcome.clone());
+                Step::Done(outcome, seq, true)
+            }
+            Work::Partition(op) => match &op.action {
+                PartitionAction::Count => {
+                    let count = i64::try_from(held.store.count(op.map)).unwrap_or(i64::MAX);
+                    Step::Done(Outcome::Int(count), held.log.last(), false)
+                }
+                PartitionAction::Scan { cursor, count } => {
+                    let clock = held.clock.advance(self.now);
+                    let (next, keys) = self.scans.scan(at, &held.store, op.map, *cursor, *count, clock);
+                    Step::Done(Outcome::Keys { next, keys }, held.log.last(), false)
+                }
+                PartitionAction::Clear => {
+                    if held.store.count(op.map) == 0 {
+                        return Step::Done(Outcome::Ok, held.log.last(), false);
+                    }
+                    let seq = self.log(at, held, Effect::Clear { map: op.map }, Some(id), Outcome::Ok);
+                    Step::Done(Outcome::Ok, seq, true)
+                }
+            },
+        }
+    }
+
+    /// Whether this node and every in-sync copy have room for `size` bytes more, with a reserve for what is in flight.
+    fn room(&self, held: &Held, size: usize) -> bool {
+        let reserve = (self.limits.memory_bytes_max / 64).min(16 << 20);
+        let needed = size + reserve;
+        let copies = held
+            .lead
+            .as_ref()
+            .is_none_or(|l| l.links.iter().filter(|(_, link)| link.required).all(|(id, _)| self.peers.headroom(*id) >= needed as u64));
+        copies && self.memory.saturating_add(needed) <= self.limits.memory_bytes_max
+    }
+
+    /// Deletes an overdue key, as a logged effect of no operation.
+    pub(super) fn expire(&mut self, at: PartitionRef, held: &mut Held, map: MapId, key: Key) {
+        self.log(at, held, Effect::Delete { map, key }, None, Outcome::Ok);
+        self.stats.expired += 1;
+    }
+
+    /// Applies an effect here, logs it and sends it to every copy that is up to date.
+    fn log(&mut self, at: PartitionRef, held: &mut Held, effect: Effect, op: Option<OpId>, outcome: Outcome) -> u64 {
+        let before = held.bytes();
+        let seq = held.log.last() + 1;
+        let undo = held.store.apply(seq, &effect);
+        if let Some(id) = op {
+            held.dedup.remember(id, seq, outcome.clone());
+        }
+        held.log.push(Logged { epoch: held.epoch, effect, op, outcome }, undo);
+        self.memory = (self.memory + held.bytes()).saturating_sub(before);
+        self.replicate(at, held, seq);
+        seq
+    }
+}

@@ -1,0 +1,147 @@
+//! Operations that are not answered yet: parked, sent to another primary, or waiting for their commit.
+//!
+//! A partition's calls keep the order in which they came: what is parked is executed or sent from the front, and a
+//! primary that refuses one call of an attempt refuses all later ones of it, so that resending does not reorder them.
+
+use super::Token;
+use super::frame::Work;
+use super::op::Outcome;
+use doyen_gossip::Time;
+use doyen_placement::MemberId;
+use std::collections::VecDeque;
+
+/// Who wants the outcome.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Source {
+    /// A caller of this node.
+    Local(Token),
+    /// Another node, in this attempt; its operations on the partition below `finished` are finished.
+    Peer { member: MemberId, attempt: u32, finished: u64 },
+}
+
+impl Source {
+    /// The peer, if it is one.
+    pub(super) const fn peer(&self) -> Option<MemberId> {
+        match self {
+            Self::Local(_) => None,
+            Self::Peer { member, .. } => Some(*member),
+        }
+    }
+}
+
+/// An operation under way.
+#[derive(Debug, Clone)]
+pub(super) struct Call {
+    /// Who asks.
+    pub(super) source: Source,
+    /// Its number at its origin.
+    pub(super) n: u64,
+    /// What is asked.
+    pub(super) work: Work,
+    /// When its caller is told that it did not work out.
+    pub(super) until: Time,
+    /// Whether it may be applied somewhere already.
+    pub(super) maybe: bool,
+}
+
+/// An operation that was executed here and is not answered yet.
+#[derive(Debug)]
+pub(super) struct Executed {
+    /// The operation.
+    pub(super) call: Call,
+    /// What must be committed first.
+    pub(super) seq: u64,
+    /// Its outcome.
+    pub(super) outcome: Outcome,
+    /// Whether it is in the log.
+    pub(super) logged: bool,
+}
+
+/// The calls of one partition.
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    /// Cannot be executed or sent now.
+    pub(super) parked: VecDeque<Call>,
+    /// Sent to `sent_to`; only local ones, ascending.
+    pub(super) sent: VecDeque<Call>,
+    /// Where they went.
+    pub(super) sent_to: Option<MemberId>,
+    /// Executed here, not committed.
+    pub(super) waiting: VecDeque<Executed>,
+    /// Counts resendings.
+    pub(super) attempt: u32,
+    /// Refusals in a row, for the backoff.
+    pub(super) refusals: u32,
+    unfinished: VecDeque<(u64, bool)>,
+}
+
+impl Calls {
+    /// A local operation begins.
+    pub(super) fn begin(&mut self, n: u64) {
+        self.unfinished.push_back((n, false));
+    }
+
+    /// A local operation is answered, for good.
+    pub(super) fn finish(&mut self, n: u64) {
+        if let Ok(at) = self.unfinished.binary_search_by_key(&n, |(n, _)| *n) {
+            self.unfinished[at].1 = true;
+        }
+        while self.unfinished.front().is_some_and(|(_, done)| *done) {
+            self.unfinished.pop_front();
+        }
+    }
+
+    /// Every local operation below this number is finished; `n` is one that is not.
+    pub(super) fn finished(&self, n: u64) -> u64 {
+        self.unfinished.front().map_or(n, |(first, _)| (*first).min(n))
+    }
+
+    /// What was sent and not answered is parked again, in front, and may have been applied.
+    pub(super) fn unsend(&mut self) {
+        self.attempt = self.attempt.wrapping_add(1);
+        self.sent_to = None;
+        while let Some(mut call) = self.sent.pop_back() {
+            call.maybe = true;
+            self.parked.push_front(call);
+        }
+    }
+
+    /// The primary refused this attempt: nothing from `n` on was applied, what came before may have been.
+    pub(super) fn refused(&mut self, n: u64, attempt: u32) -> bool {
+        if attempt != self.attempt {
+            return false;
+        }
+        self.attempt = self.attempt.wrapping_add(1);
+        self.sent_to = None;
+        while let Some(mut call) = self.sent.pop_back() {
+            call.maybe |= call.n < n;
+            self.parked.push_front(call);
+        }
+        true
+    }
+
+    /// Takes the local call of this number out, wherever it is.
+    pub(super) fn take(&mut self, n: u64) -> Option<Call> {
+        if let Ok(at) = self.sent.binary_search_by_key(&n, |c| c.n) {
+            return self.sent.remove(at);
+        }
+        let at = self.parked.iter().position(|c| c.n == n && c.source.peer().is_none())?;
+        self.parked.remove(at)
+    }
+
+    /// Whether a read may overtake what is parked: nothing of that is about the same key.
+    pub(super) fn may_overtake(&self, work: &Work) -> bool {
+        const LOOK_MAX: usize = 64;
+        let Work::Key(read) = work else { return self.parked.is_empty() };
+        self.parked.len() <= LOOK_MAX
+            && self.parked.iter().all(|c| match &c.work {
+                Work::Key(op) => op.map != read.map || op.key != read.key,
+                Work::Partition(_) => false,
+            })
+    }
+
+    /// Whether nothing is under way.
+    pub(super) fn is_empty(&self) -> bool {
+        self.parked.is_empty() && self.sent.is_empty() && self.waiting.is_empty()
+    }
+}

@@ -1,0 +1,141 @@
+//! The log of one partition: what was applied, by whom it was asked, and what it replaced until it is committed.
+
+use super::dedup::OpId;
+use super::op::Outcome;
+use super::store::{Effect, Map, Undo};
+use doyen_placement::Epoch;
+use std::collections::VecDeque;
+
+/// What a record costs beside its key and value.
+pub(super) const RECORD_OVERHEAD: usize = 208;
+
+/// One entry of the log. Its sequence is its place.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Logged {
+    /// The epoch in which it was first appended; with the sequence it names the entry (I8).
+    pub(super) epoch: Epoch,
+    /// What it does.
+    pub(super) effect: Effect,
+    /// The operation behind it; none for expiry.
+    pub(super) op: Option<OpId>,
+    /// What the operation answers.
+    pub(super) outcome: Outcome,
+}
+
+#[derive(Debug)]
+struct Record {
+    logged: Logged,
+    undo: Undo,
+    /// Bytes of all records up to this one since the log began: how much lies between two sequences is a difference.
+    end: u64,
+}
+
+/// The log.
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    /// Sequence of the entry before the first record.
+    base: u64,
+    records: VecDeque<Record>,
+    committed: u64,
+    /// Highest sequence of a deletion: what is missing may be missing because of it.
+    deleted: u64,
+    end: u64,
+    start: u64,
+}
+
+impl Log {
+    /// An empty log that goes on after `base`.
+    pub(super) fn after(base: u64) -> Self {
+        Self { base, committed: base, ..Self::default() }
+    }
+
+    /// Sequence of the last entry.
+    pub(super) fn last(&self) -> u64 {
+        self.base + self.records.len() as u64
+    }
+
+    /// Everything up to here is trimmed.
+    pub(super) const fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// Everything up to here is known to be committed.
+    pub(super) const fn committed(&self) -> u64 {
+        self.committed
+    }
+
+    /// The sequence that a reader who found nothing waits for.
+    pub(super) fn deleted(&self) -> u64 {
+        self.deleted.min(self.last())
+    }
+
+    /// Bytes held.
+    pub(super) const fn bytes(&self) -> usize {
+        (self.end - self.start) as usize
+    }
+
+    /// Bytes of the entries after `from` up to `to`.
+    pub(super) fn bytes_between(&self, from: u64, to: u64) -> u64 {
+        self.end_of(to).saturating_sub(self.end_of(from))
+    }
+
+    fn end_of(&self, seq: u64) -> u64 {
+        self.record(seq).map_or(if seq <= self.base { self.start } else { self.end }, |r| r.end)
+    }
+
+    fn record(&self, seq: u64) -> Option<&Record> {
+        let at = seq.checked_sub(self.base + 1)?;
+        self.records.get(usize::try_from(at).ok()?)
+    }
+
+    /// The entry at a sequence, if it is kept.
+    pub(super) fn entry(&self, seq: u64) -> Option<&Logged> {
+        self.record(seq).map(|r| &r.logged)
+    }
+
+    /// Appends an entry that was applied; gives its sequence.
+    pub(super) fn push(&mut self, logged: Logged, undo: Undo) -> u64 {
+        let seq = self.last() + 1;
+        if matches!(logged.effect, Effect::Delete { .. } | Effect::Clear { .. }) {
+            self.deleted = seq;
+        }
+        self.end += (logged.effect.bytes() + RECORD_OVERHEAD) as u64;
+        let end = self.end;
+        self.records.push_back(Record { logged, undo, end });
+        seq
+    }
+
+    /// Takes the last entry off, to be undone. Never a committed one (I9).
+    pub(super) fn pop(&mut self) -> Option<(u64, Logged, Undo)> {
+        let seq = self.last();
+        if seq <= self.committed {
+            return None;
+        }
+        let record = self.records.pop_back()?;
+        self.end = self.records.back().map_or(self.start, |r| r.end);
+        Some((seq, record.logged, record.undo))
+    }
+
+    /// Everything up to `to` is committed: what it replaced can go. Whole maps are freed in slices by the caller.
+    pub(super) fn commit(&mut self, to: u64, garbage: &mut Vec<Map>) {
+        let to = to.min(self.last());
+        while self.committed < to {
+            self.committed += 1;
+            let at = self.committed.checked_sub(self.base + 1).and_then(|at| usize::try_from(at).ok());
+            if let Some(record) = at.and_then(|at| self.records.get_mut(at))
+                && let Undo::Map(map) = std::mem::take(&mut record.undo)
+            {
+                garbage.push(*map);
+            }
+        }
+    }
+
+    /// Drops committed entries while more than `bytes` are held.
+    pub(super) fn trim(&mut self, bytes: usize) {
+        while self.bytes() > bytes && self.base < self.committed {
+            let Some(record) = self.records.pop_front() else { return };
+            self.base += 1;
+            self.start = record.end;
+        }
+    }
+}

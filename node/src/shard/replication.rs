@@ -1,0 +1,777 @@
+//! One log on several nodes: the primary sends, copies apply and acknowledge, a new primary aligns.
+//!
+//! ```text
+//!   a tenure begins ──> opening: the tail goes to every required copy (Align) ── acked, and opens_at passed ──> open
+//!   open: Append to each link that is up to date; commit = the least sequence that every required copy has
+//! ```
+//! Required are the in-sync members of the installed and of the accepted table, and learners whose admission was asked
+//! for, until another epoch is installed (rule 7).
+
+use super::copying::Source as Teaching;
+use super::forwarding::{Call, Executed, Source};
+use super::frame::{self, Ack, Frame, Head};
+use super::log::Logged;
+use super::{Core, DROP_DELAY, EXPIRE_SLICE, Held, Lane, PartitionRef, Slot};
+use doyen_gossip::Time;
+use doyen_gossip::agreement::InSyncChange;
+use doyen_placement::{Epoch, MemberId, Partition};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Bytes sent to a copy and not acknowledged, a partition; what is beyond waits in the log.
+const WINDOW: u64 = 8 << 20;
+/// Bytes of one frame of a resent log, about.
+const FRAME_BYTES: u64 = 256 << 10;
+/// Without an ack for this long, everything unacknowledged is sent again.
+const RESEND: Duration = Duration::from_millis(400);
+/// A partition whose keys expire says its time at least this often.
+const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A partition's own time in milliseconds. Only a primary moves it by its own clock.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Clock {
+    ms: u64,
+    heard: Time,
+}
+
+impl Clock {
+    /// It begins at 1: a deadline of 0 is none.
+    pub(super) const fn new(now: Time) -> Self {
+        Self { ms: 1, heard: now }
+    }
+
+    /// The time now: what was heard last and what passed since.
+    pub(super) fn advance(&self, now: Time) -> u64 {
+        self.ms.saturating_add(u64::try_from(now.since(self.heard).as_millis()).unwrap_or(0))
+    }
+
+    /// The primary said what time it is. It never goes back.
+    fn hear(&mut self, ms: u64, now: Time) {
+        if ms >= self.ms {
+            *self = Self { ms, heard: now };
+        }
+    }
+}
+
+/// Leading a partition, for one tenure.
+#[derive(Debug)]
+pub(super) struct Lead {
+    /// The epoch in which the tenure began.
+    pub(super) since: Epoch,
+    /// When it may acknowledge at the earliest (rule 9).
+    opens_at: Time,
+    /// The end of the tail that it found: all of it must be on every required copy before it opens.
+    tail: u64,
+    /// Whether it acknowledges.
+    pub(super) open: bool,
+    /// Whether both tables say so (rule 5).
+    pub(super) serving: bool,
+    /// Its copies and learners.
+    pub(super) links: BTreeMap<MemberId, Link>,
+    said_clock: Time,
+}
+
+impl Lead {
+    /// Whether a snapshot may be under way.
+    pub(super) fn teaches(&self) -> bool {
+        self.links.values().any(|l| l.teaching.is_some())
+    }
+}
+
+/// The way to one copy.
+#[derive(Debug)]
+pub(super) struct Link {
+    /// Its ack is needed to commit.
+    pub(super) required: bool,
+    /// Its log is known to be a prefix of ours.
+    pub(super) aligned: bool,
+    /// The copying session in which it began, 0 if it was aligned.
+    pub(super) session: u32,
+    /// What it has.
+    pub(super) acked: u64,
+    /// What it is sent next.
+    pub(super) next: u64,
+    /// Since when something is unacknowledged.
+    pub(super) stalled: Option<Time>,
+    resent: Time,
+    said_committed: u64,
+    asks: u32,
+    ask_at: Time,
+    /// Nothing was sent to it yet.
+    fresh: bool,
+    /// A snapshot on its way to it.
+    pub(super) teaching: Option<Teaching>,
+}
+
+impl Link {
+    fn new(required: bool, teaching: Option<Teaching>, now: Time) -> Self {
+        Self {
+            required,
+            aligned: false,
+            session: 0,
+            acked: 0,
+            next: 1,
+            stalled: None,
+            resent: now,
+            said_committed: 0,
+            asks: 0,
+            ask_at: Time::ZERO,
+            fresh: true,
+            teaching,
+        }
+    }
+
+    /// Whether entries may be sent to it.
+    fn streams(&self) -> bool {
+        self.aligned && self.teaching.as_ref().is_none_or(Teaching::begun)
+    }
+}
+
+/// Whose log a copy continues: a tenure, and the session in which the copy began (0: aligned).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Follow {
+    pub(super) since: Epoch,
+    pub(super) session: u32,
+}
+
+impl Core {
+    /// Acts on what the tables say of one partition.
+    pub(super) fn turn(&mut self, at: PartitionRef, slot: &mut Slot, renamed: bool) {
+        let me = self.me;
+        let (Some(installed), accepted) = (slot.installed.clone(), slot.accepted.clone()) else {
+            self.unassigned(at, slot);
+            return;
+        };
+        let accepted = accepted.unwrap_or_else(|| installed.clone());
+        let in_sync = installed.in_sync().any(|m| m == me);
+        let learner = installed.learners().any(|m| m == me);
+        if slot.held.as_ref().is_some_and(|h| h.lineage != installed.lineage) {
+            self.depose(at, slot);
+            self.discard(slot);
+        }
+        if slot.held.is_none() && (in_sync || learner) {
+            // In sync without data: the lineage began with this node, and its primary still has every entry, because none
+            // was committed without this copy.
+            slot.held = Some(Box::new(Held::empty(installed.lineage, self.now)));
+        }
+        if in_sync && installed.primary() == me {
+            self.lead(at, slot, &installed, &accepted);
+        } else {
+            if slot.held.as_mut().and_then(|h| h.lead.take()).is_some() {
+                self.depose(at, slot);
+            }
+            self.follow(at, slot, &installed, &accepted, in_sync || learner);
+        }
+        if let Some(held) = &mut slot.held
+            && renamed
+            && let Some(view) = &self.view
+        {
+            let table = view.installed.clone();
+            held.dedup.retain(|id| table.member(id).is_some());
+        }
+        self.reroute(at, slot, &installed);
+        self.advance(at, slot);
+        self.pump(at, slot);
+    }
+
+    /// No table assigns it.
+    fn unassigned(&mut self, at: PartitionRef, slot: &mut Slot) {
+        if slot.held.as_mut().and_then(|h| h.lead.take()).is_some() {
+            self.depose(at, slot);
+        }
+        if slot.accepted.is_none()
+            && let Some(held) = &mut slot.held
+        {
+            held.drop_at.get_or_insert(self.now + DROP_DELAY);
+        }
+    }
+
+    /// Calls that went to a former primary are parked; calls of processes that are no members any more are dropped.
+    fn reroute(&mut self, at: PartitionRef, slot: &mut Slot, installed: &Arc<Partition>) {
+        if slot.calls.sent_to.is_some_and(|to| to != installed.primary()) {
+            slot.calls.unsend();
+        }
+        slot.calls.refusals = 0;
+        if slot.calls.parked.iter().any(|c| c.source.peer().is_some_and(|p| !self.is_member(p))) {
+            let before = slot.calls.parked.len();
+            let mut parked = std::mem::take(&mut slot.calls.parked);
+            parked.retain(|c| c.source.peer().is_none_or(|p| self.is_member(p)));
+            self.outstanding -= before - parked.len();
+            slot.calls.parked = parked;
+        }
+        if installed.primary() != self.me && slot.accepted.as_ref().is_none_or(|p| p.primary() != self.me) {
+            let parked = std::mem::take(&mut slot.calls.parked);
+            for call in parked {
+                match call.source {
+                    Source::Peer { member, attempt, .. } => {
+                        self.outstanding -= 1;
+                        self.refuse(at, member, call.n, attempt);
+                    }
+                    Source::Local(_) => slot.calls.parked.push_back(call),
+                }
+            }
+        }
+    }
+
+    /// This node leads by the installed table.
+    fn lead(&mut self, at: PartitionRef, slot: &mut Slot, installed: &Arc<Partition>, accepted: &Arc<Partition>) {
+        let serving = accepted.primary() == self.me && accepted.since == installed.since && accepted.lineage == installed.lineage;
+        let held_since = slot.held.as_ref().and_then(|h| h.lead.as_ref()).map(|l| l.since);
+        if held_since != Some(installed.since) {
+            if held_since.is_some() {
+                self.depose(at, slot);
+            }
+            let said = self
+                .view
+                .as_ref()
+                .and_then(|v| v.opens_at.iter().find(|(p, since, _)| *p == at && *since == installed.since).map(|(.., time)| *time));
+            let opens_at = said.unwrap_or(self.now + self.limits.takeover_wait);
+            let Some(held) = &mut slot.held else { return };
+            held.follow = None;
+            held.sink = None;
+            held.drop_at = None;
+            held.lead = Some(Lead {
+                since: installed.since,
+                opens_at,
+                tail: held.log.last(),
+                open: false,
+                serving,
+                links: BTreeMap::new(),
+                said_clock: Time::ZERO,
+            });
+            self.timers.insert((opens_at, at));
+        }
+        let now = self.now;
+        let Some(held) = &mut slot.held else { return };
+        let moved = held.epoch != installed.epoch;
+        held.epoch = installed.epoch;
+        let Some(lead) = &mut held.lead else { return };
+        lead.serving = serving;
+        let required: BTreeSet<MemberId> = installed.in_sync().chain(accepted.in_sync()).filter(|m| *m != self.me).collect();
+        let learners: BTreeSet<MemberId> = installed.learners().collect();
+        let gone: Vec<MemberId> = lead.links.keys().filter(|m| !required.contains(m) && !learners.contains(m)).copied().collect();
+        for id in gone {
+            if let Some(teaching) = lead.links.remove(&id).and_then(|l| l.teaching) {
+                held.store.end_sum(teaching.session);
+            }
+        }
+        for id in &required {
+            let in_sync = installed.in_sync().any(|m| m == *id);
+            let link = lead.links.entry(*id).or_insert_with(|| Link::new(true, None, now));
+            link.required = true;
+            if in_sync && let Some(teaching) = link.teaching.take() {
+                held.store.end_sum(teaching.session);
+            }
+        }
+        for id in learners.iter().filter(|id| !required.contains(id)) {
+            let link = lead.links.entry(*id).or_insert_with(|| Link::new(false, Some(Teaching::new(now)), now));
+            match &mut link.teaching {
+                // It was in sync and was dropped: it begins anew.
+                None => *link = Link::new(false, Some(Teaching::new(now)), now),
+                Some(teaching) if moved => {
+                    teaching.withdrawn();
+                    link.required = false;
+                }
+                Some(_) => {}
+            }
+        }
+        let ids: Vec<MemberId> = lead.links.keys().copied().collect();
+        for link in lead.links.values_mut().filter(|_| moved) {
+            link.stalled = None;
+            link.asks = 0;
+        }
+        for id in ids {
+            let fresh = slot.held.as_ref().and_then(|h| h.lead.as_ref()).is_some_and(|l| l.links.get(&id).is_some_and(|l| l.fresh));
+            if moved || fresh {
+                self.restart_link(at, slot, id);
+            }
+        }
+    }
+
+    /// Another leads it by the installed table.
+    fn follow(&mut self, at: PartitionRef, slot: &mut Slot, installed: &Arc<Partition>, accepted: &Arc<Partition>, holds: bool) {
+        let soon = accepted.replicas.iter().any(|r| r.member == self.me);
+        let Some(held) = &mut slot.held else { return };
+        if !holds {
+            if soon {
+                held.drop_at = None;
+            } else {
+                held.drop_at.get_or_insert(self.now + DROP_DELAY);
+            }
+            return;
+        }
+        held.drop_at = None;
+        let moved = held.epoch != installed.epoch;
+        held.epoch = installed.epoch;
+        let follows = held.follow.is_some_and(|f| f.since == installed.since);
+        if moved || !follows {
+            // The primary may have sent something that this node refused before it knew of this epoch.
+            let session = held.follow.filter(|_| follows).map_or(0, |f| f.session);
+            let next = held.log.last() + 1;
+            self.peers.send(installed.primary(), Lane::Calls, &Frame::Want { at, epoch: installed.epoch, session, next });
+            held.wanted = None;
+        }
+    }
+
+    /// A tenure of this node is over: nothing of it is answered. Local calls are kept to be executed again, those of peers
+    /// are refused.
+    pub(super) fn depose(&mut self, at: PartitionRef, slot: &mut Slot) {
+        let mut calls: Vec<Call> = Vec::new();
+        let mut applied: BTreeMap<MemberId, (u64, u32)> = BTreeMap::new();
+        for Executed { mut call, logged, .. } in std::mem::take(&mut slot.calls.waiting) {
+            call.maybe |= logged;
+            if let (Source::Peer { member, attempt, .. }, true) = (call.source, logged) {
+                let entry = applied.entry(member).or_insert((0, attempt));
+                *entry = (entry.0.max(call.n + 1), attempt);
+            }
+            calls.push(call);
+        }
+        for (member, (n, attempt)) in applied {
+            self.refuse(at, member, n, attempt);
+        }
+        calls.extend(std::mem::take(&mut slot.calls.parked));
+        for call in calls {
+            match call.source {
+                Source::Peer { member, attempt, .. } => {
+                    self.outstanding -= 1;
+                    self.refuse(at, member, call.n, attempt);
+                }
+                Source::Local(_) => slot.calls.parked.push_back(call),
+            }
+        }
+        slot.calls.parked.make_contiguous().sort_by_key(|c| c.n);
+    }
+
+    /// Gives up what this node holds of a partition; it is freed in slices.
+    pub(super) fn discard(&mut self, slot: &mut Slot) {
+        if let Some(mut held) = slot.held.take() {
+            self.memory = self.memory.saturating_sub(held.bytes());
+            self.garbage.append(&mut held.store.take());
+        }
+    }
+
+    /// Sends an entry that was just logged to every link that is up to date.
+    pub(super) fn replicate(&mut self, at: PartitionRef, held: &mut Held, seq: u64) {
+        let Held { lead: Some(lead), log, clock, epoch, .. } = held else { return };
+        let Some(entry) = log.entry(seq) else { return };
+        let (committed, clock) = (log.committed(), clock.advance(self.now));
+        for (id, link) in &mut lead.links {
+            if !link.streams() || link.next != seq || log.bytes_between(link.acked, seq) > WINDOW {
+                continue;
+            }
+            let Some(out) = self.peers.out(*id, Lane::Calls) else { continue };
+            let head = Head { at, epoch: *epoch, session: link.session, committed, clock, first: seq };
+            frame::append(out, &head, std::iter::once(entry));
+            link.next = seq + 1;
+            link.said_committed = committed;
+            link.stalled.get_or_insert(self.now);
+            self.stats.replicated += 1;
+        }
+    }
+
+    /// Begins sending to a copy anew: after a connection, in a new epoch, or because it asks.
+    pub(super) fn restart_link(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId) {
+        let Some(held) = &mut slot.held else { return };
+        let Some(lead) = &mut held.lead else { return };
+        let Some(link) = lead.links.get_mut(&id) else { return };
+        link.resent = self.now;
+        link.said_committed = 0;
+        link.fresh = false;
+        if link.teaching.as_ref().is_some_and(|t| !t.verified()) {
+            self.start_teaching(at, slot, id);
+            return;
+        }
+        if link.aligned {
+            link.next = link.acked + 1;
+            self.stream(at, slot, id);
+        } else {
+            self.send_alignment(at, held, id);
+        }
+    }
+
+    /// Sends the whole tail beyond what is committed to a copy, in this epoch.
+    fn send_alignment(&mut self, at: PartitionRef, held: &mut Held, id: MemberId) {
+        let Held { lead: Some(lead), log, clock, epoch, .. } = held else { return };
+        let Some(link) = lead.links.get_mut(&id) else { return };
+        let (base, last) = (log.committed(), log.last());
+        link.stalled.get_or_insert(self.now);
+        link.session = 0;
+        let mut first = base + 1;
+        loop {
+            let Some(out) = self.peers.out(id, Lane::Calls) else { return };
+            let count = frame_of(log, first);
+            let head = Head { at, epoch: *epoch, session: 0, committed: base, clock: clock.advance(self.now), first };
+            frame::align(out, &head, base, last, (first..first + count).filter_map(|seq| log.entry(seq)));
+            first += count;
+            if first > last {
+                break;
+            }
+        }
+        link.next = last + 1;
+        link.said_committed = base;
+    }
+
+    /// Sends what a link lacks, within its window.
+    pub(super) fn stream(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId) {
+        let Some(held) = &mut slot.held else { return };
+        let Held { lead: Some(lead), log, clock, epoch, .. } = &mut **held else { return };
+        let Some(link) = lead.links.get_mut(&id) else { return };
+        if !link.streams() {
+            return;
+        }
+        if link.next <= log.base() {
+            // The tail is gone. A learner begins anew; a copy in sync cannot lag so far, but for our own mistake.
+            if link.teaching.is_some() {
+                self.start_teaching(at, slot, id);
+            }
+            return;
+        }
+        while link.next <= log.last() && log.bytes_between(link.acked, link.next - 1) < WINDOW {
+            let Some(out) = self.peers.out(id, Lane::Calls) else { return };
+            let count = frame_of(log, link.next);
+            let head = Head {
+                at,
+                epoch: *epoch,
+                session: link.session,
+                committed: log.committed(),
+                clock: clock.advance(self.now),
+                first: link.next,
+            };
+            frame::append(out, &head, (link.next..link.next + count).filter_map(|seq| log.entry(seq)));
+            link.next += count;
+            link.said_committed = log.committed();
+            link.stalled.get_or_insert(self.now);
+            self.stats.replicated += count;
+        }
+    }
+
+    /// A copy says what it has.
+    pub(super) fn acked(&mut self, ack: &Ack, slot: &mut Slot, from: MemberId) {
+        let Some(held) = &mut slot.held else { return };
+        let Some(lead) = &mut held.lead else { return };
+        let Some(link) = lead.links.get_mut(&from) else { return };
+        if ack.epoch != held.epoch || ack.session != link.session || ack.seq > held.log.last() {
+            return;
+        }
+        let mut begun = false;
+        if let Some(teaching) = &mut link.teaching {
+            begun = teaching.acked(self.now);
+            link.acked = link.acked.max(ack.seq);
+        } else if !link.aligned {
+            // Only a whole alignment is acknowledged.
+            if ack.seq + 1 < link.next {
+                return;
+            }
+            link.aligned = true;
+            link.acked = ack.seq;
+        } else {
+            link.acked = link.acked.max(ack.seq);
+        }
+        link.asks = 0;
+        link.resent = self.now;
+        link.stalled = (link.acked < held.log.last()).then_some(self.now);
+        let lags = link.next <= held.log.last();
+        if begun {
+            self.teach(ack.at, slot, from);
+        }
+        if lags || begun {
+            self.stream(ack.at, slot, from);
+        }
+        self.advance(ack.at, slot);
+        self.admit(ack.at, slot, from);
+    }
+
+    /// A copy lacks something.
+    pub(super) fn wanted(&mut self, at: PartitionRef, slot: &mut Slot, from: MemberId, (epoch, session, next): (Epoch, u32, u64)) {
+        let Some(held) = &mut slot.held else { return };
+        let Some(lead) = &mut held.lead else { return };
+        let Some(link) = lead.links.get_mut(&from) else { return };
+        if epoch != held.epoch {
+            return;
+        }
+        if link.session != session || !link.aligned || next > held.log.last() + 1 || next <= link.acked {
+            // It does not continue our log (a copy that lost what it had acknowledged cannot be: it gets it again).
+            if link.teaching.is_none() {
+                link.aligned = false;
+            } else if link.teaching.as_ref().is_some_and(Teaching::verified) {
+                // Its acks may be required: only another epoch takes that back.
+                self.ask(at, epoch, InSyncChange::Withdraw(from));
+                return;
+            }
+            self.restart_link(at, slot, from);
+            return;
+        }
+        if next <= held.log.base() {
+            if link.teaching.is_some() {
+                self.start_teaching(at, slot, from);
+            } else {
+                self.ask(at, epoch, InSyncChange::Remove(from));
+            }
+            return;
+        }
+        link.next = next;
+        link.said_committed = 0;
+        self.stream(at, slot, from);
+    }
+
+    /// Commits what every required copy has, releases who waited for it, and opens the tenure when it may.
+    pub(super) fn advance(&mut self, at: PartitionRef, slot: &mut Slot) {
+        let Some(held) = &mut slot.held else { return };
+        let Held { lead: Some(lead), log, .. } = &mut **held else { return };
+        let required = || lead.links.values().filter(|l| l.required);
+        let mut aligned = true;
+        let mut point = log.last();
+        for link in required() {
+            aligned &= link.aligned;
+            point = point.min(if link.aligned { link.acked } else { 0 });
+        }
+        // Deposed by an accepted table: nothing more is committed by this node's word (rule 10: its ack was the seal).
+        if lead.serving && point > log.committed() {
+            log.commit(point, &mut self.garbage);
+            let before = log.bytes();
+            // A learner that falls out of the tail begins anew, so it gets more of it.
+            let shares = if lead.teaches() { LEARNER_SHARES } else { TAIL_SHARES };
+            log.trim(self.limits.tail_bytes_max / shares);
+            self.memory = self.memory.saturating_sub(before - log.bytes());
+        }
+        if !lead.open && lead.serving && aligned && log.committed() >= lead.tail && self.now >= lead.opens_at {
+            lead.open = true;
+            self.opened.push((at, lead.since));
+            // Parked writes go on, but not from within whoever called this.
+            self.timers.insert((self.now, at));
+        }
+        if lead.serving {
+            while slot.calls.waiting.front().is_some_and(|e| e.seq <= log.committed()) {
+                self.ready.extend(slot.calls.waiting.pop_front().map(|executed| (at, executed)));
+            }
+        }
+    }
+
+    /// A timer of the partition is due.
+    pub(super) fn wake(&mut self, at: PartitionRef, slot: &mut Slot) {
+        self.advance(at, slot);
+        self.pump(at, slot);
+        self.prepare_sink(at, slot);
+        self.continue_sums(at, slot);
+    }
+
+    /// A new primary's tail.
+    pub(super) fn align(&mut self, slot: &mut Slot, from: MemberId, head: &Head, (base, last): (u64, u64), entries: Vec<Logged>) {
+        let Some(since) = self.follows(slot, from, head.epoch) else { return };
+        let Some(held) = &mut slot.held else { return };
+        if held.lead.is_some() || held.sink.as_ref().is_some_and(|s| !s.complete()) || base >= head.first || last < base {
+            return;
+        }
+        let before = held.bytes();
+        let mut seq = head.first;
+        if seq > held.log.last() + 1 || base > held.log.last() {
+            // A copy in sync has everything that is committed; without it there is nothing to align.
+            self.want(held, from, head);
+            return;
+        }
+        for logged in entries {
+            if seq > last {
+                break;
+            }
+            // What is committed or trimmed is equal everywhere.
+            let settled = seq <= held.log.committed().max(held.log.base());
+            let same = held.log.entry(seq).is_some_and(|own| own.epoch == logged.epoch);
+            if !settled && !same {
+                held.cut(seq);
+                held.take(logged);
+            }
+            seq += 1;
+        }
+        if seq > last {
+            held.cut(last + 1);
+            held.follow = Some(Follow { since, session: 0 });
+            held.sink = None;
+            held.clock.hear(head.clock, self.now);
+            held.log.commit(head.committed, &mut self.garbage);
+            held.wanted = None;
+            self.acknowledge(held, from, head.at, head.epoch);
+        }
+        self.memory = (self.memory + held.bytes()).saturating_sub(before);
+    }
+
+    /// Entries of the primary's log.
+    pub(super) fn append(&mut self, slot: &mut Slot, from: MemberId, head: &Head, entries: Vec<Logged>) {
+        let Some(since) = self.follows(slot, from, head.epoch) else { return };
+        let Some(held) = &mut slot.held else { return };
+        if held.lead.is_some() {
+            return;
+        }
+        if held.follow != Some(Follow { since, session: head.session }) || head.first > held.log.last() + 1 {
+            self.want(held, from, head);
+            return;
+        }
+        let before = held.bytes();
+        let mut seq = head.first;
+        for logged in entries {
+            // What is here already was sent again.
+            if seq > held.log.last() {
+                held.take(logged);
+            }
+            seq += 1;
+        }
+        held.wanted = None;
+        held.clock.hear(head.clock, self.now);
+        held.log.commit(head.committed, &mut self.garbage);
+        held.log.trim(self.limits.tail_bytes_max / TAIL_SHARES);
+        self.memory = (self.memory + held.bytes()).saturating_sub(before);
+        if head.first < seq {
+            self.acknowledge(held, from, head.at, head.epoch);
+        }
+        self.prepare_sink(head.at, slot);
+    }
+
+    /// Whether `from` leads the partition in this epoch, as far as this node knows; gives the epoch of its tenure.
+    pub(super) fn follows(&self, slot: &Slot, from: MemberId, epoch: Epoch) -> Option<Epoch> {
+        let held = slot.held.as_ref()?;
+        let of = |p: &Option<Arc<Partition>>| {
+            let p = p.as_ref()?;
+            (p.epoch == epoch && p.primary() == from && p.lineage == held.lineage).then_some(p.since)
+        };
+        of(&slot.installed).or_else(|| of(&slot.accepted)).filter(|_| epoch >= held.epoch)
+    }
+
+    fn want(&mut self, held: &mut Held, from: MemberId, head: &Head) {
+        let next = held.log.last() + 1;
+        if held.wanted.replace((head.epoch, next)) != Some((head.epoch, next)) {
+            let session = held.follow.map_or(0, |f| f.session);
+            self.peers.send(from, Lane::Calls, &Frame::Want { at: head.at, epoch: head.epoch, session, next });
+        }
+    }
+
+    /// Notes an ack; the last one of a batch is sent.
+    pub(super) fn acknowledge(&mut self, held: &Held, to: MemberId, at: PartitionRef, epoch: Epoch) {
+        let ack = Ack { at, epoch, session: held.follow.map_or(0, |f| f.session), seq: held.log.last() };
+        if let Some(peer) = self.peers.get(to) {
+            peer.acks.insert(at, ack);
+        }
+    }
+
+    /// Sends the acks of a batch.
+    pub(super) fn send_acks(&mut self, to: MemberId) {
+        let headroom = self.limits.memory_bytes_max.saturating_sub(self.memory) as u64;
+        let Some(peer) = self.peers.get(to) else { return };
+        if !peer.acks.is_empty() {
+            let acks = std::mem::take(&mut peer.acks).into_values().collect();
+            let received = peer.received;
+            self.peers.send(to, Lane::Calls, &Frame::Acks { headroom, received, acks });
+        }
+    }
+
+    /// What is due now and then: commit notices, expiry, copies that are silent, learners, data to drop.
+    pub(super) fn upkeep(&mut self, at: PartitionRef, slot: &mut Slot, expire: &mut usize) {
+        if slot.held.as_ref().is_some_and(|h| h.drop_at.is_some_and(|t| t <= self.now)) {
+            self.discard(slot);
+            return;
+        }
+        if !slot.calls.parked.is_empty() {
+            self.pump(at, slot);
+        }
+        self.expire_some(at, slot, expire);
+        let Some(held) = &mut slot.held else { return };
+        let Held { lead: Some(lead), log, clock, epoch, store, .. } = &mut **held else { return };
+        let now = self.now;
+        let tell_time = now.since(lead.said_clock) >= CLOCK_INTERVAL && store.expires();
+        if tell_time {
+            lead.said_clock = now;
+        }
+        let mut restart = Vec::new();
+        let mut asks = Vec::new();
+        for (id, link) in &mut lead.links {
+            if link.streams() && link.next == log.last() + 1 && (link.said_committed < log.committed() || tell_time) {
+                if let Some(out) = self.peers.out(*id, Lane::Calls) {
+                    let (committed, clock) = (log.committed(), clock.advance(now));
+                    let head = Head { at, epoch: *epoch, session: link.session, committed, clock, first: link.next };
+                    frame::append(out, &head, std::iter::empty());
+                    link.said_committed = committed;
+                }
+            }
+            let complete = link.aligned && link.acked >= log.last();
+            if complete {
+                link.stalled = None;
+                continue;
+            }
+            let stalled = now.since(*link.stalled.get_or_insert(now));
+            if stalled > RESEND && now.since(link.resent) > RESEND && link.teaching.as_ref().is_none_or(Teaching::verified) {
+                restart.push(*id);
+            }
+            if link.required && stalled > self.limits.copy_silent_max && now >= link.ask_at {
+                link.asks += 1;
+                let change = if link.teaching.is_some() { InSyncChange::Withdraw(*id) } else { InSyncChange::Remove(*id) };
+                asks.push((*id, change, link.asks));
+            }
+        }
+        let epoch = *epoch;
+        for (id, change, asked) in asks {
+            let pause = self.backoff(Duration::from_millis(200), Duration::from_secs(2), asked);
+            self.ask(at, epoch, change);
+            if let Some(link) = slot.held.as_mut().and_then(|h| h.lead.as_mut()).and_then(|l| l.links.get_mut(&id)) {
+                link.ask_at = now + pause;
+            }
+        }
+        for id in restart {
+            self.restart_link(at, slot, id);
+        }
+        self.teach_all(at, slot);
+        self.advance(at, slot);
+    }
+
+    fn expire_some(&mut self, at: PartitionRef, slot: &mut Slot, budget: &mut usize) {
+        let Some(held) = &mut slot.held else { return };
+        if *budget == 0 || !self.used || !held.lead.as_ref().is_some_and(|l| l.open && l.serving) {
+            return;
+        }
+        let overdue = held.store.overdue(held.clock.advance(self.now), EXPIRE_SLICE.min(*budget));
+        *budget -= overdue.len();
+        for (map, key) in overdue {
+            self.expire(at, held, map, key);
+        }
+    }
+}
+
+/// A node leads and copies many partitions: each may keep this part of the node's tail.
+const TAIL_SHARES: usize = 256;
+/// The same while a learner depends on it: few partitions are copied at a time.
+const LEARNER_SHARES: usize = 8;
+
+/// How many entries from `first` on make one frame: at least one where there is one.
+fn frame_of(log: &super::log::Log, first: u64) -> u64 {
+    let mut count = 0;
+    while first + count <= log.last() && (count == 0 || log.bytes_between(first - 1, first + count) <= FRAME_BYTES) {
+        count += 1;
+    }
+    count
+}
+
+impl Held {
+    /// Undoes everything from `seq` on. A committed entry is never among it (I9).
+    fn cut(&mut self, seq: u64) {
+        while self.log.last() >= seq {
+            let Some((seq, logged, undo)) = self.log.pop() else { return };
+            self.store.undo(&logged.effect, undo);
+            if let Some(op) = logged.op {
+                self.dedup.forget(op, seq);
+            }
+        }
+    }
+
+    /// Applies an entry of the primary's log.
+    fn take(&mut self, logged: Logged) {
+        let seq = self.log.last() + 1;
+        if let Some(op) = logged.op {
+            self.dedup.remember(op, seq, logged.outcome.clone());
+        }
+        let undo = if self.sink.as_ref().is_some_and(|s| !s.complete()) {
+            self.store.apply_fuzzy(seq, &logged.effect);
+            super::store::Undo::Nothing
+        } else {
+            self.store.apply(seq, &logged.effect)
+        };
+        self.log.push(logged, undo);
+    }
+}

@@ -1,0 +1,573 @@
+//! Keys of one partition: ordered trees, one a map, with the deadlines that they carry.
+//!
+//! Trees and not hash tables: no pause for rehashing, ordered scans and resumable snapshots. Keys and values are
+//! shared (`Arc`) with the log and its undo records, so that a write copies its bytes once.
+
+use super::op::Value;
+use doyen_placement::MapId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// A stored key, shared by the store and the log.
+pub(super) type Key = Arc<[u8]>;
+
+/// What an entry costs beside the bytes of its key and value: tree slots, two reference-counted headers, allocator.
+pub(super) const ENTRY_OVERHEAD: usize = 136;
+
+/// What stands under a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// The value.
+    pub(super) value: Value,
+    /// When it expires, on the partition's clock in milliseconds; 0: never.
+    pub(super) deadline: u64,
+    /// Sequence of the write that made it so.
+    pub(super) version: u64,
+}
+
+impl Entry {
+    /// Whether it is past its deadline.
+    pub(super) const fn overdue(&self, clock: u64) -> bool {
+        self.deadline != 0 && self.deadline <= clock
+    }
+}
+
+/// What a log entry does. Effects are replicated, never commands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// The key has this value and deadline.
+    Put { map: MapId, key: Key, value: Value, deadline: u64 },
+    /// The key is gone.
+    Delete { map: MapId, key: Key },
+    /// The key has this deadline.
+    Deadline { map: MapId, key: Key, deadline: u64 },
+    /// The map is empty.
+    Clear { map: MapId },
+}
+
+impl Effect {
+    /// Bytes that it holds.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Put { key, value, .. } => key.len() + value.len(),
+            Self::Delete { key, .. } | Self::Deadline { key, .. } => key.len(),
+            Self::Clear { .. } => 0,
+        }
+    }
+}
+
+/// What an effect replaced.
+#[derive(Debug, Default)]
+pub(super) enum Undo {
+    /// Nothing to undo: the entry is committed, or changed nothing.
+    #[default]
+    Nothing,
+    /// The key was absent.
+    Absent,
+    /// The key had this entry.
+    Was(Entry),
+    /// The map had these entries.
+    Map(Box<Map>),
+}
+
+/// Keys of one map.
+#[derive(Debug, Default)]
+pub(super) struct Map {
+    tree: BTreeMap<Key, Entry>,
+    expiring: BTreeSet<(u64, Key)>,
+    bytes: usize,
+}
+
+impl Map {
+    /// How many keys it has.
+    pub(super) fn len(&self) -> usize {
+        self.tree.len()
+    }
+
+    /// Drops up to `count` keys; says whether any are left. Large maps are freed in slices.
+    pub(super) fn shed(&mut self, count: usize) -> bool {
+        for _ in 0..count {
+            let dropped = self.tree.pop_first().is_some() | self.expiring.pop_first().is_some();
+            if !dropped {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn insert(&mut self, key: Key, entry: Entry) -> Option<Entry> {
+        self.bytes += cost(&key, &entry);
+        if entry.deadline != 0 {
+            self.expiring.insert((entry.deadline, key.clone()));
+        }
+        match self.tree.get_mut(&key) {
+            Some(present) => {
+                let old = std::mem::replace(present, entry);
+                self.bytes -= cost(&key, &old);
+                if old.deadline != 0 && old.deadline != present.deadline {
+                    self.expiring.remove(&(old.deadline, key));
+                }
+                Some(old)
+            }
+            None => {
+                self.tree.insert(key, entry);
+                None
+            }
+        }
+    }
+
+    fn remove(&mut self, key: &[u8]) -> Option<Entry> {
+        let (key, old) = self.tree.remove_entry(key)?;
+        self.bytes -= cost(&key, &old);
+        if old.deadline != 0 {
+            self.expiring.remove(&(old.deadline, key));
+        }
+        Some(old)
+    }
+}
+
+fn cost(key: &[u8], entry: &Entry) -> usize {
+    // An entry that expires stands in a second tree.
+    key.len() + entry.value.len() + ENTRY_OVERHEAD + if entry.deadline == 0 { 0 } else { 56 }
+}
+
+/// A checksum under way: everything up to and including `upto` is in it, and stays so as writes go on.
+#[derive(Debug)]
+struct Sum {
+    session: u32,
+    upto: Option<(MapId, Key)>,
+    done: bool,
+    maps: BTreeMap<MapId, u64>,
+}
+
+impl Sum {
+    fn covers(&self, map: MapId, key: &[u8]) -> bool {
+        self.done || self.upto.as_ref().is_some_and(|(m, k)| (map, key) <= (*m, &**k))
+    }
+}
+
+/// Where a scan in key order stands: after this key.
+pub(super) type Cursor = Option<(MapId, Key)>;
+
+/// Deletions that a copy remembers while a snapshot of older entries is still arriving.
+#[derive(Debug, Default)]
+struct Tombstones {
+    keys: BTreeMap<(MapId, Key), u64>,
+    clears: BTreeMap<MapId, u64>,
+}
+
+/// Everything that one partition holds.
+#[derive(Debug, Default)]
+pub(super) struct Store {
+    maps: BTreeMap<MapId, Map>,
+    sums: Vec<Sum>,
+    tombstones: Option<Tombstones>,
+}
+
+impl Store {
+    /// The entry under a key, overdue or not.
+    pub(super) fn entry(&self, map: MapId, key: &[u8]) -> Option<(&Key, &Entry)> {
+        self.maps.get(&map)?.tree.get_key_value(key)
+    }
+
+    /// How many keys a map has.
+    pub(super) fn count(&self, map: MapId) -> usize {
+        self.maps.get(&map).map_or(0, Map::len)
+    }
+
+    /// How many keys there are.
+    pub(super) fn keys(&self) -> usize {
+        self.maps.values().map(Map::len).sum()
+    }
+
+    /// Bytes that they cost.
+    pub(super) fn bytes(&self) -> usize {
+        self.maps.values().map(|m| m.bytes).sum()
+    }
+
+    /// Applies an effect as of sequence `seq`; what it replaced is moved out.
+    pub(super) fn apply(&mut self, seq: u64, effect: &Effect) -> Undo {
+        match effect {
+            Effect::Put { map, key, value, deadline } => {
+                let entry = Entry { value: value.clone(), deadline: *deadline, version: seq };
+                self.insert(*map, key.clone(), entry).map_or(Undo::Absent, Undo::Was)
+            }
+            Effect::Delete { map, key } => self.remove(*map, key).map_or(Undo::Nothing, Undo::Was),
+            Effect::Deadline { map, key, deadline } => match self.entry(*map, key) {
+                Some((key, old)) => {
+                    let (key, entry) = (key.clone(), Entry { value: old.value.clone(), deadline: *deadline, version: seq });
+                    self.insert(*map, key, entry).map_or(Undo::Absent, Undo::Was)
+                }
+                None => Undo::Nothing,
+            },
+            Effect::Clear { map } => {
+                for sum in &mut self.sums {
+                    sum.maps.remove(map);
+                }
+                self.maps.remove(map).map_or(Undo::Nothing, |m| Undo::Map(Box::new(m)))
+            }
+        }
+    }
+
+    /// Takes an effect back. Effects are undone in the reverse order of `apply`.
+    pub(super) fn undo(&mut self, effect: &Effect, undo: Undo) {
+        match (effect, undo) {
+            (_, Undo::Nothing) => {}
+            (Effect::Put { map, key, .. }, Undo::Absent) => {
+                self.remove(*map, key);
+            }
+            (Effect::Put { map, key, .. } | Effect::Delete { map, key } | Effect::Deadline { map, key, .. }, Undo::Was(entry)) => {
+                self.insert(*map, key.clone(), entry);
+            }
+            (Effect::Clear { map }, Undo::Map(entries)) => {
+                self.maps.insert(*map, *entries);
+            }
+            // `apply` makes no other pairs.
+            (effect, undo) => unreachable!("{effect:?} cannot have replaced {undo:?}"),
+        }
+    }
+
+    /// Applies an effect while a snapshot is still arriving: what is newer already stays.
+    pub(super) fn apply_fuzzy(&mut self, seq: u64, effect: &Effect) {
+        match effect {
+            Effect::Put { map, key, value, deadline } => {
+                if self.entry(*map, key).is_none_or(|(_, e)| e.version < seq) {
+                    let entry = Entry { value: value.clone(), deadline: *deadline, version: seq };
+                    self.insert(*map, key.clone(), entry);
+                }
+            }
+            Effect::Delete { map, key } => {
+                if self.entry(*map, key).is_some_and(|(_, e)| e.version < seq) {
+                    self.remove(*map, key);
+                }
+                if let Some(t) = &mut self.tombstones {
+                    t.keys.insert((*map, key.clone()), seq);
+                }
+            }
+            // While a snapshot is under way its primary logs changes of deadlines as puts, because the entry may still be
+            // on its way here.
+            Effect::Deadline { map, key, deadline } => {
+                if let Some((key, old)) = self.entry(*map, key)
+                    && old.version < seq
+                {
+                    let (key, entry) = (key.clone(), Entry { value: old.value.clone(), deadline: *deadline, version: seq });
+                    self.insert(*map, key, entry);
+                }
+            }
+            Effect::Clear { map } => {
+                let old: Vec<Key> = self
+                    .maps
+                    .get(map)
+                    .map_or_else(Vec::new, |m| m.tree.iter().filter(|(_, e)| e.version < seq).map(|(k, _)| k.clone()).collect());
+                for key in old {
+                    self.remove(*map, &key);
+                }
+                if let Some(t) = &mut self.tombstones {
+                    t.clears.insert(*map, seq);
+                }
+            }
+        }
+    }
+
+    /// Takes an entry of a snapshot unless something newer is known of its key.
+    pub(super) fn adopt(&mut self, map: MapId, key: Key, entry: Entry) {
+        if let Some(t) = &self.tombstones {
+            let cleared = t.clears.get(&map).is_some_and(|seq| *seq > entry.version);
+            if cleared || t.keys.get(&(map, key.clone())).is_some_and(|seq| *seq > entry.version) {
+                return;
+            }
+        }
+        if self.entry(map, &key).is_none_or(|(_, e)| e.version < entry.version) {
+            self.insert(map, key, entry);
+        }
+    }
+
+    /// Remembers deletions from now on (a snapshot arrives), or forgets them (it is complete).
+    pub(super) fn keep_tombstones(&mut self, keep: bool) {
+        self.tombstones = keep.then(Tombstones::default);
+    }
+
+    /// Some keys of a map that are overdue, earliest deadline first.
+    pub(super) fn overdue(&self, clock: u64, limit: usize) -> Vec<(MapId, Key)> {
+        let mut found = Vec::new();
+        for (id, map) in &self.maps {
+            let left = limit - found.len();
+            found.extend(map.expiring.iter().take_while(|(d, _)| *d <= clock).take(left).map(|(_, k)| (*id, k.clone())));
+        }
+        found
+    }
+
+    /// Whether anything here expires.
+    pub(super) fn expires(&self) -> bool {
+        self.maps.values().any(|m| !m.expiring.is_empty())
+    }
+
+    /// The entries that follow `after`, in key order, over all maps.
+    pub(super) fn following<'a>(&'a self, after: &Cursor) -> impl Iterator<Item = (MapId, &'a Key, &'a Entry)> + use<'a> {
+        let first_map = after.as_ref().map_or(MapId(0), |(m, _)| *m);
+        let skip = after.clone();
+        self.maps.range(first_map..).flat_map(move |(id, map)| {
+            let from = match &skip {
+                Some((m, key)) if m == id => Bound::Excluded(key.clone()),
+                _ => Bound::Unbounded,
+            };
+            map.tree.range((from, Bound::Unbounded)).map(|(k, e)| (*id, k, e))
+        })
+    }
+
+    /// The entries of one map that follow `after`, in key order.
+    pub(super) fn following_in<'a>(&'a self, map: MapId, after: Option<&[u8]>) -> impl Iterator<Item = (&'a Key, &'a Entry)> + use<'a> {
+        let from: Bound<Key> = after.map_or(Bound::Unbounded, |k| Bound::Excluded(Key::from(k)));
+        self.maps.get(&map).into_iter().flat_map(move |m| m.tree.range((from.clone(), Bound::Unbounded)))
+    }
+
+    /// Begins a checksum; `advance_sum` covers more and more of the store, and writes keep what is covered right.
+    pub(super) fn begin_sum(&mut self, session: u32) {
+        self.end_sum(session);
+        self.sums.push(Sum { session, upto: None, done: false, maps: BTreeMap::new() });
+    }
+
+    /// Covers the next `count` entries at most; true once everything is covered.
+    pub(super) fn advance_sum(&mut self, session: u32, count: usize) -> bool {
+        let Some(at) = self.sums.iter().position(|s| s.session == session) else { return false };
+        if self.sums[at].done {
+            return true;
+        }
+        let after = self.sums[at].upto.clone();
+        let mut added: BTreeMap<MapId, u64> = BTreeMap::new();
+        let mut last = None;
+        let mut taken = 0;
+        for (map, key, entry) in self.following(&after).take(count) {
+            let sum = added.entry(map).or_default();
+            *sum = sum.wrapping_add(digest(map, key, entry));
+            last = Some((map, key.clone()));
+            taken += 1;
+        }
+        let sum = &mut self.sums[at];
+        for (map, more) in added {
+            let total = sum.maps.entry(map).or_default();
+            *total = total.wrapping_add(more);
+        }
+        if last.is_some() {
+            sum.upto = last;
+        }
+        sum.done = taken < count;
+        sum.done
+    }
+
+    /// The checksum, once it covers everything.
+    pub(super) fn sum(&self, session: u32) -> Option<u64> {
+        let sum = self.sums.iter().find(|s| s.session == session && s.done)?;
+        Some(sum.maps.values().fold(0, |all, one| all.wrapping_add(*one)))
+    }
+
+    /// Ends a checksum.
+    pub(super) fn end_sum(&mut self, session: u32) {
+        self.sums.retain(|s| s.session != session);
+    }
+
+    /// Gives up everything, to be freed in slices.
+    pub(super) fn take(&mut self) -> Vec<Map> {
+        self.sums.clear();
+        self.tombstones = None;
+        std::mem::take(&mut self.maps).into_values().collect()
+    }
+
+    fn insert(&mut self, map: MapId, key: Key, entry: Entry) -> Option<Entry> {
+        if self.sums.is_empty() {
+            return self.maps.entry(map).or_default().insert(key, entry);
+        }
+        let added = digest(map, &key, &entry);
+        let old = self.maps.entry(map).or_default().insert(key.clone(), entry);
+        for sum in self.sums.iter_mut().filter(|s| s.covers(map, &key)) {
+            let total = sum.maps.entry(map).or_default();
+            *total = total.wrapping_add(added).wrapping_sub(old.as_ref().map_or(0, |e| digest(map, &key, e)));
+        }
+        old
+    }
+
+    fn remove(&mut self, map: MapId, key: &[u8]) -> Option<Entry> {
+        let entries = self.maps.get_mut(&map)?;
+        let old = entries.remove(key)?;
+        if entries.tree.is_empty() {
+            self.maps.remove(&map);
+        }
+        for sum in self.sums.iter_mut().filter(|s| s.covers(map, key)) {
+            let total = sum.maps.entry(map).or_default();
+            *total = total.wrapping_sub(digest(map, key, &old));
+        }
+        Some(old)
+    }
+}
+
+/// A 64-bit digest of one entry; sums of them compare copies whatever the order of their writes was.
+fn digest(map: MapId, key: &[u8], entry: &Entry) -> u64 {
+    let mut h = Digest(0x9e37_79b9_7f4a_7c15);
+    h.word(u64::from(map.0));
+    h.bytes(key);
+    h.bytes(&entry.value);
+    h.word(entry.version);
+    h.word(entry.deadline);
+    h.finish()
+}
+
+/// Digest of a run of bytes, for cursors and snapshot chunks.
+pub(super) fn digest_bytes(bytes: &[u8]) -> u64 {
+    let mut h = Digest(0x2545_f491_4f6c_dd1d);
+    h.bytes(bytes);
+    h.finish()
+}
+
+struct Digest(u64);
+
+impl Digest {
+    const fn word(&mut self, word: u64) {
+        let mixed = (self.0 ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        self.0 = (mixed ^ (mixed >> 32)).rotate_left(23);
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        // The length first, so that a byte cannot move from a key to its value unnoticed.
+        self.word(bytes.len() as u64);
+        let mut chunks = bytes.chunks_exact(8);
+        for chunk in &mut chunks {
+            let mut word = [0; 8];
+            word.copy_from_slice(chunk);
+            self.word(u64::from_le_bytes(word));
+        }
+        let mut word = [0; 8];
+        let rest = chunks.remainder();
+        word[..rest.len()].copy_from_slice(rest);
+        self.word(u64::from_le_bytes(word));
+    }
+
+    const fn finish(self) -> u64 {
+        let h = (self.0 ^ (self.0 >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+        h ^ (h >> 33)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn key(n: u8) -> Key {
+        Key::from([b'k', n].as_slice())
+    }
+
+    fn effects() -> impl Strategy<Value = Effect> {
+        let map = (0u32..3).prop_map(MapId);
+        prop_oneof![
+            6 => (map.clone(), 0u8..12, any::<u8>(), 0u64..4).prop_map(|(map, k, v, deadline)| Effect::Put {
+                map, key: key(k), value: Value::from([v].as_slice()), deadline
+            }),
+            3 => (map.clone(), 0u8..12).prop_map(|(map, k)| Effect::Delete { map, key: key(k) }),
+            2 => (map.clone(), 0u8..12, 0u64..4).prop_map(|(map, k, deadline)| Effect::Deadline { map, key: key(k), deadline }),
+            1 => map.prop_map(|map| Effect::Clear { map }),
+        ]
+    }
+
+    type Model = BTreeMap<(MapId, Key), Entry>;
+
+    fn model_apply(model: &mut Model, seq: u64, effect: &Effect) {
+        match effect.clone() {
+            Effect::Put { map, key, value, deadline } => {
+                model.insert((map, key), Entry { value, deadline, version: seq });
+            }
+            Effect::Delete { map, key } => {
+                model.remove(&(map, key));
+            }
+            Effect::Deadline { map, key, deadline } => {
+                if let Some(e) = model.get_mut(&(map, key)) {
+                    e.deadline = deadline;
+                    e.version = seq;
+                }
+            }
+            Effect::Clear { map } => model.retain(|(m, _), _| *m != map),
+        }
+    }
+
+    fn contents(store: &Store) -> Model {
+        store.following(&None).map(|(m, k, e)| ((m, k.clone()), e.clone())).collect()
+    }
+
+    fn check(store: &Store, model: &Model) {
+        assert_eq!(&contents(store), model);
+        assert_eq!(store.keys(), model.len());
+        assert_eq!(store.bytes(), model.iter().map(|((_, k), e)| cost(k, e)).sum::<usize>());
+        let expiring: BTreeSet<_> = model.iter().filter(|(_, e)| e.deadline != 0).map(|((m, k), e)| (*m, e.deadline, k.clone())).collect();
+        let indexed: BTreeSet<_> = store.maps.iter().flat_map(|(id, m)| m.expiring.iter().map(|(d, k)| (*id, *d, k.clone()))).collect();
+        assert_eq!(expiring, indexed);
+    }
+
+    proptest! {
+        #[test]
+        fn effects_are_applied_and_undone_exactly(effects in prop::collection::vec(effects(), 0..60)) {
+            let (mut store, mut model) = (Store::default(), Model::new());
+            let mut past = Vec::new();
+            for (i, effect) in effects.into_iter().enumerate() {
+                past.push((model.clone(), effect.clone(), store.apply(i as u64 + 1, &effect)));
+                model_apply(&mut model, i as u64 + 1, &effect);
+                check(&store, &model);
+            }
+            while let Some((before, effect, undo)) = past.pop() {
+                store.undo(&effect, undo);
+                check(&store, &before);
+            }
+        }
+
+        #[test]
+        fn a_checksum_built_in_slices_under_writes_equals_one_built_at_rest(
+            first in prop::collection::vec(effects(), 0..40), later in prop::collection::vec(effects(), 0..40), slice in 1usize..5
+        ) {
+            let mut store = Store::default();
+            let mut seq = 0;
+            for e in &first { seq += 1; store.apply(seq, e); }
+            store.begin_sum(1);
+            for e in &later { store.advance_sum(1, slice); seq += 1; store.apply(seq, e); }
+            while !store.advance_sum(1, slice) {}
+            store.begin_sum(2);
+            while !store.advance_sum(2, 1000) {}
+            prop_assert_eq!(store.sum(1), store.sum(2));
+        }
+
+        #[test]
+        fn a_fuzzy_snapshot_and_the_log_in_any_interleaving_give_the_same_store(
+            first in prop::collection::vec(effects(), 0..40), later in prop::collection::vec(effects(), 0..40),
+            slice in 1usize..6, late in any::<bool>()
+        ) {
+            // Deadlines are logged as puts while a snapshot is under way.
+            let later: Vec<_> = later.into_iter().filter(|e| !matches!(e, Effect::Deadline { .. })).collect();
+            let (mut from, mut to) = (Store::default(), Store::default());
+            let mut seq = 0;
+            for e in &first { seq += 1; from.apply(seq, e); }
+            to.keep_tombstones(true);
+            let mut cursor: Cursor = None;
+            let mut chunks = Vec::new();
+            let mut log = Vec::new();
+            let mut chunk = |from: &Store| {
+                let c: Vec<_> = from.following(&cursor).take(slice).map(|(m, k, e)| (m, k.clone(), e.clone())).collect();
+                if let Some((m, k, _)) = c.last() { cursor = Some((*m, k.clone())); }
+                c
+            };
+            for e in &later {
+                chunks.push(chunk(&from));
+                seq += 1;
+                from.apply(seq, e);
+                log.push((seq, e.clone()));
+            }
+            loop {
+                let c = chunk(&from);
+                if c.is_empty() { break; }
+                chunks.push(c);
+            }
+            let take = |to: &mut Store| for (m, k, e) in chunks.iter().flatten() { to.adopt(*m, k.clone(), e.clone()); };
+            if !late { take(&mut to); }
+            for (seq, e) in &log { to.apply_fuzzy(*seq, e); }
+            if late { take(&mut to); }
+            prop_assert_eq!(contents(&from), contents(&to));
+        }
+    }
+}

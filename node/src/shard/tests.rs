@@ -1,0 +1,857 @@
+//! Several shards and their tables in one deterministic world: queues of bytes, a clock, a coordinator of few words.
+
+use super::op::{Action, Condition, Expiry, Value};
+use super::store::{Entry, Key};
+use super::*;
+use bytes::Bytes;
+use doyen_placement::{
+    Addresses, Age, Assignment, ClusterId, Keyspace, KeyspaceId, Location, MapId, Member, MemberState, Mode, OnLoss, PartitionId, Replica,
+    ReplicaState, Role, Settings, Table, Term, Version,
+};
+use std::collections::BTreeMap;
+
+const LEASE: Duration = Duration::from_millis(500);
+const PARTITIONS: u16 = 4;
+
+fn limits() -> Limits {
+    Limits {
+        value_bytes_max: 1 << 20,
+        key_bytes_max: 1 << 10,
+        memory_bytes_max: 64 << 20,
+        tail_bytes_max: 8 << 20,
+        park: Duration::from_secs(5),
+        waiting_max: 10_000,
+        copy_silent_max: Duration::from_millis(1_500),
+        chunk_bytes: 256,
+        chunks_in_flight: 2,
+        copies_max: 2,
+        takeover_wait: Duration::from_millis(515),
+    }
+}
+
+struct Rng(u64);
+
+impl Rng {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % n
+    }
+
+    fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+}
+
+fn id(n: u64) -> MemberId {
+    MemberId(n)
+}
+
+/// A table of `members`, in which every partition has the replicas that `holders` names, all in sync.
+fn table(members: u64, holders: impl Fn(u32) -> Vec<u64>) -> Table {
+    let address = "127.0.0.1:1".parse().unwrap();
+    let member = |n: u64| Member {
+        id: id(n),
+        age: Age(n),
+        name: format!("n{n}"),
+        role: Role::Data,
+        state: MemberState::Live,
+        addresses: Addresses { control: address, data: address, resp: None, resp_cluster: None, http: None },
+        location: Location::default(),
+        weight: 100,
+    };
+    let partition = |p: u32| {
+        let replicas = holders(p).into_iter().map(|m| Replica { member: id(m), state: ReplicaState::InSync }).collect();
+        Arc::new(Partition { id: PartitionId(p), replicas, epoch: Epoch(1), since: Epoch(1), lineage: Lineage(1), goal: None })
+    };
+    Table {
+        cluster: ClusterId(7),
+        term: Term(1),
+        version: Version(1),
+        settings: Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin },
+        members: (1..=members).map(|n| Arc::new(member(n))).collect(),
+        voters: (1..=members).map(id).collect(),
+        next_age: Age(members + 1),
+        keyspaces: vec![Keyspace {
+            id: KeyspaceId(0),
+            name: "default".to_owned(),
+            mode: Mode::Fixed { partitions: PARTITIONS },
+            backups: 1,
+            min_in_sync: 1,
+            on_loss: OnLoss::Wait,
+            default_ttl_ms: None,
+            partitions: (0..u32::from(PARTITIONS)).map(partition).collect(),
+        }],
+        maps: Vec::new(),
+    }
+}
+
+struct Node {
+    shard: Shard,
+    alive: bool,
+    /// Whether the coordinator reaches it.
+    cut: bool,
+    lease: Time,
+    accepted: usize,
+    installed: usize,
+    opens_at: Vec<(PartitionRef, Epoch, Time)>,
+}
+
+struct World {
+    now: Time,
+    rng: Rng,
+    nodes: BTreeMap<u64, Node>,
+    wires: BTreeMap<(u64, u64, Lane), BytesMut>,
+    arrived: BTreeMap<(u64, u64, Lane), BytesMut>,
+    up: BTreeSet<(u64, u64)>,
+    /// All tables; those up to `committed` are committed, the one after it is proposed.
+    tables: Vec<Arc<Table>>,
+    committed: usize,
+    asked: Vec<InSyncRequest>,
+    outcomes: BTreeMap<Token, Outcome>,
+    next_token: Token,
+    opened: Vec<(u64, PartitionRef, Epoch)>,
+    released: bool,
+}
+
+impl World {
+    fn new(seed: u64, members: u64, holders: impl Fn(u32) -> Vec<u64>) -> Self {
+        let now = Time(1_000_000_000);
+        let nodes = (1..=members)
+            .map(|n| {
+                let shard = Shard::new(id(n), limits(), seed + n, now);
+                (n, Node { shard, alive: true, cut: false, lease: now + LEASE, accepted: 0, installed: 0, opens_at: Vec::new() })
+            })
+            .collect();
+        let mut world = Self {
+            now,
+            rng: Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+            nodes,
+            wires: BTreeMap::new(),
+            arrived: BTreeMap::new(),
+            up: BTreeSet::new(),
+            tables: vec![Arc::new(table(members, holders))],
+            committed: 0,
+            asked: Vec::new(),
+            outcomes: BTreeMap::new(),
+            next_token: 1,
+            opened: Vec::new(),
+            released: true,
+        };
+        for n in 1..=members {
+            world.show(n, true);
+        }
+        for a in 1..=members {
+            for b in a + 1..=members {
+                world.connect(a, b);
+            }
+        }
+        world
+    }
+
+    fn show(&mut self, n: u64, first: bool) {
+        let now = self.now;
+        let tables = &self.tables;
+        let Some(node) = self.nodes.get_mut(&n).filter(|n| n.alive) else { return };
+        let installed = tables[node.installed].clone();
+        for keyspace in &installed.keyspaces {
+            for p in &keyspace.partitions {
+                let at = PartitionRef { keyspace: keyspace.id, partition: p.id };
+                if p.primary() == id(n) && !node.opens_at.iter().any(|(a, since, _)| *a == at && *since == p.since) {
+                    let wait = if first { Duration::ZERO } else { LEASE + Duration::from_millis(10) };
+                    node.opens_at.push((at, p.since, now + wait));
+                }
+            }
+        }
+        let view = View { installed, accepted: tables[node.accepted].clone(), opens_at: Arc::new(node.opens_at.clone()) };
+        node.shard.install(now, view);
+        self.drain(n);
+    }
+
+    fn connect(&mut self, a: u64, b: u64) {
+        if !self.nodes[&a].alive || !self.nodes[&b].alive || !self.up.insert((a.min(b), a.max(b))) {
+            return;
+        }
+        for (x, y) in [(a, b), (b, a)] {
+            self.nodes.get_mut(&x).unwrap().shard.connected(self.now, id(y));
+            self.drain(x);
+        }
+    }
+
+    fn disconnect(&mut self, a: u64, b: u64) {
+        if !self.up.remove(&(a.min(b), a.max(b))) {
+            return;
+        }
+        for (x, y) in [(a, b), (b, a)] {
+            for lane in [Lane::Calls, Lane::Bulk] {
+                self.wires.remove(&(x, y, lane));
+                self.arrived.remove(&(x, y, lane));
+            }
+        }
+        for (x, y) in [(a, b), (b, a)] {
+            self.nodes.get_mut(&x).unwrap().shard.disconnected(self.now, id(y));
+            self.drain(x);
+        }
+    }
+
+    fn drain(&mut self, n: u64) {
+        let node = self.nodes.get_mut(&n).unwrap();
+        if !node.alive {
+            return;
+        }
+        if self.released {
+            node.shard.release(self.now, node.lease, true);
+        }
+        while let Some((token, outcome)) = node.shard.poll_outcome() {
+            assert!(self.outcomes.insert(token, outcome).is_none(), "answered twice");
+        }
+        while let Some((peer, lane, bytes)) = node.shard.poll_transmit() {
+            self.wires.entry((n, peer.0, lane)).or_default().extend_from_slice(&bytes);
+        }
+        while let Some(request) = node.shard.poll_request() {
+            match request {
+                Request::InSync(requests) => {
+                    if !node.cut {
+                        self.asked.extend(requests);
+                    }
+                }
+                Request::Used => node.shard.used(self.now),
+                Request::Opened(list) => self.opened.extend(list.into_iter().map(|(at, since)| (n, at, since))),
+                Request::Newer(_) => {}
+            }
+        }
+    }
+
+    /// Delivers bytes of one wire, as many as are there or a part of them.
+    fn deliver(&mut self, wire: (u64, u64, Lane), whole: bool) {
+        let (from, to, lane) = wire;
+        let Some(bytes) = self.wires.get_mut(&wire) else { return };
+        let count = if whole { bytes.len() } else { 1 + self.rng.below(bytes.len().max(1) as u64) as usize };
+        let part = bytes.split_to(count.min(bytes.len()));
+        if bytes.is_empty() {
+            self.wires.remove(&wire);
+        }
+        let buffer = self.arrived.entry(wire).or_default();
+        buffer.extend_from_slice(&part);
+        let node = self.nodes.get_mut(&to).unwrap();
+        if node.alive {
+            node.shard.receive(self.now, 1_700_000_000_000, id(from), lane, buffer).unwrap();
+            self.drain(to);
+        }
+    }
+
+    /// Time passes; leases are renewed where a majority has accepted nothing newer (rule 8).
+    fn pass(&mut self, time: Duration) {
+        self.now = self.now + time;
+        let accepted: Vec<usize> = self.nodes.values().filter(|n| n.alive && !n.cut).map(|n| n.accepted).collect();
+        let all = self.nodes.len();
+        for n in self.nodes.keys().copied().collect::<Vec<_>>() {
+            let node = self.nodes.get_mut(&n).unwrap();
+            if !node.alive {
+                continue;
+            }
+            if !node.cut && accepted.iter().filter(|a| **a <= node.accepted).count() * 2 > all {
+                node.lease = self.now + LEASE;
+            }
+            while node.shard.poll_timeout().is_some_and(|t| t <= self.now) {
+                node.shard.tick(self.now);
+            }
+            self.drain(n);
+        }
+    }
+
+    /// Everything that is on its way arrives, and time passes, until nothing moves.
+    fn settle(&mut self, time: Duration) {
+        let until = self.now + time;
+        while self.now < until {
+            self.agree(true);
+            for _ in 0..200 {
+                let wires: Vec<_> = self.wires.keys().copied().collect();
+                if wires.is_empty() {
+                    break;
+                }
+                wires.into_iter().for_each(|w| self.deliver(w, true));
+            }
+            self.pass(Duration::from_millis(5));
+        }
+    }
+
+    fn submit(&mut self, n: u64, key: &str, action: Action) -> Token {
+        let token = self.next_token;
+        self.next_token += 1;
+        let operation = Operation { keyspace: KeyspaceId(0), map: MapId(0), key: Bytes::copy_from_slice(key.as_bytes()), action };
+        self.nodes.get_mut(&n).unwrap().shard.submit(self.now, 1_700_000_000_000, token, operation);
+        self.drain(n);
+        token
+    }
+
+    fn ask(&mut self, n: u64, key: &str, action: Action) -> Outcome {
+        let token = self.submit(n, key, action);
+        for _ in 0..2_000 {
+            if let Some(outcome) = self.outcomes.get(&token) {
+                return outcome.clone();
+            }
+            self.settle(Duration::from_millis(5));
+        }
+        panic!("no outcome");
+    }
+
+    fn set(&mut self, n: u64, key: &str, value: &str) -> Outcome {
+        self.ask(n, key, set(value))
+    }
+
+    fn get(&mut self, n: u64, key: &str) -> Outcome {
+        self.ask(n, key, Action::Get)
+    }
+
+    /// Proposes a table made from the last one.
+    fn propose(&mut self, change: impl FnOnce(&mut Table)) {
+        assert_eq!(self.tables.len(), self.committed + 1, "one in flight");
+        let mut next = (*self.tables[self.committed]).clone();
+        change(&mut next);
+        next.version = next.version.next();
+        self.tables.push(Arc::new(next));
+    }
+
+    /// Nodes accept what is proposed, a majority commits it, nodes install it: all at once, or at random.
+    fn agree(&mut self, all: bool) {
+        if self.tables.len() == self.committed + 1 && !self.asked.is_empty() {
+            let asked = std::mem::take(&mut self.asked);
+            self.propose(|t| asked.iter().for_each(|r| change_in_sync(t, r)));
+        }
+        let last = self.tables.len() - 1;
+        for n in self.nodes.keys().copied().collect::<Vec<_>>() {
+            let here = all || self.rng.one_in(3);
+            let node = self.nodes.get_mut(&n).unwrap();
+            if here && node.alive && !node.cut && node.accepted != last {
+                node.accepted = last;
+                self.show(n, false);
+            }
+        }
+        if self.nodes.values().filter(|n| n.alive && n.accepted == last).count() * 2 > self.nodes.len() {
+            self.committed = last;
+        }
+        for n in self.nodes.keys().copied().collect::<Vec<_>>() {
+            let here = all || self.rng.one_in(3);
+            let committed = self.committed;
+            let node = self.nodes.get_mut(&n).unwrap();
+            if here && node.alive && !node.cut && node.installed != committed && node.accepted >= committed {
+                node.installed = committed;
+                self.show(n, false);
+            }
+        }
+    }
+
+    fn kill(&mut self, n: u64) {
+        for m in self.nodes.keys().copied().collect::<Vec<_>>() {
+            self.disconnect(n, m);
+        }
+        self.nodes.get_mut(&n).unwrap().alive = false;
+    }
+
+    fn contents(&self, n: u64, p: u32) -> Vec<(MapId, Key, Entry)> {
+        let at = PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(p) };
+        let held = self.nodes[&n].shard.slots.get(&at).and_then(|s| s.held.as_ref());
+        held.map_or_else(Vec::new, |h| h.store.following(&None).map(|(m, k, e)| (m, k.clone(), e.clone())).collect())
+    }
+
+    fn check_copies(&self) {
+        for p in &self.tables[self.committed].keyspaces[0].partitions {
+            let mut logs = p.in_sync().map(|m| {
+                let at = PartitionRef { keyspace: KeyspaceId(0), partition: p.id };
+                let held = self.nodes[&m.0].shard.slots[&at].held.as_ref().unwrap();
+                (self.contents(m.0, p.id.0), held.log.last(), held.log.committed(), held.dedup.clone())
+            });
+            let first = logs.next().unwrap();
+            assert_eq!(first.1, first.2, "everything is committed");
+            for other in logs {
+                assert_eq!(first, other, "copies of {} differ", p.id);
+            }
+        }
+    }
+}
+
+fn partition_mut(t: &mut Table, p: PartitionId) -> &mut Partition {
+    Arc::make_mut(&mut t.keyspaces[0].partitions[p.0 as usize])
+}
+
+fn change_in_sync(t: &mut Table, request: &InSyncRequest) {
+    let p = partition_mut(t, request.partition.partition);
+    if p.epoch != request.epoch {
+        return;
+    }
+    match request.change {
+        InSyncChange::Remove(m) if p.primary() != m => {
+            p.replicas.retain(|r| r.member != m);
+            p.epoch = p.epoch.next();
+        }
+        InSyncChange::Remove(_) => {}
+        InSyncChange::Admit(m) => {
+            if let Some(at) = p.replicas.iter().position(|r| r.member == m && r.state == ReplicaState::Learner) {
+                let mut replica = p.replicas.remove(at);
+                replica.state = ReplicaState::InSync;
+                p.replicas.insert(p.in_sync().count(), replica);
+                p.epoch = p.epoch.next();
+            }
+        }
+        InSyncChange::Abandon(m) => p.replicas.retain(|r| r.member != m || r.state == ReplicaState::InSync),
+        InSyncChange::Withdraw(m) => {
+            p.replicas.retain(|r| r.member != m);
+            p.epoch = p.epoch.next();
+        }
+    }
+}
+
+fn remove(t: &mut Table, gone: u64) {
+    t.members.retain(|m| m.id != id(gone));
+    for p in 0..u32::from(PARTITIONS) {
+        let p = partition_mut(t, PartitionId(p));
+        let (primary, counted) = (p.primary() == id(gone), p.in_sync().any(|m| m == id(gone)));
+        p.replicas.retain(|r| r.member != id(gone));
+        if counted {
+            p.epoch = p.epoch.next();
+        }
+        if primary {
+            p.since = p.epoch;
+        }
+    }
+}
+
+fn promote(t: &mut Table, p: PartitionId, to: u64) {
+    let p = partition_mut(t, p);
+    let at = p.replicas.iter().position(|r| r.member == id(to) && r.state == ReplicaState::InSync).unwrap();
+    if at != 0 {
+        p.replicas.swap(0, at);
+        p.epoch = p.epoch.next();
+        p.since = p.epoch;
+    }
+}
+
+fn set(value: &str) -> Action {
+    Action::Set { value: Bytes::copy_from_slice(value.as_bytes()), condition: Condition::Always, expiry: Expiry::None, get: false }
+}
+
+fn text(value: &str) -> Outcome {
+    Outcome::Bulk(Value::from(value.as_bytes()))
+}
+
+fn key_of(p: u32) -> String {
+    let t = table(1, |_| vec![1]);
+    (0..).map(|n| format!("k{n}")).find(|k| t.keyspaces[0].partition_of(MapId(0), k.as_bytes()) == Some(PartitionId(p))).unwrap()
+}
+
+#[test]
+fn a_cluster_of_one_holds_its_first_write_until_it_is_marked_used() {
+    let mut w = World::new(1, 1, |_| vec![1]);
+    assert_eq!(w.set(1, "a", "1"), Outcome::Ok);
+    assert_eq!(w.get(1, "a"), text("1"));
+    let mut fresh = Shard::new(id(1), limits(), 1, Time(1));
+    let t = w.tables[0].clone();
+    let view = View { installed: t.clone(), accepted: t, opens_at: Arc::new(Vec::new()) };
+    fresh.install(Time(1), view);
+    let later = Time(1) + Duration::from_secs(1);
+    fresh.tick(later);
+    assert!(matches!(fresh.poll_request(), Some(Request::Opened(_))));
+    let op = Operation { keyspace: KeyspaceId(0), map: MapId(0), key: Bytes::from_static(b"a"), action: set("1") };
+    fresh.submit(later, 0, 1, op);
+    fresh.release(later, later + LEASE, true);
+    assert_eq!(fresh.poll_request(), Some(Request::Used));
+    assert_eq!(fresh.poll_outcome(), None);
+    fresh.used(later);
+    fresh.release(later, later + LEASE, true);
+    assert_eq!(fresh.poll_outcome(), Some((1, Outcome::Ok)));
+}
+
+#[test]
+fn writes_reach_every_copy_and_any_node_takes_them() {
+    let mut w = World::new(2, 3, |p| vec![1 + u64::from(p) % 3, 1 + u64::from(p + 1) % 3]);
+    for n in 0..60u64 {
+        assert_eq!(w.set(1 + n % 3, &format!("k{n}"), &n.to_string()), Outcome::Ok);
+    }
+    for n in 0..60u64 {
+        assert_eq!(w.get(1 + (n + 1) % 3, &format!("k{n}")), text(&n.to_string()));
+    }
+    w.settle(Duration::from_millis(200));
+    w.check_copies();
+}
+
+#[test]
+fn nothing_is_answered_without_a_lease_and_everything_once_there_is_one() {
+    let mut w = World::new(3, 1, |_| vec![1]);
+    w.set(1, "a", "1");
+    w.released = false;
+    let (read, write) = (w.submit(1, "a", Action::Get), w.submit(1, "a", set("2")));
+    w.settle(Duration::from_millis(50));
+    assert!(!w.outcomes.contains_key(&read) && !w.outcomes.contains_key(&write));
+    w.released = true;
+    w.settle(Duration::from_millis(50));
+    assert_eq!((w.outcomes[&read].clone(), w.outcomes[&write].clone()), (text("1"), Outcome::Ok));
+}
+
+#[test]
+fn a_write_is_not_acknowledged_and_not_read_before_its_copy_has_it() {
+    let mut w = World::new(4, 2, |_| vec![1, 2]);
+    w.set(1, "a", "1");
+    let write = w.submit(1, "a", set("2"));
+    let read = w.submit(1, "a", Action::Get);
+    let other = w.submit(1, "b", Action::Get);
+    assert!(!w.outcomes.contains_key(&write) && !w.outcomes.contains_key(&read));
+    assert_eq!(w.outcomes[&other], Outcome::Nil);
+    w.settle(Duration::from_millis(20));
+    assert_eq!((w.outcomes[&write].clone(), w.outcomes[&read].clone()), (Outcome::Ok, text("2")));
+}
+
+#[test]
+fn acknowledged_writes_survive_the_death_of_the_primary() {
+    let mut w = World::new(5, 3, |_| vec![1, 2]);
+    for n in 0..50 {
+        assert_eq!(w.set(3, &format!("k{n}"), "x"), Outcome::Ok);
+    }
+    w.kill(1);
+    w.propose(|t| remove(t, 1));
+    for n in 0..50 {
+        assert_eq!(w.get(3, &format!("k{n}")), text("x"));
+    }
+    assert_eq!(w.set(3, "more", "y"), Outcome::Ok);
+    w.settle(Duration::from_millis(300));
+    w.check_copies();
+}
+
+#[test]
+fn a_deposed_primary_acknowledges_nothing_and_its_calls_go_to_the_successor_once() {
+    let mut w = World::new(6, 3, |_| vec![1, 2]);
+    let key = key_of(0);
+    assert_eq!(w.ask(1, &key, Action::IncrBy(1)), Outcome::Int(1));
+    w.nodes.get_mut(&1).unwrap().cut = true;
+    w.disconnect(1, 2);
+    let token = w.submit(1, &key, Action::IncrBy(1));
+    w.propose(|t| (0..4).for_each(|p| promote(t, PartitionId(p), 2)));
+    w.settle(Duration::from_millis(700));
+    assert!(!w.outcomes.contains_key(&token));
+    w.nodes.get_mut(&1).unwrap().cut = false;
+    w.connect(1, 2);
+    w.settle(Duration::from_millis(900));
+    assert_eq!(w.outcomes[&token], Outcome::Int(2));
+    assert_eq!(w.get(2, &key), text("2"));
+    w.settle(Duration::from_millis(300));
+    w.check_copies();
+}
+
+#[test]
+fn a_retry_after_a_failover_is_not_applied_twice() {
+    let mut w = World::new(7, 3, |_| vec![1, 2]);
+    let key = key_of(0);
+    assert_eq!(w.ask(3, &key, Action::IncrBy(5)), Outcome::Int(5));
+    let token = w.submit(3, &key, Action::IncrBy(5));
+    // It reaches the primary and its copy, but the answer is lost with the primary.
+    w.deliver((3, 1, Lane::Calls), true);
+    w.deliver((1, 2, Lane::Calls), true);
+    w.kill(1);
+    w.propose(|t| remove(t, 1));
+    w.settle(Duration::from_millis(1_500));
+    assert_eq!(w.outcomes[&token], Outcome::Int(10));
+    assert_eq!(w.get(3, &key), text("10"));
+}
+
+#[test]
+fn pipelined_calls_on_one_key_apply_in_order_while_nobody_serves() {
+    let mut w = World::new(8, 3, |_| vec![1, 2]);
+    w.kill(1);
+    let tokens: Vec<_> = (0..20).map(|n| (n, w.submit(3, "a", Action::Append { value: Bytes::from(n.to_string()) }))).collect();
+    w.propose(|t| remove(t, 1));
+    w.settle(Duration::from_millis(1_500));
+    assert!(tokens.iter().all(|(_, t)| matches!(w.outcomes[t], Outcome::Int(_))));
+    let all: String = (0..20).map(|n| n.to_string()).collect();
+    assert_eq!(w.get(3, "a"), text(&all));
+}
+
+#[test]
+fn calls_end_within_their_time_when_nobody_serves() {
+    let mut w = World::new(9, 2, |_| vec![1]);
+    w.kill(1);
+    let (read, write) = (w.submit(2, "a", Action::Get), w.submit(2, "a", set("1")));
+    w.settle(Duration::from_millis(5_200));
+    assert_eq!(w.outcomes[&read], Outcome::Failed(Failure::Unavailable));
+    assert_eq!(w.outcomes[&write], Outcome::Failed(Failure::Unavailable));
+}
+
+#[test]
+fn a_write_whose_answer_is_lost_is_unknown() {
+    let mut w = World::new(10, 2, |_| vec![1]);
+    w.set(2, "a", "0");
+    let write = w.submit(2, "a", set("1"));
+    w.kill(1);
+    w.settle(Duration::from_millis(5_200));
+    assert_eq!(w.outcomes[&write], Outcome::Failed(Failure::Unknown));
+}
+
+#[test]
+fn a_silent_copy_is_asked_out_and_writes_go_on() {
+    let mut w = World::new(11, 3, |_| vec![1, 2]);
+    w.set(1, "a", "0");
+    w.kill(2);
+    assert_eq!(w.set(1, "a", "1"), Outcome::Ok);
+    assert!(w.tables[w.committed].keyspaces[0].partitions.iter().any(|p| p.in_sync().count() == 1));
+}
+
+#[test]
+fn too_few_copies_refuse_writes_before_they_are_applied() {
+    let mut w = World::new(12, 2, |_| vec![1]);
+    w.propose(|t| t.keyspaces[0].min_in_sync = 2);
+    w.settle(Duration::from_millis(50));
+    assert_eq!(w.set(2, "a", "1"), Outcome::Failed(Failure::TooFewCopies));
+    assert_eq!(w.get(2, "a"), Outcome::Nil);
+}
+
+#[test]
+fn a_learner_catches_up_under_writes_and_is_admitted_with_equal_contents() {
+    let mut w = World::new(13, 3, |_| vec![1, 2]);
+    for n in 0..200 {
+        w.submit(1, &format!("k{n}"), set("some value that fills a chunk soon"));
+    }
+    w.settle(Duration::from_millis(100));
+    w.propose(|t| {
+        for p in 0..4 {
+            partition_mut(t, PartitionId(p)).replicas.push(Replica { member: id(3), state: ReplicaState::Learner });
+        }
+    });
+    for n in 0..400u64 {
+        let key = format!("k{}", (n * 7) % 260);
+        let action = match n % 5 {
+            0 => Action::Delete,
+            1 => Action::Expire { expiry: Expiry::In(100_000 + n as i64), condition: super::op::ExpireCondition::Always },
+            _ => set(&n.to_string()),
+        };
+        w.submit(1 + n % 3, &key, action);
+        let wires: Vec<_> = w.wires.keys().copied().collect();
+        wires.into_iter().for_each(|wire| w.deliver(wire, false));
+        w.agree(false);
+        w.pass(Duration::from_millis(3));
+    }
+    w.settle(Duration::from_millis(1_500));
+    assert!(w.tables[w.committed].keyspaces[0].partitions.iter().all(|p| p.in_sync().count() == 3));
+    assert_eq!(w.nodes[&1].shard.stats().checksum_mismatches, 0);
+    w.check_copies();
+}
+
+#[test]
+fn keys_expire_by_logged_deletes_on_every_copy() {
+    let mut w = World::new(14, 2, |_| vec![1, 2]);
+    let short = Action::Set { value: Bytes::from_static(b"x"), condition: Condition::Always, expiry: Expiry::In(100), get: false };
+    assert_eq!(w.ask(1, "a", short.clone()), Outcome::Ok);
+    assert_eq!(w.get(2, "a"), text("x"));
+    w.settle(Duration::from_millis(90));
+    assert_eq!(w.get(2, "a"), Outcome::Nil);
+    assert_eq!(w.ask(1, "b", short), Outcome::Ok);
+    w.settle(Duration::from_millis(400));
+    assert_eq!(w.nodes[&2].shard.stats().keys, 0);
+    assert_eq!(w.nodes[&1].shard.stats().expired, 2);
+    w.check_copies();
+}
+
+#[test]
+fn a_scan_gives_every_key_once_while_it_is_remembered() {
+    let mut w = World::new(15, 2, |_| vec![1, 2]);
+    for n in 0..100 {
+        w.submit(1, &format!("k{n}"), set("x"));
+    }
+    w.settle(Duration::from_millis(100));
+    let mut found = BTreeSet::new();
+    for p in 0..u32::from(PARTITIONS) {
+        let mut cursor = 0;
+        loop {
+            let token = w.next_token;
+            w.next_token += 1;
+            let action = op::PartitionAction::Scan { cursor, count: 7 };
+            let operation = PartitionOperation { keyspace: KeyspaceId(0), partition: PartitionId(p), map: MapId(0), action };
+            w.nodes.get_mut(&2).unwrap().shard.submit_partition(w.now, token, operation);
+            w.drain(2);
+            w.settle(Duration::from_millis(20));
+            let Outcome::Keys { next, keys } = w.outcomes[&token].clone() else { panic!("no keys") };
+            assert!(keys.into_iter().all(|k| found.insert(k)));
+            cursor = next;
+            if cursor == 0 {
+                break;
+            }
+        }
+    }
+    assert_eq!(found.len(), 100);
+}
+
+#[test]
+fn a_full_copy_refuses_growth_and_takes_deletes() {
+    let mut w = World::new(16, 2, |_| vec![1, 2]);
+    let value = "x".repeat(900_000);
+    let mut refused = false;
+    for n in 0..100 {
+        refused |= w.set(1, &format!("k{n}"), &value) == Outcome::Failed(Failure::OutOfMemory);
+    }
+    assert!(refused);
+    for node in w.nodes.values() {
+        assert!(node.shard.stats().memory_bytes <= limits().memory_bytes_max as u64);
+    }
+    assert_eq!(w.ask(1, "k0", Action::Delete), Outcome::Int(1));
+}
+
+/// What is known of one counter: it only grows, so floors and uniqueness are all that linearizability asks.
+#[derive(Default)]
+struct Counter {
+    floor: i64,
+    submitted: i64,
+    seen: BTreeSet<i64>,
+}
+
+/// Random faults around counters. Every increment is applied at most once, exactly once where it is acknowledged, and
+/// nobody reads less than what was acknowledged or read before.
+fn random_faults(seed: u64, steps: u64) {
+    let mut w = World::new(seed, 5, |p| vec![1 + u64::from(p) % 4, 1 + u64::from(p + 1) % 4]);
+    let keys: Vec<String> = (0..6).map(|n| format!("c{n}")).collect();
+    let mut counters: Vec<Counter> = keys.iter().map(|_| Counter::default()).collect();
+    let mut open: BTreeMap<Token, (u64, usize, bool, i64)> = BTreeMap::new();
+    let judge = |w: &mut World, counters: &mut Vec<Counter>, open: &mut BTreeMap<Token, (u64, usize, bool, i64)>| {
+        for (token, outcome) in std::mem::take(&mut w.outcomes) {
+            let Some((_, k, write, floor)) = open.remove(&token) else { continue };
+            let counter = &mut counters[k];
+            let value = match outcome {
+                Outcome::Int(v) => v,
+                Outcome::Nil => 0,
+                Outcome::Bulk(v) => std::str::from_utf8(&v).unwrap().parse().unwrap(),
+                Outcome::Failed(Failure::Unknown | Failure::Unavailable | Failure::TooFewCopies) => continue,
+                other => panic!("seed {seed}: {other:?}"),
+            };
+            assert!(value <= counter.submitted, "seed {seed}: key {k} counts {value} of {}", counter.submitted);
+            if write {
+                assert!(value > floor, "seed {seed}: key {k}: increment to {value} after {floor}");
+                assert!(counter.seen.insert(value), "seed {seed}: key {k}: {value} twice");
+            } else {
+                assert!(value >= floor, "seed {seed}: key {k}: read {value} after {floor}");
+            }
+            counter.floor = counter.floor.max(value);
+        }
+    };
+    for _ in 0..steps {
+        for _ in 0..w.rng.below(4) {
+            let (n, k) = (1 + w.rng.below(5), w.rng.below(keys.len() as u64) as usize);
+            if !w.nodes[&n].alive {
+                continue;
+            }
+            let write = w.rng.one_in(2);
+            counters[k].submitted += i64::from(write);
+            let floor = counters[k].floor;
+            let token = w.submit(n, &keys[k], if write { Action::IncrBy(1) } else { Action::Get });
+            open.insert(token, (n, k, write, floor));
+        }
+        let wires: Vec<_> = w.wires.keys().copied().collect();
+        for wire in wires {
+            if !w.rng.one_in(3) {
+                w.deliver(wire, false);
+            }
+            judge(&mut w, &mut counters, &mut open);
+        }
+        w.agree(false);
+        judge(&mut w, &mut counters, &mut open);
+        let time = if w.rng.one_in(40) { 200 } else { 1 + w.rng.below(6) };
+        w.pass(Duration::from_millis(time));
+        judge(&mut w, &mut counters, &mut open);
+        faults(&mut w);
+        judge(&mut w, &mut counters, &mut open);
+    }
+    for n in 1..=5 {
+        w.nodes.get_mut(&n).unwrap().cut = false;
+        for m in n + 1..=5 {
+            w.connect(n, m);
+        }
+    }
+    for _ in 0..40 {
+        w.settle(Duration::from_millis(200));
+        judge(&mut w, &mut counters, &mut open);
+        if w.tables.len() == w.committed + 1 {
+            for n in 1..=5 {
+                if !w.nodes[&n].alive && w.tables[w.committed].member(id(n)).is_some() && w.tables.len() == w.committed + 1 {
+                    w.propose(|t| remove(t, n));
+                }
+            }
+        }
+    }
+    open.retain(|_, (n, ..)| w.nodes[n].alive);
+    assert!(open.is_empty(), "seed {seed}: {} calls without an answer", open.len());
+    let survivor = (1..=5).find(|n| w.nodes[n].alive).unwrap();
+    for (k, key) in keys.iter().enumerate() {
+        let value = match w.get(survivor, key) {
+            Outcome::Bulk(v) => std::str::from_utf8(&v).unwrap().parse().unwrap(),
+            Outcome::Nil => 0,
+            other => panic!("seed {seed}: {other:?}"),
+        };
+        let acked = counters[k].seen.len() as i64;
+        assert!(value >= counters[k].floor && value >= acked && value <= counters[k].submitted, "seed {seed}: {key} = {value}");
+    }
+    w.settle(Duration::from_millis(500));
+    w.check_copies();
+    for node in w.nodes.values().filter(|n| n.alive) {
+        assert_eq!(node.shard.stats().checksum_mismatches, 0, "seed {seed}");
+        let calls: Vec<_> = node.shard.slots.iter().filter(|(_, s)| !s.calls.is_empty()).map(|(at, s)| (at, &s.calls)).collect();
+        assert_eq!(node.shard.core.outstanding, 0, "seed {seed}: {calls:?} {:?}", node.shard.core.ready);
+        let held: usize = node.shard.slots.values().filter_map(|s| s.held.as_ref()).map(|h| h.bytes()).sum();
+        assert_eq!(node.shard.core.memory, held, "seed {seed}");
+    }
+}
+
+fn faults(w: &mut World) {
+    let (a, b) = (1 + w.rng.below(5), 1 + w.rng.below(5));
+    if a != b && w.rng.one_in(12) {
+        w.disconnect(a, b);
+    }
+    if a != b && w.rng.one_in(3) {
+        w.connect(a, b);
+    }
+    if w.rng.one_in(60) {
+        let cut = w.nodes.values().filter(|n| n.cut || !n.alive).count();
+        let node = w.nodes.get_mut(&a).unwrap();
+        node.cut = !node.cut && cut < 2;
+    }
+    if w.tables.len() != w.committed + 1 || !w.rng.one_in(8) {
+        return;
+    }
+    let current = w.tables[w.committed].clone();
+    if let Some(dead) = (1..=5).find(|n| !w.nodes[n].alive && current.member(id(*n)).is_some()) {
+        w.propose(|t| remove(t, dead));
+        return;
+    }
+    let p = PartitionId(w.rng.below(u64::from(PARTITIONS)) as u32);
+    let partition = current.keyspaces[0].partitions[p.0 as usize].clone();
+    let holds = |n: u64| partition.replicas.iter().any(|r| r.member == id(n));
+    match w.rng.below(4) {
+        0 if w.nodes[&a].alive && !holds(a) => w.propose(|t| {
+            partition_mut(t, p).replicas.push(Replica { member: id(a), state: ReplicaState::Learner });
+        }),
+        1 if w.nodes[&a].alive && partition.in_sync().any(|m| m == id(a)) => w.propose(|t| promote(t, p, a)),
+        2 if partition.in_sync().count() > 2 && partition.in_sync().skip(1).any(|m| m == id(a)) => w.propose(|t| {
+            let p = partition_mut(t, p);
+            p.replicas.retain(|r| r.member != id(a));
+            p.epoch = p.epoch.next();
+        }),
+        // Only where every partition that it holds has another living copy in sync.
+        3 if w.rng.one_in(4) && w.nodes.values().filter(|n| !n.alive || n.cut).count() < 2 => {
+            let safe = current.keyspaces[0]
+                .partitions
+                .iter()
+                .all(|p| !p.in_sync().any(|m| m == id(a)) || p.in_sync().any(|m| m != id(a) && w.nodes[&m.0].alive));
+            if safe && w.nodes[&a].alive {
+                w.kill(a);
+            }
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn random_faults_lose_and_repeat_nothing() {
+    if let Some(seed) = std::env::var("DOYEN_SHARD_SEED").ok().and_then(|s| s.parse().ok()) {
+        return random_faults(seed, 400);
+    }
+    let seeds = std::env::var("DOYEN_SHARD_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(60);
+    for seed in 1..=seeds {
+        random_faults(seed, 400);
+    }
+}
