@@ -175,12 +175,12 @@ struct Core {
     next_n: u64,
     next_session: u32,
     copying: usize,
+    /// Partitions held, which share the tail.
+    holding: usize,
     used: bool,
     asked_used: bool,
     /// Partitions to wake.
     timers: BTreeSet<(Time, PartitionRef)>,
-    /// Calls to give up, in order of time: (when, where, whose, number).
-    deadlines: VecDeque<(Time, PartitionRef, Option<MemberId>, u64)>,
     garbage: Vec<Map>,
     forgotten: BTreeSet<Token>,
     scans: scan::Scans,
@@ -204,6 +204,9 @@ struct Held {
     lineage: Lineage,
     /// The epoch installed last; appends of an older one are refused.
     epoch: Epoch,
+    /// The highest epoch of which anything was applied: an older one, even if it is still installed, would cut what a later
+    /// primary was promised.
+    fence: Epoch,
     store: Store,
     log: Log,
     dedup: Dedup,
@@ -224,6 +227,7 @@ impl Held {
         Self {
             lineage,
             epoch: Epoch(0),
+            fence: Epoch(0),
             store: Store::default(),
             log: Log::default(),
             dedup: Dedup::default(),
@@ -277,10 +281,10 @@ impl Shard {
             next_n: 1,
             next_session: 1,
             copying: 0,
+            holding: 0,
             used: false,
             asked_used: false,
             timers: BTreeSet::new(),
-            deadlines: VecDeque::new(),
             garbage: Vec::new(),
             forgotten: BTreeSet::new(),
             scans: scan::Scans::default(),
@@ -535,13 +539,6 @@ impl Shard {
                 self.core.wake(at, slot);
             }
         }
-        while self.core.deadlines.front().is_some_and(|(t, ..)| *t <= now) {
-            if let Some((_, at, whose, n)) = self.core.deadlines.pop_front()
-                && let Some(slot) = self.slots.get_mut(&at)
-            {
-                self.core.give_up(at, slot, whose, n);
-            }
-        }
         // Answers that no lease lets out.
         while self.core.ready.front().is_some_and(|(_, e)| e.call.until <= now) {
             if let Some((at, executed)) = self.core.ready.pop_front()
@@ -553,7 +550,8 @@ impl Shard {
         self.core.free();
         if self.core.next_upkeep <= now {
             self.core.next_upkeep = now + UPKEEP;
-            self.core.copying = self.slots.values().map(|s| copying::under_way(s)).sum();
+            self.core.copying = self.slots.values().map(copying::under_way).sum();
+            self.core.holding = self.slots.values().filter(|s| s.held.is_some()).count();
             let mut expire = EXPIRE_ROUND;
             for (at, slot) in &mut self.slots {
                 self.core.upkeep(*at, slot, &mut expire);
@@ -567,10 +565,9 @@ impl Shard {
         let core = &self.core;
         let upkeep = core.view.is_some().then_some(core.next_upkeep);
         let timer = core.timers.first().map(|(t, _)| *t);
-        let deadline = core.deadlines.front().map(|(t, ..)| *t);
         let ready = core.ready.front().map(|(_, e)| e.call.until);
         let garbage = (!core.garbage.is_empty()).then_some(core.now + Duration::from_millis(1));
-        [upkeep, timer, deadline, ready, garbage].into_iter().flatten().min()
+        [upkeep, timer, ready, garbage].into_iter().flatten().min()
     }
 
     /// Releases what may be answered. Call it after a batch of inputs, with a clock and a lease that were read *after*
@@ -684,18 +681,12 @@ impl Core {
     /// A call arrives: it is executed or sent at once, or parked behind those that came before it.
     fn take_call(&mut self, at: PartitionRef, slot: &mut Slot, call: Call) {
         self.outstanding += 1;
-        let (until, whose, n, ready) = (call.until, call.source.peer(), call.n, self.ready.len());
-        let left = self.outstanding;
         let overtakes =
             slot.calls.parked.is_empty() || (slot.serving() && !execute::is_write(&call.work) && slot.calls.may_overtake(&call.work));
         if !overtakes {
             slot.calls.parked.push_back(call);
         } else if let Some(call) = self.dispatch(at, slot, call) {
             slot.calls.parked.push_back(call);
-        }
-        // Answered, or waiting for `release` only: the front of that queue has its own deadline.
-        if self.ready.len() == ready && self.outstanding == left {
-            self.deadlines.push_back((until, at, whose, n));
         }
     }
 
@@ -837,23 +828,23 @@ impl Core {
         }
     }
 
-    /// A call has waited long enough.
-    fn give_up(&mut self, at: PartitionRef, slot: &mut Slot, whose: Option<MemberId>, n: u64) {
-        let is = |c: &Call| c.n == n && c.source.peer() == whose;
-        if let Some(i) = slot.calls.parked.iter().position(is) {
-            if let Some(call) = slot.calls.parked.remove(i) {
-                let maybe = call.maybe;
-                self.fail(at, slot, call, maybe);
-            }
-        } else if let Some(i) = slot.calls.waiting.iter().position(|e| is(&e.call)) {
-            if let Some(executed) = slot.calls.waiting.remove(i) {
-                self.fail(at, slot, executed.call, executed.logged);
-            }
-        } else if whose.is_none()
-            && let Ok(i) = slot.calls.sent.binary_search_by_key(&n, |c| c.n)
-            && let Some(call) = slot.calls.sent.remove(i)
-        {
+    /// Gives up the calls that have waited long enough.
+    fn give_up(&mut self, at: PartitionRef, slot: &mut Slot) {
+        let now = self.now;
+        let late = |c: &Call| c.until <= now;
+        let calls = &slot.calls;
+        if !calls.parked.iter().chain(&calls.sent).chain(calls.waiting.iter().map(|e| &e.call)).any(late) {
+            return;
+        }
+        let (parked, sent, waiting) = slot.calls.take_late(now);
+        for call in parked {
+            self.fail(at, slot, call, false);
+        }
+        for call in sent {
             self.fail(at, slot, call, true);
+        }
+        for executed in waiting {
+            self.fail(at, slot, executed.call, executed.logged);
         }
     }
 

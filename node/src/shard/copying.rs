@@ -151,7 +151,7 @@ impl Core {
         let copying = self.copying;
         let Some(held) = &mut slot.held else { return };
         let Held { lead: Some(lead), log, store, epoch, lineage, .. } = &mut **held else { return };
-        let ready = lead.open && lead.serving && self.peers.up(id);
+        let ready = lead.open && lead.serving && self.peers.up(id) && self.peers.headroom(id) > store.bytes() as u64;
         let Some(link) = lead.links.get_mut(&id) else { return };
         let Some(teaching) = &mut link.teaching else { return };
         store.end_sum(teaching.session);
@@ -198,7 +198,10 @@ impl Core {
         let Some(teaching) = &mut link.teaching else { return };
         match teaching.phase {
             Phase::Queued => {
-                if teaching.failures >= FAILURES_MAX || now.since(teaching.progress) > silent && !self.peers.up(id) {
+                if teaching.failures >= FAILURES_MAX
+                    || now.since(teaching.progress) > silent && self.peers.headroom(id) <= store.bytes() as u64
+                    || now.since(teaching.progress) > silent && !self.peers.up(id)
+                {
                     self.abandon(at, slot, id);
                 } else {
                     self.start_teaching(at, slot, id);
@@ -381,6 +384,7 @@ impl Core {
         held.log = Log::after(seq);
         held.dedup = Dedup::default();
         held.wanted = None;
+        held.fence = epoch;
         held.follow = Some(Follow { since, session });
         held.sink = Some(Sink { session, from, chunks: 0, finish: None, phase: SinkPhase::Arriving });
         self.memory += held.bytes();

@@ -140,6 +140,18 @@ impl Calls {
             })
     }
 
+    /// Takes out everything that has waited long enough: what was parked, sent, executed.
+    pub(super) fn take_late(&mut self, now: Time) -> (Vec<Call>, Vec<Call>, Vec<Executed>) {
+        let late = |c: &Call| c.until <= now;
+        let (parked, left) = std::mem::take(&mut self.parked).into_iter().partition(late);
+        self.parked = Vec::into(left);
+        let (sent, left) = std::mem::take(&mut self.sent).into_iter().partition(late);
+        self.sent = Vec::into(left);
+        let (waiting, left) = std::mem::take(&mut self.waiting).into_iter().partition(|e| late(&e.call));
+        self.waiting = Vec::into(left);
+        (parked, sent, waiting)
+    }
+
     /// Whether nothing is under way.
     pub(super) fn is_empty(&self) -> bool {
         self.parked.is_empty() && self.sent.is_empty() && self.waiting.is_empty()

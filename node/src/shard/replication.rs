@@ -317,6 +317,9 @@ impl Core {
     /// A tenure of this node is over: nothing of it is answered. Local calls are kept to be executed again, those of peers
     /// are refused.
     pub(super) fn depose(&mut self, at: PartitionRef, slot: &mut Slot) {
+        if let Some(held) = &mut slot.held {
+            held.store.end_sums();
+        }
         let mut calls: Vec<Call> = Vec::new();
         let mut applied: BTreeMap<MemberId, (u64, u32)> = BTreeMap::new();
         for Executed { mut call, logged, .. } in std::mem::take(&mut slot.calls.waiting) {
@@ -531,7 +534,7 @@ impl Core {
             log.commit(point, &mut self.garbage);
             let before = log.bytes();
             // A learner that falls out of the tail begins anew, so it gets more of it.
-            let shares = if lead.teaches() { LEARNER_SHARES } else { TAIL_SHARES };
+            let shares = if lead.teaches() { LEARNER_SHARES } else { self.holding.max(LEARNER_SHARES) };
             log.trim(self.limits.tail_bytes_max / shares);
             self.memory = self.memory.saturating_sub(before - log.bytes());
         }
@@ -564,6 +567,7 @@ impl Core {
             return;
         }
         let before = held.bytes();
+        held.fence = head.epoch;
         let mut seq = head.first;
         if seq > held.log.last() + 1 || base > held.log.last() {
             // A copy in sync has everything that is committed; without it there is nothing to align.
@@ -607,6 +611,7 @@ impl Core {
             return;
         }
         let before = held.bytes();
+        held.fence = head.epoch;
         let mut seq = head.first;
         for logged in entries {
             // What is here already was sent again.
@@ -618,7 +623,7 @@ impl Core {
         held.wanted = None;
         held.clock.hear(head.clock, self.now);
         held.log.commit(head.committed, &mut self.garbage);
-        held.log.trim(self.limits.tail_bytes_max / TAIL_SHARES);
+        held.log.trim(self.limits.tail_bytes_max / self.holding.max(LEARNER_SHARES));
         self.memory = (self.memory + held.bytes()).saturating_sub(before);
         if head.first < seq {
             self.acknowledge(held, from, head.at, head.epoch);
@@ -633,7 +638,7 @@ impl Core {
             let p = p.as_ref()?;
             (p.epoch == epoch && p.primary() == from && p.lineage == held.lineage).then_some(p.since)
         };
-        of(&slot.installed).or_else(|| of(&slot.accepted)).filter(|_| epoch >= held.epoch)
+        of(&slot.installed).or_else(|| of(&slot.accepted)).filter(|_| epoch >= held.epoch.max(held.fence))
     }
 
     fn want(&mut self, held: &mut Held, from: MemberId, head: &Head) {
@@ -667,11 +672,9 @@ impl Core {
     pub(super) fn upkeep(&mut self, at: PartitionRef, slot: &mut Slot, expire: &mut usize) {
         if slot.held.as_ref().is_some_and(|h| h.drop_at.is_some_and(|t| t <= self.now)) {
             self.discard(slot);
-            return;
         }
-        if !slot.calls.parked.is_empty() {
-            self.pump(at, slot);
-        }
+        self.give_up(at, slot);
+        self.pump(at, slot);
         self.expire_some(at, slot, expire);
         let Some(held) = &mut slot.held else { return };
         let Held { lead: Some(lead), log, clock, epoch, store, .. } = &mut **held else { return };
@@ -734,9 +737,8 @@ impl Core {
     }
 }
 
-/// A node leads and copies many partitions: each may keep this part of the node's tail.
-const TAIL_SHARES: usize = 256;
-/// The same while a learner depends on it: few partitions are copied at a time.
+/// The partitions of a node share its tail; one on which a learner depends takes this part of it, because few are copied
+/// at a time.
 const LEARNER_SHARES: usize = 8;
 
 /// How many entries from `first` on make one frame: at least one where there is one.

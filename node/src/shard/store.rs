@@ -367,6 +367,11 @@ impl Store {
         self.sums.retain(|s| s.session != session);
     }
 
+    /// Ends all checksums.
+    pub(super) fn end_sums(&mut self) {
+        self.sums.clear();
+    }
+
     /// Gives up everything, to be freed in slices.
     pub(super) fn take(&mut self) -> Vec<Map> {
         self.sums.clear();

@@ -818,6 +818,21 @@ fn faults(w: &mut World) {
         w.propose(|t| remove(t, dead));
         return;
     }
+    if let Some(cut) = (1..=5).find(|n| w.nodes[n].cut && w.nodes[n].alive)
+        && w.rng.one_in(3)
+    {
+        // Taken for dead: whatever it leads goes to a copy that is reached.
+        let reached = |m: MemberId| w.nodes[&m.0].alive && !w.nodes[&m.0].cut;
+        let led: Vec<_> = current.keyspaces[0].partitions.iter().filter(|p| p.primary() == id(cut) && p.in_sync().any(reached)).collect();
+        let led: Vec<_> = led.iter().map(|p| (p.id, p.in_sync().find(|m| reached(*m)).unwrap())).collect();
+        w.propose(|t| {
+            for (p, to) in led {
+                promote(t, p, to.0);
+                partition_mut(t, p).replicas.retain(|r| r.member != id(cut));
+            }
+        });
+        return;
+    }
     let p = PartitionId(w.rng.below(u64::from(PARTITIONS)) as u32);
     let partition = current.keyspaces[0].partitions[p.0 as usize].clone();
     let holds = |n: u64| partition.replicas.iter().any(|r| r.member == id(n));
