@@ -17,6 +17,7 @@ mod data;
 mod fault;
 mod judge;
 mod links;
+mod logs;
 mod mix;
 mod network;
 mod oracle;

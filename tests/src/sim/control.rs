@@ -169,6 +169,11 @@ impl World {
         let me = self.processes[p].me;
         self.trace.number(p as u64);
         self.trace.line(self.schedule.now(), || format!("p{p} -> {to:?}: {}", clip(&format!("{message:?}"))));
+        if let Message::Propose(proposal) = &message
+            && let Err(what) = self.oracle.proposes(me, proposal.name)
+        {
+            self.broken(format!("p{p}: {what}"));
+        }
         let (slot, member) = match to {
             Peer::Member(id) => (self.slot_of.get(&id).copied(), Some(id)),
             Peer::Address(address) => (slot_of_address(address), None),

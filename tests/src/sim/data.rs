@@ -143,7 +143,7 @@ impl World {
         while let Some(request) = self.processes[p].shard.poll_request() {
             self.request(p, request);
         }
-        if current && let Err(what) = self.oracle.shard(&self.processes[p], p) {
+        if let Err(what) = self.oracle.logs.look(&self.processes, p, current && now <= self.processes[p].lease) {
             self.broken(format!("p{p}: {what}"));
         }
         let process = &mut self.processes[p];

@@ -143,7 +143,7 @@ impl World {
         };
         self.oracle.report(&mut report);
         let running: Vec<&Process> = self.slots.iter().filter_map(|s| s.process).map(|p| &self.processes[p]).collect();
-        report.compared += self.oracle.compare_at_rest(&running)?;
+        report.compared += self.oracle.logs.compare_at_rest(&running)?;
         for key in self.keys() {
             let history = self.histories.of(&key);
             match linear::check(&history) {

@@ -6,9 +6,9 @@
 //! I6, I8, I9, I13. Clients' histories show I10; the end of the run shows I16.
 
 use super::Report;
-use super::process::{Process, ProcessId};
+use super::logs::Logs;
 use doyen_gossip::agreement::View;
-use doyen_placement::{ClusterId, Keyspace, MemberId, PartitionId, ReplicaState, Table, Term, Version};
+use doyen_placement::{ClusterId, Keyspace, MemberId, PartitionId, ReplicaState, Table, TableName, Term, Version};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -33,7 +33,9 @@ pub(crate) struct Oracle {
     /// Partitions that began empty since somebody looked.
     pub(crate) newly_lost: Vec<(PartitionId, Keyspace)>,
     lost_count: u64,
-    compared: u64,
+    /// Who published in each term.
+    publishers: BTreeMap<(ClusterId, Term), MemberId>,
+    pub(crate) logs: Logs,
 }
 
 macro_rules! hold {
@@ -57,6 +59,13 @@ impl Oracle {
     /// This incarnation is no more.
     pub(crate) fn died(&mut self, member: MemberId) {
         self.dead.insert(member);
+    }
+
+    /// A member sends a proposal.
+    pub(crate) fn proposes(&mut self, me: MemberId, name: TableName) -> Result<(), String> {
+        let publisher = *self.publishers.entry((name.cluster, name.term)).or_insert(me);
+        hold!(publisher == me, "I2: {publisher} and {me} both publish in term {}", name.term);
+        Ok(())
     }
 
     /// A member shows this view.
@@ -161,22 +170,12 @@ impl Oracle {
         }
     }
 
-    /// A data thread ended a pass with the view that is shown.
-    pub(crate) fn shard(&mut self, _process: &Process, _p: ProcessId) -> Result<(), String> {
-        Ok(())
-    }
-
-    /// All is at rest: every copy of a partition holds the same.
-    pub(crate) fn compare_at_rest(&mut self, _running: &[&Process]) -> Result<u64, String> {
-        Ok(0)
-    }
-
     pub(crate) fn report(&self, report: &mut Report) {
         report.tables = self.clusters.values().map(|c| c.committed.len() as u64).sum();
         report.moves = self.moves;
         report.failovers = self.failovers;
         report.lost = self.lost_count;
-        report.compared = self.compared;
+        report.compared = self.logs.compared;
     }
 }
 
