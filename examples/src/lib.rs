@@ -1,1 +1,1 @@
-//! Placeholder.
+//! Programs to copy. Each is one file in `src/bin`.

@@ -172,6 +172,10 @@ pub enum Input {
     },
     /// Leave the cluster in order (rule 10).
     Leave,
+    /// After `Output::HandedOver`: leave for good; answered by `Output::Left`.
+    Depart,
+    /// The data path heard of a newer committed table: pull it.
+    Pull(TableName),
     /// The operator's word: these members are dead (`recover`).
     Recover {
         /// Names of the dead.
@@ -209,6 +213,8 @@ pub enum Output {
     Event(Event),
     /// The cluster went on without this process: stop, take a fresh identity, start again as a new member.
     Expelled,
+    /// This node holds nothing any more; it is still a member, in state `Leaving`.
+    HandedOver,
     /// The leave is complete: a majority has installed a table without this node.
     Left,
     /// This process cannot be a member, and trying again will not help.

@@ -1,4 +1,63 @@
 //! Doyen: a peer-to-peer in-memory data grid.
+//!
+//! Nodes find each other by gossip over QUIC, the oldest live member coordinates, and versioned partition tables say who
+//! owns which key. A write is acknowledged when every copy in sync has it; a read sees every write that was
+//! acknowledged before it began.
+//!
+//! # Embedding
+//!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! #[derive(serde::Serialize, serde::Deserialize)]
+//! struct User {
+//!     name: String,
+//! }
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let node = doyen::Node::builder()
+//!     .name("orders-1")
+//!     .seeds(["10.0.0.1:7400", "10.0.0.2:7400"])
+//!     .secret_file("/etc/doyen/secret")
+//!     .start()
+//!     .await?;
+//! let users = node.map::<u64, User>("users").await?;
+//! users.insert_with(&7, &User { name: "Ada".into() }, Duration::from_secs(60)).await?;
+//! let ada = users.get(&7).await?;
+//! node.shutdown().await;
+//! # Ok(()) }
+//! ```
+//!
+//! Every node of the cluster answers for all of it: `users.get` goes to whichever node holds the key. Errors say
+//! whether anything happened; only [`WriteError::Unknown`] leaves it open.
+//!
+//! # The rooms of this crate
+//!
+//! `builder` puts a [`Node`] together from [`config`]; `control` drives agreement and `data` drives the `shard`, each on
+//! a thread of its own; `net` is both of their networks; `resp`, `http` and `cli` are how people and programs of other
+//! languages come in. ARCHITECTURE.md is the map of it all.
 
+mod builder;
+pub mod cli;
+pub mod clock;
+pub mod codec;
+pub mod config;
+pub mod control;
+pub mod data;
+mod error;
+pub mod http;
+mod map;
+mod metrics;
+pub mod net;
+mod node;
+pub mod resp;
 pub mod shard;
 pub mod shared;
+pub mod status;
+
+pub use builder::{Builder, start};
+pub use doyen_gossip::agreement::Event;
+pub use doyen_placement::{Addresses, Assignment, MemberId, OnLoss};
+pub use error::{NodeError, ReadError, StartError, WriteError};
+pub use map::{Database, Map};
+pub use node::{Departure, Node};

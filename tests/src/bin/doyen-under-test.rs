@@ -1,1 +1,7 @@
-fn main() {}
+//! The binary as the tests run it: the same entry as `doyen`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    doyen::cli::main()
+}

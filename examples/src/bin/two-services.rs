@@ -1,0 +1,147 @@
+//! Two web services that share a cache, without a cache server: each embeds a Doyen node.
+//!
+//! ```text
+//!   curl :8081 ──> service "north" ── node north ─┐
+//!                                                 ├── one map, "users", two copies of every entry
+//!   curl :8082 ──> service "south" ── node south ─┘
+//! ```
+//!
+//! Start both: `cargo run -p doyen-examples --bin two-services`. Then, in another terminal:
+//!
+//! ```text
+//! curl localhost:8081/users/7                  # slow: from the "database"
+//! curl localhost:8082/users/7                  # fast: the other service's node knows it
+//! curl -X PUT localhost:8082/users/7 -H 'content-type: application/json' -d '{"name":"Grace","city":"Arlington"}'
+//! curl localhost:8081/users/7                  # Grace, at once: a read sees every acknowledged write
+//! curl -X DELETE localhost:8081/users/7
+//! ```
+//!
+//! Here both run in one process, so that one command starts them. In production each is a process of its own, on a machine
+//! of its own, with `seeds` that name the others and a `secret`: nothing else changes.
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use doyen::{Map, Node, ReadError, WriteError};
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// How long an entry is kept.
+const CACHED: Duration = Duration::from_secs(60);
+
+/// What is cached. Any serde type will do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct User {
+    name: String,
+    city: String,
+}
+
+/// What the handlers share. A map is cheap to clone.
+#[derive(Clone)]
+struct Service {
+    name: &'static str,
+    users: Map<u64, User>,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> anyhow::Result<()> {
+    tracing_subscriber::fmt().with_max_level(tracing_subscriber::filter::LevelFilter::WARN).init();
+
+    // The first node has no seeds: it forms a cluster of itself. The second one finds it by its address.
+    let north = Node::builder().name("north").listen("127.0.0.1:0").start().await?;
+    let south = Node::builder().name("south").listen("127.0.0.1:0").seeds([north.addresses().control.to_string()]).start().await?;
+
+    let serving = async { tokio::try_join!(serve("north", &north, 8081), serve("south", &south, 8082)) };
+    tokio::select! {
+        served = serving => served.map(|_| ())?,
+        interrupted = tokio::signal::ctrl_c() => interrupted?,
+    }
+
+    // In order: each hands over what it holds to those that stay.
+    south.shutdown().await;
+    north.shutdown().await;
+    Ok(())
+}
+
+async fn serve(name: &'static str, node: &Node, port: u16) -> anyhow::Result<()> {
+    let users = node.map("users").await?;
+    let app = Router::new().route("/users/{id}", get(look_up).put(store).delete(forget)).with_state(Service { name, users });
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    let listener = tokio::net::TcpListener::bind(address).await.map_err(|e| anyhow::anyhow!("cannot listen on {address}: {e}"))?;
+    println!("service {name} listens: curl http://{address}/users/7");
+    axum::serve(listener, app).await?;
+    Ok(())
+}
+
+/// From the cache; where it is not there, from the database, and then it is.
+async fn look_up(State(service): State<Service>, Path(id): Path<u64>) -> Result<Response, Failure> {
+    let began = Instant::now();
+    let (user, from) = match service.users.get(&id).await? {
+        Some(user) => (user, "cache"),
+        None => {
+            let user = load_from_database(id).await;
+            // Another request may have stored a newer one meanwhile: it stays.
+            if service.users.insert_if_absent_with(&id, &user, CACHED).await? {
+                (user, "database")
+            } else {
+                (service.users.get(&id).await?.unwrap_or(user), "cache")
+            }
+        }
+    };
+    Ok(Json(serde_json::json!({
+        "user": user,
+        "from": from,
+        "served_by": service.name,
+        "microseconds": u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX),
+    }))
+    .into_response())
+}
+
+async fn store(State(service): State<Service>, Path(id): Path<u64>, Json(user): Json<User>) -> Result<StatusCode, Failure> {
+    service.users.insert_with(&id, &user, CACHED).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn forget(State(service): State<Service>, Path(id): Path<u64>) -> Result<StatusCode, Failure> {
+    let was_there = service.users.remove(&id).await?;
+    Ok(if was_there { StatusCode::NO_CONTENT } else { StatusCode::NOT_FOUND })
+}
+
+/// Stands for what a service really asks: right, and slow.
+async fn load_from_database(id: u64) -> User {
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    User { name: format!("User {id}"), city: "London".into() }
+}
+
+/// What a service tells its client when the cache cannot answer.
+enum Failure {
+    Read(ReadError),
+    Write(WriteError),
+}
+
+impl From<ReadError> for Failure {
+    fn from(e: ReadError) -> Self {
+        Self::Read(e)
+    }
+}
+
+impl From<WriteError> for Failure {
+    fn from(e: WriteError) -> Self {
+        Self::Write(e)
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let text = match self {
+            Self::Read(e) => e.to_string(),
+            // Only here may the write have happened all the same.
+            Self::Write(e) if e.may_have_happened() => format!("{e}: look before you try again"),
+            Self::Write(e) => e.to_string(),
+        };
+        (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
+    }
+}

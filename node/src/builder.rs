@@ -1,0 +1,393 @@
+//! Puts a node together: reads the configuration, opens every socket, then starts the threads.
+
+use crate::config::value::{AssignmentName, LossPolicy, Size, Span, Toggle};
+use crate::config::{Config, Defaults, Options, Trust};
+use crate::control::{self, ControlOptions};
+use crate::data::{self, DataOptions};
+use crate::error::StartError;
+use crate::http::{self, AdminOptions, LOCAL_TOKEN};
+use crate::net::identity::Identity;
+use crate::node::{Node, Parts};
+use crate::shard::Limits;
+use crate::shared::Shared;
+use doyen_gossip::agreement::Timing;
+use doyen_placement::{Addresses, Assignment, MemberId, OnLoss};
+use std::io;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Upcalls of the data thread that wait for the control thread at most.
+const UPCALLS_MAX: usize = 4096;
+
+/// Builds a [`Node`]. Everything has a default; see each method.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let node = doyen::Node::builder().name("orders-1").seeds(["10.0.0.1:7400"]).secret("a secret of at least 16 bytes").start().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, Default)]
+#[must_use = "a builder does nothing until `start`"]
+pub struct Builder {
+    options: Options,
+}
+
+impl Builder {
+    /// Addresses of other nodes, as `host:port`. Without any, a node forms a cluster of itself.
+    pub fn seeds<S: Into<String>>(mut self, seeds: impl IntoIterator<Item = S>) -> Self {
+        self.options.seed = seeds.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// How many initial members form the first cluster; by default the distinct seeds with this node among them.
+    pub fn expect(mut self, members: u16) -> Self {
+        self.options.expect = Some(members);
+        self
+    }
+
+    /// The secret that all nodes share, at least 16 bytes. Without one, a node stays on loopback.
+    pub fn secret(mut self, secret: impl AsRef<[u8]>) -> Self {
+        self.options.secret = Some(secret.as_ref().to_vec());
+        self
+    }
+
+    /// The file that holds the secret; read when the node starts.
+    pub fn secret_file(mut self, path: impl AsRef<Path>) -> Self {
+        self.options.secret_file = Some(path.as_ref().into());
+        self
+    }
+
+    /// PEM files instead of a secret: the authority, this node's certificate and its key.
+    pub fn certificates(mut self, ca: impl AsRef<Path>, cert: impl AsRef<Path>, key: impl AsRef<Path>) -> Self {
+        self.options.tls_ca = Some(ca.as_ref().into());
+        self.options.tls_cert = Some(cert.as_ref().into());
+        self.options.tls_key = Some(key.as_ref().into());
+        self
+    }
+
+    /// The name, unique among living members; by default the advertised address.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.options.name = Some(name.into());
+        self
+    }
+
+    /// QUIC, control; by default port 7400. Port 0 takes any.
+    pub fn listen(mut self, address: impl ToString) -> Self {
+        self.options.listen = Some(address.to_string());
+        self
+    }
+
+    /// QUIC, data; by default the port after the control port, or any where that is any.
+    pub fn data(mut self, address: impl ToString) -> Self {
+        self.options.data = Some(address.to_string());
+        self
+    }
+
+    /// RESP for the whole cluster; by default off in an embedded node.
+    pub fn resp(mut self, address: impl ToString) -> Self {
+        self.options.resp = Some(Toggle::On(address.to_string()));
+        self
+    }
+
+    /// RESP for cluster-aware clients; by default off in an embedded node.
+    pub fn resp_cluster(mut self, address: impl ToString) -> Self {
+        self.options.resp_cluster = Some(Toggle::On(address.to_string()));
+        self
+    }
+
+    /// The file with the password that RESP clients give; needed beyond loopback.
+    pub fn resp_password_file(mut self, path: impl AsRef<Path>) -> Self {
+        self.options.resp_password_file = Some(path.as_ref().into());
+        self
+    }
+
+    /// HTTP: status, table, health and metrics; by default off in an embedded node.
+    pub fn http(mut self, address: impl ToString) -> Self {
+        self.options.http = Some(Toggle::On(address.to_string()));
+        self
+    }
+
+    /// Where other nodes reach this one, behind NAT.
+    pub fn advertise(mut self, address: impl ToString) -> Self {
+        self.options.advertise = Some(address.to_string());
+        self
+    }
+
+    /// Where the node stands, widest first; copies are kept apart. Empty: not said.
+    pub fn location(mut self, zone: impl Into<String>, rack: impl Into<String>, host: impl Into<String>) -> Self {
+        self.options.zone = Some(zone.into());
+        self.options.rack = Some(rack.into());
+        self.options.host = Some(host.into());
+        self
+    }
+
+    /// Capacity relative to other nodes; 100 by default.
+    pub fn weight(mut self, weight: u32) -> Self {
+        self.options.weight = Some(weight);
+        self
+    }
+
+    /// Vote, and hold no data.
+    pub fn witness(mut self) -> Self {
+        self.options.witness = Some(true);
+        self
+    }
+
+    /// Bytes of data at most; by default three quarters of the machine's, or the container's.
+    pub fn memory_max(mut self, bytes: u64) -> Self {
+        self.options.memory_max = Some(Size(bytes));
+        self
+    }
+
+    /// Bytes of the largest value; 16 MiB by default.
+    pub fn value_max(mut self, bytes: u64) -> Self {
+        self.options.value_max = Some(Size(bytes));
+        self
+    }
+
+    /// Partitions of a new cluster: a power of two up to 16384; 1024 by default.
+    pub fn partitions(mut self, partitions: u16) -> Self {
+        self.options.partitions = Some(partitions);
+        self
+    }
+
+    /// Copies beside the primary, in a new cluster; 1 by default.
+    pub fn backups(mut self, backups: u8) -> Self {
+        self.options.backups = Some(backups);
+        self
+    }
+
+    /// With how many copies writes are still acknowledged, in a new cluster; 1 by default.
+    pub fn min_in_sync(mut self, copies: u8) -> Self {
+        self.options.min_in_sync = Some(copies);
+        self
+    }
+
+    /// What happens when every copy of a partition is gone, in a new cluster; by default it begins empty after 60 s.
+    pub fn on_loss(mut self, policy: OnLoss) -> Self {
+        self.options.on_loss = Some(LossPolicy(policy));
+        self
+    }
+
+    /// Nodes with data that a new cluster waits for before it serves; 1 by default.
+    pub fn members_min(mut self, members: u16) -> Self {
+        self.options.members_min = Some(members);
+        self
+    }
+
+    /// How a new cluster first assigns partitions.
+    pub fn assignment(mut self, assignment: Assignment) -> Self {
+        self.options.assignment = Some(AssignmentName(assignment));
+        self
+    }
+
+    /// How long `shutdown` waits where this node holds the last copy; 30 s by default.
+    pub fn leave_timeout(mut self, timeout: Duration) -> Self {
+        self.options.leave_timeout = Some(Span(timeout));
+        self
+    }
+
+    /// Everything else, and everything above, as flags, file and environment say it.
+    pub fn options(mut self, options: Options) -> Self {
+        self.options = options.or(self.options);
+        self
+    }
+
+    /// Opens every port, then starts. The node is running when this returns, and looks for its cluster;
+    /// [`Node::wait_ready`] waits until it serves.
+    ///
+    /// # Errors
+    /// In one line that says what to do; then nothing runs.
+    pub async fn start(self) -> Result<Node, StartError> {
+        // Names are resolved and files are read: neither belongs on a runtime's thread.
+        let config = tokio::task::spawn_blocking(move || self.options.resolve(Defaults::Embedded))
+            .await
+            .map_err(|e| StartError::System(e.to_string()))??;
+        start(config).await
+    }
+}
+
+/// Starts a node from a configuration that holds together.
+///
+/// # Errors
+/// In one line that says what to do; then nothing runs.
+pub async fn start(config: Config) -> Result<Node, StartError> {
+    tokio::task::spawn_blocking(move || assemble(config)).await.map_err(|e| StartError::System(e.to_string()))?
+}
+
+/// Every port of a node, open.
+struct Sockets {
+    control: UdpSocket,
+    data: UdpSocket,
+    resp: Option<TcpListener>,
+    resp_cluster: Option<TcpListener>,
+    http: Option<TcpListener>,
+}
+
+impl Sockets {
+    /// All of them or none: a node that could only half open its ports would be found half dead later.
+    fn open(config: &Config) -> Result<Self, StartError> {
+        let control = udp("--listen", config.listen)?;
+        let port = local("--listen", config.listen, control.local_addr())?.port();
+        // The port after the control port; where that was the system's choice, so is this.
+        let next = if config.listen.port() == 0 { 0 } else { port.wrapping_add(1) };
+        let data = udp("--data", config.data.unwrap_or_else(|| SocketAddr::new(config.listen.ip(), next)))?;
+        let tcp = |flag, address: Option<SocketAddr>| address.map(|a| tcp(flag, a)).transpose();
+        Ok(Self {
+            control,
+            data,
+            resp: tcp("--resp", config.resp)?,
+            resp_cluster: tcp("--resp-cluster", config.resp_cluster)?,
+            http: tcp("--http", config.http)?,
+        })
+    }
+
+    /// Where others reach these.
+    fn addresses(&self, config: &Config) -> Result<Addresses, StartError> {
+        let control = local("--listen", config.listen, self.control.local_addr())?;
+        let data = local("--data", config.listen, self.data.local_addr())?;
+        let mut advertised = config.advertised(control)?;
+        if let Some(port) = config.advertise.map(|a| a.port()).filter(|&p| p != 0) {
+            advertised.set_port(port);
+        }
+        let client = |listener: &Option<TcpListener>| -> Result<Option<SocketAddr>, StartError> {
+            let Some(listener) = listener else { return Ok(None) };
+            let mut address = local("--resp", config.listen, listener.local_addr())?;
+            if let Some(ip) = config.advertise_resp {
+                address.set_ip(ip);
+            } else if address.ip().is_unspecified() {
+                address.set_ip(advertised.ip());
+            }
+            Ok(Some(address))
+        };
+        Ok(Addresses {
+            control: advertised,
+            data: config.advertised(data)?,
+            resp: client(&self.resp)?,
+            resp_cluster: client(&self.resp_cluster)?,
+            http: client(&self.http)?,
+        })
+    }
+}
+
+fn assemble(config: Config) -> Result<Node, StartError> {
+    let sockets = Sockets::open(&config)?;
+    let addresses = sockets.addresses(&config)?;
+    let name = config.name.clone().unwrap_or_else(|| addresses.control.to_string());
+    let identity = match &config.trust {
+        Trust::Loopback => Identity::insecure_loopback(&name),
+        Trust::Secret(secret) => Identity::from_secret(secret, &name),
+        Trust::Pem { ca, cert, key } => Identity::from_pem(ca, cert, key, &name),
+    };
+    let identity = Arc::new(identity.map_err(|e| StartError::Identity(e.to_string()))?);
+    let token = http_token(&config, &identity);
+
+    let me = MemberId(rand::random());
+    let timing = Timing::default();
+    let limits = limits(&config, &timing);
+    let agreement = doyen_gossip::Config {
+        id: me,
+        name: name.clone(),
+        role: config.role,
+        addresses: addresses.clone(),
+        location: config.location.clone(),
+        weight: config.weight,
+        // Names are resolved by the control thread, again whenever they are tried.
+        seeds: Vec::new(),
+        expect: config.expect,
+        settings: config.settings.clone(),
+        default_keyspace: config.keyspace.clone(),
+        timing,
+        rng_seed: rand::random(),
+    };
+
+    let shared = Arc::new(Shared::new(me));
+    let (upcall, upcalls) = tokio::sync::mpsc::channel(UPCALLS_MAX);
+    let data_options = DataOptions {
+        me,
+        limits,
+        socket: sockets.data,
+        identity: identity.clone(),
+        resp: sockets.resp,
+        resp_cluster: sockets.resp_cluster,
+        password: config.resp_password.clone(),
+        connections_max: config.connections_max,
+    };
+    let system = |e: &dyn std::fmt::Display| StartError::System(e.to_string());
+    let (data_thread, data) = data::start(data_options, shared.clone(), upcall).map_err(|e| system(&e))?;
+    let control_options = ControlOptions { agreement, identity, socket: sockets.control, seeds: config.seeds.clone() };
+    let (control_thread, control) = match control::start(control_options, shared.clone(), upcalls) {
+        Ok(started) => started,
+        Err(e) => {
+            data.stop();
+            data_thread.join();
+            return Err(system(&e));
+        }
+    };
+    let admin_options = AdminOptions { listener: sockets.http, control: control.clone(), data: data.clone(), token };
+    let admin = match http::start(admin_options) {
+        Ok(admin) => admin,
+        Err(e) => {
+            control.stop();
+            data.stop();
+            control_thread.join();
+            data_thread.join();
+            return Err(system(&e));
+        }
+    };
+    Ok(Node::new(Parts { name, addresses, config, shared, control, data, control_thread, data_thread, admin }))
+}
+
+/// Where the data path stops.
+fn limits(config: &Config, timing: &Timing) -> Limits {
+    Limits {
+        value_bytes_max: config.value_bytes_max,
+        key_bytes_max: 64 << 10,
+        memory_bytes_max: config.memory_bytes_max,
+        tail_bytes_max: 64 << 20,
+        park: Duration::from_secs(5),
+        waiting_max: 1 << 16,
+        copy_silent_max: Duration::from_millis(1500),
+        chunk_bytes: 64 << 10,
+        chunks_in_flight: 4,
+        copies_max: 32,
+        takeover_wait: timing.takeover_wait(),
+    }
+}
+
+/// What HTTP asks for before it changes anything; `None`: nobody may.
+fn http_token(config: &Config, identity: &Identity) -> Option<String> {
+    let derived = || Some(identity.http_token()).filter(|token| !token.is_empty());
+    // Without a secret whoever is on this machine may do anything. The fixed token still keeps web pages out, which
+    // cannot set the header that bears it.
+    let local = || (config.trust == Trust::Loopback && config.http?.ip().is_loopback()).then(|| LOCAL_TOKEN.to_owned());
+    config.http_token.clone().or_else(derived).or_else(local)
+}
+
+fn udp(flag: &'static str, address: SocketAddr) -> Result<UdpSocket, StartError> {
+    let socket = UdpSocket::bind(address).map_err(|e| bind(flag, address, &e))?;
+    socket.set_nonblocking(true).map_err(|e| bind(flag, address, &e))?;
+    Ok(socket)
+}
+
+fn tcp(flag: &'static str, address: SocketAddr) -> Result<TcpListener, StartError> {
+    let listener = TcpListener::bind(address).map_err(|e| bind(flag, address, &e))?;
+    listener.set_nonblocking(true).map_err(|e| bind(flag, address, &e))?;
+    Ok(listener)
+}
+
+fn local(flag: &'static str, wanted: SocketAddr, found: io::Result<SocketAddr>) -> Result<SocketAddr, StartError> {
+    found.map_err(|e| bind(flag, wanted, &e))
+}
+
+fn bind(flag: &'static str, address: SocketAddr, e: &io::Error) -> StartError {
+    let why = match e.kind() {
+        io::ErrorKind::AddrInUse => format!("the port is in use: stop what uses it, or choose another with {flag} (port 0 takes any)"),
+        io::ErrorKind::AddrNotAvailable => format!("this machine has no such address: choose another with {flag}"),
+        io::ErrorKind::PermissionDenied => format!("permission denied: choose a port above 1023 with {flag}"),
+        _ => e.to_string(),
+    };
+    StartError::Bind { flag, address, why }
+}

@@ -1,0 +1,153 @@
+//! The command line. Every command that fails ends in one line on stderr that says what to do, and a status that is not 0:
+//!
+//! | status | |
+//! |---|---|
+//! | 0 | done; for `run`: left in order |
+//! | 1 | it failed |
+//! | 2 | a flag, a file or the environment says something wrong |
+//! | 3 | `run` left, but not in order: what only it held is gone |
+//! | 128 + n | `run` was told twice to end (signal n), and ended at once |
+
+mod admin;
+mod demo;
+mod run;
+
+use crate::config::ConfigError;
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// A peer-to-peer in-memory data grid that speaks Redis.
+#[derive(Debug, Parser)]
+#[command(name = "doyen", version, max_term_width = 110, disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a node
+    Run(Box<run::Run>),
+    /// Start a cluster on this machine, kill its coordinator under load, and count what was lost
+    Demo(demo::Demo),
+    /// Show the members, the keyspaces and whether all is safe
+    Status(admin::Status),
+    /// Show who holds which partition
+    Table(admin::Table),
+    /// Go on without members that are gone for good, when too few are left to agree
+    Recover(admin::Recover),
+    /// Show the version
+    Version,
+}
+
+/// A command failed: what to say, and the exit status.
+#[derive(Debug)]
+struct Failed {
+    message: String,
+    status: u8,
+}
+
+impl Failed {
+    fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), status: 1 }
+    }
+
+    fn usage(message: impl Into<String>) -> Self {
+        Self { message: message.into(), status: 2 }
+    }
+}
+
+impl From<ConfigError> for Failed {
+    fn from(e: ConfigError) -> Self {
+        Self::usage(e.0)
+    }
+}
+
+/// The whole program.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(e) if !e.use_stderr() => {
+            // Help and version.
+            let _ = e.print();
+            return ExitCode::SUCCESS;
+        }
+        Err(e) => return fail(&Failed::usage(one_line(&e))),
+    };
+    let done = match cli.command {
+        Command::Run(run) => run.main(),
+        Command::Demo(demo) => demo.main(),
+        Command::Status(status) => block_on(status.main()),
+        Command::Table(table) => block_on(table.main()),
+        Command::Recover(recover) => block_on(recover.main()),
+        Command::Version => {
+            println!("doyen {}", env!("CARGO_PKG_VERSION"));
+            Ok(ExitCode::SUCCESS)
+        }
+    };
+    done.unwrap_or_else(|failed| fail(&failed))
+}
+
+fn fail(failed: &Failed) -> ExitCode {
+    // Messages of others (the system, a peer) may have more lines than one.
+    let line = failed.message.split('\n').map(str::trim).filter(|l| !l.is_empty()).collect::<Vec<_>>().join(" ");
+    eprintln!("doyen: {line}");
+    ExitCode::from(failed.status)
+}
+
+/// What clap says in a page, in a line.
+fn one_line(e: &clap::Error) -> String {
+    let text = e.to_string();
+    let mut parts = Vec::new();
+    for line in text.lines().map(str::trim) {
+        if line.starts_with("Usage:") || line.starts_with("For more information") {
+            break;
+        }
+        if !line.is_empty() {
+            parts.push(line.trim_start_matches("error: ").replace("tip: ", "- ").replace("[possible values", "- [possible values"));
+        }
+    }
+    if parts.first().is_none_or(|first: &String| first.starts_with("A peer-to-peer")) {
+        return "say what to do: doyen run, demo, status, table, recover or version; `doyen --help` tells more".into();
+    }
+    format!("{} (see `doyen --help`, `doyen run --help`)", parts.join(" "))
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Failed> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| Failed::new(format!("cannot start: {e}")))
+}
+
+fn block_on(work: impl Future<Output = Result<ExitCode, Failed>>) -> Result<ExitCode, Failed> {
+    runtime()?.block_on(work)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn wrong_flags_end_in_one_line() {
+        for wrong in [&["doyen", "run", "--sead", "x"][..], &["doyen", "run", "--weight", "much"], &["doyen", "fly"], &["doyen"]] {
+            let e = Cli::try_parse_from(wrong).expect_err("wrong");
+            let line = one_line(&e);
+            assert!(!line.contains('\n') && line.contains("doyen"), "{line}");
+        }
+    }
+
+    #[test]
+    fn every_option_is_a_flag_a_variable_and_a_key() {
+        let command = Cli::command();
+        let run = command.find_subcommand("run").expect("there is run");
+        for flag in run.get_arguments().filter_map(|a| Some((a.get_long()?, a.get_env()))) {
+            if let (name, Some(variable)) = flag {
+                assert_eq!(variable.to_string_lossy(), format!("DOYEN_{}", name.replace('-', "_").to_uppercase()));
+            }
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! `doyen status`, `doyen table`, `doyen recover`: they ask a node by HTTP.
+
+mod print;
+
+use super::Failed;
+use crate::config::{self, HTTP_PORT};
+use crate::http::LOCAL_TOKEN;
+use crate::http::client::{self, HttpError};
+use crate::net::identity::Identity;
+use crate::status::{ClusterReport, TableReport};
+use serde::Serialize;
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Between two looks of `status --watch`.
+const WATCH: Duration = Duration::from_millis(500);
+
+/// Which node to ask.
+#[derive(Debug, clap::Args)]
+struct Target {
+    /// The node's --http address
+    #[arg(long, env = "DOYEN_HTTP", value_name = "ADDR", default_value_t = format!("127.0.0.1:{HTTP_PORT}"))]
+    http: String,
+}
+
+/// Show the cluster.
+#[derive(Debug, clap::Args)]
+pub(super) struct Status {
+    #[command(flatten)]
+    target: Target,
+    /// Look again and again, until Ctrl-C
+    #[arg(long)]
+    watch: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Show who holds what.
+#[derive(Debug, clap::Args)]
+pub(super) struct Table {
+    #[command(flatten)]
+    target: Target,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Go on without the dead.
+#[derive(Debug, clap::Args)]
+pub(super) struct Recover {
+    #[command(flatten)]
+    target: Target,
+    /// Names of members that are dead and will not come back. If one of them lives all the same, two clusters may go on.
+    #[arg(long, value_name = "NAME", required = true, num_args = 1.., value_delimiter = ',')]
+    assert_dead: Vec<String>,
+    /// File with the cluster's secret (or DOYEN_SECRET)
+    #[arg(long, env = "DOYEN_SECRET_FILE", value_name = "FILE")]
+    secret_file: Option<PathBuf>,
+    /// File with the token for HTTP, where nodes have one
+    #[arg(long, env = "DOYEN_HTTP_TOKEN_FILE", value_name = "FILE", conflicts_with = "secret_file")]
+    http_token_file: Option<PathBuf>,
+}
+
+impl Target {
+    fn address(&self) -> String {
+        match self.http.strip_prefix("http://").unwrap_or(&self.http).trim_end_matches('/') {
+            port if port.starts_with(':') => format!("127.0.0.1{port}"),
+            host if host.contains(':') => host.to_owned(),
+            host => format!("{host}:{HTTP_PORT}"),
+        }
+    }
+}
+
+impl Status {
+    pub(super) async fn main(self) -> Result<ExitCode, Failed> {
+        let address = self.target.address();
+        let redraw = self.watch && !self.json && std::io::stdout().is_terminal();
+        loop {
+            let looked = client::get::<ClusterReport>(&address, "/status").await;
+            let text = match (looked, self.watch) {
+                (Ok(report), _) if self.json => json(&report, !self.watch)?,
+                (Ok(report), _) => print::cluster(&report),
+                // A node that is watched may come back.
+                (Err(e), true) => format!("{}\n", failed(e).message),
+                (Err(e), false) => return Err(failed(e)),
+            };
+            let clear = if redraw { "\x1b[2J\x1b[H" } else { "" };
+            if !write(&format!("{clear}{text}"))? || !self.watch {
+                return Ok(ExitCode::SUCCESS);
+            }
+            tokio::time::sleep(WATCH).await;
+        }
+    }
+}
+
+impl Table {
+    pub(super) async fn main(self) -> Result<ExitCode, Failed> {
+        let report: TableReport = client::get(&self.target.address(), "/table").await.map_err(failed)?;
+        let text = if self.json { json(&report, true)? } else { print::table(&report) };
+        write(&text)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Recover {
+    pub(super) async fn main(self) -> Result<ExitCode, Failed> {
+        let token = self.token()?;
+        let body = serde_json::json!({ "assert_dead": self.assert_dead }).to_string();
+        let _: serde_json::Value = client::post(&self.target.address(), "/recover", &token, &body).await.map_err(failed)?;
+        write(&format!("going on without {}; `doyen status` shows the cluster\n", self.assert_dead.join(", ")))?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn token(&self) -> Result<String, Failed> {
+        if let Some(path) = &self.http_token_file {
+            return Ok(config::read_line(path, "--http-token-file")?);
+        }
+        let secret = match &self.secret_file {
+            Some(path) => Some(config::read_line(path, "--secret-file")?),
+            None => std::env::var("DOYEN_SECRET").ok().filter(|s| !s.is_empty()),
+        };
+        let Some(secret) = secret else { return Ok(LOCAL_TOKEN.into()) };
+        Ok(Identity::from_secret(secret.as_bytes(), "operator").map_err(|e| Failed::usage(e.to_string()))?.http_token())
+    }
+}
+
+fn failed(e: HttpError) -> Failed {
+    match e {
+        HttpError::Refused { status: 401, .. } => {
+            Failed::new("the node refuses the token: give the cluster's own --secret-file (or DOYEN_SECRET), or --http-token-file")
+        }
+        e => Failed::new(e.to_string()),
+    }
+}
+
+fn json<T: Serialize>(report: &T, pretty: bool) -> Result<String, Failed> {
+    let text = if pretty { serde_json::to_string_pretty(report) } else { serde_json::to_string(report) };
+    text.map(|t| t + "\n").map_err(|e| Failed::new(e.to_string()))
+}
+
+/// Writes to stdout; says whether anybody still reads (`doyen table | head`).
+fn write(text: &str) -> Result<bool, Failed> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+        Err(e) => Err(Failed::new(format!("cannot write to stdout: {e}"))),
+    }
+}

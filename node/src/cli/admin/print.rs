@@ -1,0 +1,132 @@
+//! Reports for people: aligned columns, the important line first.
+
+use crate::status::{ClusterReport, PartitionState, PartitionsReport, TableReport};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// Rows of cells, each column as wide as its widest cell.
+fn columns(rows: &[Vec<String>]) -> String {
+    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |c: usize| rows.iter().filter_map(|r| r.get(c)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..count).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, w)| format!("{cell:<w$}")).collect();
+        let _ = writeln!(text, "  {}", cells.join("  ").trim_end());
+    }
+    text
+}
+
+fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+    cells.into_iter().map(Into::into).collect()
+}
+
+/// `doyen status`.
+pub(super) fn cluster(report: &ClusterReport) -> String {
+    let mut text = String::new();
+    let Some(id) = &report.cluster_id else {
+        let waiting = report.waiting.as_deref().unwrap_or("it looks for its cluster");
+        return format!("no cluster yet: {waiting}\n");
+    };
+    let verdict = if report.safe { "safe" } else { "not safe" };
+    let coordinator = report.coordinator.as_deref().unwrap_or("nobody");
+    let _ = writeln!(text, "{verdict}   coordinator {coordinator}   term {}   table {}   cluster {id}", report.term, report.version);
+    if let Some(waiting) = &report.waiting {
+        let _ = writeln!(text, "waiting: {waiting}");
+    }
+    let mut rows = vec![row(["", "member", "age", "state", "resp", "cluster-aware", "http", "control"])];
+    let address = |a: Option<std::net::SocketAddr>| a.map_or_else(|| "off".to_owned(), |a| a.to_string());
+    for m in &report.members {
+        let mark = if report.coordinator.as_ref() == Some(&m.name) { "*" } else { "" };
+        rows.push(vec![
+            mark.into(),
+            m.name.clone(),
+            m.age.to_string(),
+            m.state.clone(),
+            address(m.resp),
+            address(m.resp_cluster),
+            address(m.http),
+            m.address.to_string(),
+        ]);
+    }
+    let _ = write!(text, "\n{}", columns(&rows));
+    let mut rows = vec![row(["", "keyspace", "mode", "partitions", "with too few copies", "not served"])];
+    for k in &report.keyspaces {
+        let counts = [k.partitions, k.under_replicated, k.unavailable].map(|n| n.to_string());
+        rows.push(row(["", &k.name, &k.mode, &counts[0], &counts[1], &counts[2]]));
+    }
+    let _ = write!(text, "\n{}", columns(&rows));
+    if !report.moves.is_empty() {
+        let _ = write!(text, "\n  {} partitions are on their way", report.moves.len());
+        for m in report.moves.iter().take(10) {
+            let learners = if m.learners.is_empty() { String::new() } else { format!(", copying to {}", m.learners.join(", ")) };
+            let _ = write!(text, "\n    {}/{}: held by {}{learners}", m.keyspace, m.partition, m.in_sync.join(", "));
+        }
+        if report.moves.len() > 10 {
+            let _ = write!(text, "\n    and {} more (--json shows all)", report.moves.len() - 10);
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// `doyen table`: neighbours that are held alike share a line.
+pub(super) fn table(report: &TableReport) -> String {
+    let Some(id) = &report.cluster_id else { return "no cluster yet\n".into() };
+    let mut text = format!("table {} of term {}   cluster {id}\n", report.version, report.term);
+    for keyspace in &report.keyspaces {
+        let _ = writeln!(text, "\nkeyspace {}", keyspace.name);
+        if keyspace.partitions.is_empty() {
+            let _ = writeln!(text, "  not assigned yet: the cluster waits for more members");
+            continue;
+        }
+        let _ = write!(text, "{}\n{}", shares(keyspace), runs(keyspace));
+    }
+    for m in &report.maps {
+        let _ = writeln!(text, "\nmap {} (number {}) in keyspace {}", m.name, m.id, m.keyspace);
+    }
+    text
+}
+
+/// How many partitions each member leads and copies.
+fn shares(keyspace: &PartitionsReport) -> String {
+    let mut shares: BTreeMap<&str, [usize; 3]> = BTreeMap::new();
+    for p in &keyspace.partitions {
+        shares.entry(&p.primary).or_default()[0] += 1;
+        for m in &p.backups {
+            shares.entry(m).or_default()[1] += 1;
+        }
+        for m in &p.learners {
+            shares.entry(m).or_default()[2] += 1;
+        }
+    }
+    let mut rows = vec![row(["member", "leads", "copies", "learning"])];
+    rows.extend(shares.iter().map(|(name, n)| vec![(*name).to_owned(), n[0].to_string(), n[1].to_string(), n[2].to_string()]));
+    columns(&rows)
+}
+
+fn runs(keyspace: &PartitionsReport) -> String {
+    let mut rows = vec![row(["partitions", "slots", "primary", "backups", "learners", "state"])];
+    let alike = |a: &crate::status::PartitionReport, b: &crate::status::PartitionReport| {
+        (&a.primary, &a.backups, &a.learners, a.state) == (&b.primary, &b.backups, &b.learners, b.state)
+    };
+    for run in keyspace.partitions.chunk_by(alike) {
+        // A chunk is never empty.
+        let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
+        let ids = if first.id == last.id { first.id.to_string() } else { format!("{}-{}", first.id, last.id) };
+        let state = match first.state {
+            PartitionState::Open => "open",
+            PartitionState::Assigned => "assigned",
+            PartitionState::Unknown => "unknown: the coordinator did not answer",
+        };
+        rows.push(row([
+            &ids,
+            &format!("{}-{}", first.slots[0], last.slots[1]),
+            &first.primary,
+            &first.backups.join(" "),
+            &first.learners.join(" "),
+            state,
+        ]));
+    }
+    columns(&rows)
+}

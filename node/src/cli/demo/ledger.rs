@@ -1,0 +1,126 @@
+//! What one lane was promised. Each key has one writer, so that what a read must return is known exactly.
+
+/// A key and what was promised about it.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    pub(super) key: String,
+    /// The last acknowledged write; 0: none.
+    pub(super) acked: u64,
+    /// A write whose outcome is not known. It may have happened, or still happen: the key is written no more.
+    pub(super) unknown: Option<u64>,
+}
+
+/// Whether what was read is what was promised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It is.
+    Holds,
+    /// An acknowledged write is not seen.
+    Missing,
+}
+
+/// The keys of one lane.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    lane: usize,
+    live: Vec<Entry>,
+    retired: Vec<Entry>,
+    sequence: u64,
+}
+
+/// Bytes of a value, its sequence number included.
+const VALUE_BYTES: usize = 100;
+
+impl Entry {
+    /// Judges a value that was read after everything in the ledger was written.
+    pub(super) fn judge(&self, read: Option<&[u8]>) -> Verdict {
+        let sequence = match read {
+            None => 0,
+            Some(value) => match parse(value) {
+                Some(sequence) => sequence,
+                None => return Verdict::Missing,
+            },
+        };
+        if sequence == self.acked || self.unknown == Some(sequence) { Verdict::Holds } else { Verdict::Missing }
+    }
+}
+
+impl Ledger {
+    pub(super) fn new(lane: usize, keys: usize) -> Self {
+        let live = (0..keys).map(|k| Entry { key: format!("demo:{lane}:{k}"), acked: 0, unknown: None }).collect();
+        Self { lane, live, retired: Vec::new(), sequence: 0 }
+    }
+
+    /// A write to make: which entry, its key, its sequence, its value.
+    pub(super) fn next(&mut self) -> (usize, String, u64, Vec<u8>) {
+        self.sequence += 1;
+        let at = usize::try_from(self.sequence).unwrap_or(0) % self.live.len();
+        let mut value = format!("{}:", self.sequence).into_bytes();
+        value.resize(VALUE_BYTES, b'.');
+        (at, self.live[at].key.clone(), self.sequence, value)
+    }
+
+    /// The write was acknowledged.
+    pub(super) fn acked(&mut self, at: usize, sequence: u64) {
+        self.live[at].acked = sequence;
+    }
+
+    /// It is not known whether the write happened. It might even happen later, over an acknowledged one: that would be
+    /// no fault. So this key rests, and another one takes its place.
+    pub(super) fn unknown(&mut self, at: usize, sequence: u64) {
+        let fresh = Entry { key: format!("demo:{}:{at}:{sequence}", self.lane), acked: 0, unknown: None };
+        let mut entry = std::mem::replace(&mut self.live[at], fresh);
+        entry.unknown = Some(sequence);
+        self.retired.push(entry);
+    }
+
+    /// An entry to read, some way behind the last write.
+    pub(super) fn to_read(&self) -> &Entry {
+        let behind = self.sequence.saturating_sub(self.sequence % 7);
+        &self.live[usize::try_from(behind).unwrap_or(0) % self.live.len()]
+    }
+
+    /// Everything that was promised.
+    pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.retired.iter().chain(&self.live)
+    }
+}
+
+fn parse(value: &[u8]) -> Option<u64> {
+    let colon = value.iter().position(|&b| b == b':')?;
+    std::str::from_utf8(value.get(..colon)?).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_acknowledged_write_must_be_read() {
+        let mut ledger = Ledger::new(0, 1);
+        let (at, _, first, value) = ledger.next();
+        ledger.acked(at, first);
+        assert_eq!(ledger.to_read().judge(Some(&value)), Verdict::Holds);
+        assert_eq!(ledger.to_read().judge(None), Verdict::Missing);
+        let (at, _, second, newer) = ledger.next();
+        ledger.acked(at, second);
+        assert_eq!(ledger.to_read().judge(Some(&value)), Verdict::Missing, "stale");
+        assert_eq!(ledger.to_read().judge(Some(&newer)), Verdict::Holds);
+        assert_eq!(ledger.to_read().judge(Some(b"nonsense")), Verdict::Missing);
+    }
+
+    #[test]
+    fn an_unknown_write_may_be_read_or_not() {
+        let mut ledger = Ledger::new(0, 1);
+        let (at, _, first, old) = ledger.next();
+        ledger.acked(at, first);
+        let (at, _, second, new) = ledger.next();
+        ledger.unknown(at, second);
+        let retired: Vec<_> = ledger.entries().filter(|e| e.unknown.is_some()).collect();
+        assert_eq!(retired.len(), 1);
+        assert_eq!(retired[0].judge(Some(&old)), Verdict::Holds);
+        assert_eq!(retired[0].judge(Some(&new)), Verdict::Holds);
+        assert_eq!(retired[0].judge(None), Verdict::Missing);
+        assert_eq!(ledger.to_read().judge(None), Verdict::Holds, "its successor was never written");
+    }
+}

@@ -1,0 +1,149 @@
+//! `doyen run`: one node, until it is told to leave.
+
+use super::{Failed, runtime};
+use crate::config::{Defaults, Options, Trust};
+use crate::error::StartError;
+use crate::node::{Departure, Node};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::io::{IsTerminal, Read, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Run a node.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Every option is also a variable (DOYEN_VALUE_MAX) and a key of the file (value-max). Flags win over variables, \
+    variables over the file.\nSIGTERM or Ctrl-C: leave in order. A second one: leave at once (status 128 + the signal's number).")]
+pub(super) struct Run {
+    /// TOML file with options
+    #[arg(long, env = "DOYEN_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// What to log, as in info or doyen=debug
+    #[arg(long, env = "DOYEN_LOG", value_name = "FILTER", default_value = "info")]
+    log: String,
+    /// Ends at once when stdin ends: for a parent that must not leave nodes behind
+    #[arg(long, hide = true)]
+    exit_with_stdin: bool,
+    #[command(flatten)]
+    options: Options,
+}
+
+impl Run {
+    pub(super) fn main(self) -> Result<ExitCode, Failed> {
+        let filter = tracing_subscriber::EnvFilter::try_new(&self.log)
+            .map_err(|_| Failed::usage(format!("--log `{}` is not a filter: write error, warn, info, debug, or doyen=debug", self.log)))?;
+        let mut options = self.options;
+        if options.secret_file.is_none() {
+            options.secret = std::env::var("DOYEN_SECRET").ok().filter(|s| !s.is_empty()).map(String::into_bytes);
+        }
+        if let Some(path) = &self.config {
+            options = options.or(Options::from_file(path)?);
+        }
+        let config = options.resolve(Defaults::Binary)?;
+        tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(std::io::stderr)
+            .with_ansi(std::io::stderr().is_terminal())
+            .with_target(false)
+            .init();
+        stop_loudly();
+        allow_many_files();
+        if self.exit_with_stdin {
+            exit_with_stdin()?;
+        }
+        if config.trust == Trust::Loopback {
+            tracing::warn!("no secret is given (--secret-file or DOYEN_SECRET): this node talks to nodes on this machine only");
+        }
+        runtime()?.block_on(run(config))
+    }
+}
+
+async fn run(config: crate::config::Config) -> Result<ExitCode, Failed> {
+    // Before the node starts: a signal that arrives in between must not kill it unawares.
+    let system = |e: std::io::Error| Failed::new(format!("cannot watch signals: {e}"));
+    let mut terminate = signal(SignalKind::terminate()).map_err(system)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(system)?;
+    let node = crate::builder::start(config).await.map_err(|e| match e {
+        StartError::Config(e) => e.into(),
+        e => Failed::new(e.to_string()),
+    })?;
+    let mut fatal = node.fatal();
+    announce(&node)?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        why = fatal.wait_for(Option::is_some) => {
+            let why = why.ok().and_then(|why| why.clone()).unwrap_or_else(|| "the control thread ended: this is a defect".into());
+            node.kill().await;
+            return Err(Failed::new(why));
+        }
+    }
+    tracing::info!("leaving: handing over what this node holds (a second signal leaves at once)");
+    let leave = node.shutdown();
+    tokio::pin!(leave);
+    tokio::select! {
+        departure = &mut leave => Ok(match departure {
+            Departure::Complete => {
+                tracing::info!("left");
+                ExitCode::SUCCESS
+            }
+            Departure::Alone => {
+                tracing::warn!("left, and nobody was there to take over: what this cluster held is gone");
+                ExitCode::SUCCESS
+            }
+            Departure::TimedOut => {
+                tracing::error!("left before everything was handed over (--leave-timeout): what only this node held is gone");
+                ExitCode::from(3)
+            }
+        }),
+        // At once means at once: destructors would wait for the very threads that are too slow.
+        _ = terminate.recv() => std::process::exit(128 + SignalKind::terminate().as_raw_value()),
+        _ = interrupt.recv() => std::process::exit(128 + SignalKind::interrupt().as_raw_value()),
+    }
+}
+
+/// The real ports, in one line that programs can read.
+fn announce(node: &Node) -> Result<(), Failed> {
+    let a = node.addresses();
+    let port = |address: Option<std::net::SocketAddr>| address.map_or_else(|| "off".to_owned(), |a| a.to_string());
+    let line = format!(
+        "ready name={} listen={} data={} resp={} resp-cluster={} http={}",
+        node.name(),
+        a.control,
+        a.data,
+        port(a.resp),
+        port(a.resp_cluster),
+        port(a.http)
+    );
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}").and_then(|()| out.flush()).map_err(|e| Failed::new(format!("cannot write to stdout: {e}")))
+}
+
+/// A broken invariant in one thread must not leave a node half alive: its members would wait for what never comes.
+fn stop_loudly() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        report(info);
+        std::process::abort();
+    }));
+}
+
+/// Each connection is a file to the system, and shells allow few of them.
+fn allow_many_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = Rlimit { current: limit.maximum, ..limit };
+    if let Err(e) = setrlimit(Resource::Nofile, wanted) {
+        tracing::debug!("the limit on open files stays at {:?}: {e}", limit.current);
+    }
+}
+
+fn exit_with_stdin() -> Result<(), Failed> {
+    let watch = || {
+        let mut byte = [0];
+        // A parent that dies closes the pipe; what it writes means nothing.
+        while !matches!(std::io::stdin().read(&mut byte), Ok(0) | Err(_)) {}
+        std::process::exit(1);
+    };
+    std::thread::Builder::new().name("doyen-stdin".into()).spawn(watch).map_err(|e| Failed::new(format!("cannot start: {e}")))?;
+    Ok(())
+}

@@ -1,0 +1,149 @@
+//! Values to bytes and back: the one module that names bincode.
+//!
+//! Peers' messages and users' values both pass through here. Decoding takes a byte limit, allocates no more than a
+//! small multiple of what really arrived, and refuses bytes that are left over.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// The largest encoding of anything.
+pub const BYTES_MAX: usize = 64 << 20;
+
+/// Why a value could not be encoded or decoded.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CodecError {
+    /// The encoding is larger than the limit.
+    #[error("{bytes} bytes are more than the limit of {limit}")]
+    TooLarge {
+        /// How large it is.
+        bytes: usize,
+        /// What is allowed.
+        limit: usize,
+    },
+    /// The value cannot be written, or the bytes are no such value.
+    #[error("{0}")]
+    Invalid(String),
+    /// A value, and then more.
+    #[error("{0} bytes follow the value")]
+    Trailing(usize),
+}
+
+/// Encodes a value.
+///
+/// # Errors
+/// The encoding would exceed `limit`, or the value refuses to be serialized.
+pub fn encode<T: Serialize + ?Sized>(value: &T, limit: usize) -> Result<Vec<u8>, CodecError> {
+    let bytes = bincode::serde::encode_to_vec(value, bincode::config::standard()).map_err(|e| CodecError::Invalid(e.to_string()))?;
+    let limit = limit.min(BYTES_MAX);
+    if bytes.len() > limit {
+        return Err(CodecError::TooLarge { bytes: bytes.len(), limit });
+    }
+    Ok(bytes)
+}
+
+/// Decodes exactly one value.
+///
+/// # Errors
+/// More than `limit` bytes, bytes that are no such value, or bytes left over.
+pub fn decode<T: DeserializeOwned>(bytes: &[u8], limit: usize) -> Result<T, CodecError> {
+    let limit = limit.min(BYTES_MAX);
+    if bytes.len() > limit {
+        return Err(CodecError::TooLarge { bytes: bytes.len(), limit });
+    }
+    // bincode's limit is part of a type, and bounds what a length prefix can make it allocate. So take the class that
+    // is just above what really arrived.
+    let (value, read) = match bytes.len() {
+        0..=0x400 => limited::<T, 0x400>(bytes),
+        0x401..=0x4000 => limited::<T, 0x4000>(bytes),
+        0x4001..=0x4_0000 => limited::<T, 0x4_0000>(bytes),
+        0x4_0001..=0x40_0000 => limited::<T, 0x40_0000>(bytes),
+        _ => limited::<T, BYTES_MAX>(bytes),
+    }?;
+    match bytes.len() - read {
+        0 => Ok(value),
+        left => Err(CodecError::Trailing(left)),
+    }
+}
+
+fn limited<T: DeserializeOwned, const LIMIT: usize>(bytes: &[u8]) -> Result<(T, usize), CodecError> {
+    bincode::serde::decode_from_slice(bytes, bincode::config::standard().with_limit::<LIMIT>())
+        .map_err(|e| CodecError::Invalid(e.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde::Deserialize;
+    use std::collections::BTreeMap;
+
+    #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+    enum Sample {
+        Unit,
+        Text(String),
+        Nested { list: Vec<(u64, Option<String>)>, map: BTreeMap<String, Vec<u8>> },
+    }
+
+    fn sample() -> impl Strategy<Value = Sample> {
+        prop_oneof![
+            Just(Sample::Unit),
+            ".{0,40}".prop_map(Sample::Text),
+            (
+                proptest::collection::vec((any::<u64>(), proptest::option::of(".{0,9}")), 0..20),
+                proptest::collection::btree_map(".{0,9}", proptest::collection::vec(any::<u8>(), 0..50), 0..9)
+            )
+                .prop_map(|(list, map)| Sample::Nested { list, map }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_comes_back(value in sample()) {
+            let bytes = encode(&value, 1 << 20).unwrap();
+            prop_assert_eq!(decode::<Sample>(&bytes, 1 << 20).unwrap(), value);
+        }
+
+        #[test]
+        fn any_bytes_give_a_value_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
+            let _ = decode::<Sample>(&bytes, 1 << 20);
+            let _ = decode::<Vec<String>>(&bytes, 1 << 20);
+        }
+
+        #[test]
+        fn changed_bytes_give_a_value_or_an_error(value in sample(), at in any::<prop::sample::Index>(), to in any::<u8>()) {
+            let mut bytes = encode(&value, 1 << 20).unwrap();
+            let i = at.index(bytes.len());
+            bytes[i] = to;
+            let _ = decode::<Sample>(&bytes, 1 << 20);
+        }
+
+        #[test]
+        fn trailing_bytes_are_an_error(value in sample(), extra in 1usize..9) {
+            let mut bytes = encode(&value, 1 << 20).unwrap();
+            bytes.extend(std::iter::repeat_n(0, extra));
+            prop_assert_eq!(decode::<Sample>(&bytes, 1 << 20), Err(CodecError::Trailing(extra)));
+        }
+    }
+
+    #[test]
+    fn a_length_prefix_alone_allocates_nothing() {
+        // 253 announces eight bytes of length: a string of 2^60 bytes.
+        let mut bytes = vec![253];
+        bytes.extend((1u64 << 60).to_le_bytes());
+        assert!(matches!(decode::<String>(&bytes, 1 << 20), Err(CodecError::Invalid(_))));
+        assert!(matches!(decode::<Vec<u64>>(&bytes, 1 << 20), Err(CodecError::Invalid(_))));
+        assert!(matches!(decode::<Vec<String>>(&bytes, 1 << 20), Err(CodecError::Invalid(_))));
+    }
+
+    #[test]
+    fn limits_hold_both_ways() {
+        let text = "x".repeat(100);
+        assert_eq!(encode(&text, 50), Err(CodecError::TooLarge { bytes: 101, limit: 50 }));
+        let bytes = encode(&text, 200).unwrap();
+        assert_eq!(decode::<String>(&bytes, 50), Err(CodecError::TooLarge { bytes: 101, limit: 50 }));
+        for size in [0, 1 << 10, (1 << 14) + 1, 1 << 18, 5 << 20] {
+            let value = "y".repeat(size);
+            assert_eq!(decode::<String>(&encode(&value, BYTES_MAX).unwrap(), BYTES_MAX).unwrap(), value);
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Values as people write them: `512mb`, `30s`, `off`, `reset:60s`. Each parses from a flag, from the environment and
+//! from TOML alike, and an error says what was expected.
+
+use doyen_placement::{Assignment, OnLoss};
+use serde::de::{Deserialize, Deserializer, Error as _, Visitor};
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// A number of bytes: `16777216`, `16mb`, `2GiB`. Units are powers of 1024.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Size(pub u64);
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let expected = || format!("`{text}` is not a size: write bytes, or a number with kb, mb or gb, as in 512mb");
+        let (number, unit) = split(text).ok_or_else(expected)?;
+        let factor: u64 = match unit.to_ascii_lowercase().as_str() {
+            "" | "b" => 1,
+            "k" | "kb" | "kib" => 1 << 10,
+            "m" | "mb" | "mib" => 1 << 20,
+            "g" | "gb" | "gib" => 1 << 30,
+            "t" | "tb" | "tib" => 1 << 40,
+            _ => return Err(expected()),
+        };
+        number.checked_mul(factor).map(Self).ok_or_else(expected)
+    }
+}
+
+/// A duration: `500ms`, `30s`, `2m`, `1h`. A bare number is seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Span(pub Duration);
+
+impl FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let expected = || format!("`{text}` is not a duration: write a number with ms, s, m or h, as in 30s");
+        let (number, unit) = split(text).ok_or_else(expected)?;
+        let factor: u64 = match unit {
+            "ms" => 1,
+            "" | "s" => 1000,
+            "m" | "min" => 60_000,
+            "h" => 3_600_000,
+            _ => return Err(expected()),
+        };
+        number.checked_mul(factor).map(|ms| Self(Duration::from_millis(ms))).ok_or_else(expected)
+    }
+}
+
+/// Something that can be switched off by the word `off`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Toggle {
+    /// Not wanted.
+    Off,
+    /// Wanted, with this text.
+    On(String),
+}
+
+impl FromStr for Toggle {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "" => Err("an address, or the word off, is expected".into()),
+            "off" | "none" => Ok(Self::Off),
+            _ => Ok(Self::On(text.into())),
+        }
+    }
+}
+
+/// What happens to lost partitions, as written: `wait`, `reset` or `reset:60s`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LossPolicy(pub OnLoss);
+
+/// How long `reset` waits where nothing else is said.
+pub const RESET_AFTER_MS: u64 = 60_000;
+
+impl FromStr for LossPolicy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let after = match text {
+            "wait" => return Ok(Self(OnLoss::Wait)),
+            "reset" => return Ok(Self(OnLoss::Reset { after_ms: RESET_AFTER_MS })),
+            _ => text.strip_prefix("reset:").or_else(|| text.strip_prefix("reset after ")),
+        };
+        let Span(after) = after.ok_or_else(|| format!("`{text}` is not a policy: write wait, reset or reset:60s"))?.trim().parse()?;
+        // A span is built from u64 milliseconds.
+        Ok(Self(OnLoss::Reset { after_ms: u64::try_from(after.as_millis()).unwrap_or(u64::MAX) }))
+    }
+}
+
+/// How partitions are first assigned, as written: `round-robin` or `rendezvous`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AssignmentName(pub Assignment);
+
+impl FromStr for AssignmentName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "round-robin" => Ok(Self(Assignment::RoundRobin)),
+            "rendezvous" => Ok(Self(Assignment::Rendezvous)),
+            _ => Err(format!("`{text}` is not an assignment: write round-robin or rendezvous")),
+        }
+    }
+}
+
+/// A number and what follows it.
+fn split(text: &str) -> Option<(u64, &str)> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    Some((number.parse().ok()?, unit.trim()))
+}
+
+/// In TOML these may be strings or, where that reads better, integers.
+struct Text<T>(std::marker::PhantomData<T>);
+
+impl<T: FromStr<Err = String>> Visitor<'_> for Text<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string or a number")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<T, E> {
+        text.parse().map_err(E::custom)
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<T, E> {
+        self.visit_str(&number.to_string())
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<T, E> {
+        self.visit_str(&number.to_string())
+    }
+
+    fn visit_bool<E: serde::de::Error>(self, on: bool) -> Result<T, E> {
+        if on { Err(E::custom("an address is expected, or false")) } else { self.visit_str("off") }
+    }
+}
+
+macro_rules! from_text {
+    ($($name:ty),*) => {$(
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+                d.deserialize_any(Text(std::marker::PhantomData)).map_err(D::Error::custom)
+            }
+        }
+    )*};
+}
+
+from_text!(Size, Span, Toggle, LossPolicy, AssignmentName);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_read_as_people_write_them() {
+        assert_eq!("16mb".parse(), Ok(Size(16 << 20)));
+        assert_eq!("2 GiB".parse(), Ok(Size(2 << 30)));
+        assert_eq!("4096".parse(), Ok(Size(4096)));
+        for wrong in ["", "mb", "-1", "1.5gb", "3 apples", "99999999999tb"] {
+            assert!(wrong.parse::<Size>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn durations_read_as_people_write_them() {
+        assert_eq!("30s".parse(), Ok(Span(Duration::from_secs(30))));
+        assert_eq!("250ms".parse(), Ok(Span(Duration::from_millis(250))));
+        assert_eq!("2".parse(), Ok(Span(Duration::from_secs(2))));
+        assert!("soon".parse::<Span>().is_err());
+        assert!("18446744073709551615h".parse::<Span>().is_err());
+    }
+
+    #[test]
+    fn loss_policies_read_as_people_write_them() {
+        assert_eq!("wait".parse(), Ok(LossPolicy(OnLoss::Wait)));
+        assert_eq!("reset".parse(), Ok(LossPolicy(OnLoss::Reset { after_ms: 60_000 })));
+        assert_eq!("reset:5s".parse(), Ok(LossPolicy(OnLoss::Reset { after_ms: 5_000 })));
+        assert!("forget".parse::<LossPolicy>().is_err());
+    }
+}

@@ -1,0 +1,221 @@
+//! The control thread: drives the agreement machine.
+//!
+//! ```text
+//!   ControlHandle ─ commands ─┐                        ┌─> Shared: views, lease
+//!   data thread ─── upcalls ──┤                        ├─> peers: messages
+//!   peers: messages ──────────┼─> Agreement::handle ───┼─> planning, on another thread
+//!   hints, probes, seeds ─────┤                        ├─> answers, events, fatal
+//!   timer ────────────────────┘                        └─> Expelled: another identity, another machine
+//! ```
+//!
+//! A thread and a socket of its own: a node that is busy with data must not look dead. Nothing on this thread waits for
+//! anything but the next input.
+
+mod driver;
+mod seeds;
+
+use crate::net::identity::Identity;
+use crate::shared::Shared;
+use doyen_gossip::Config;
+use doyen_gossip::agreement::{AdminReply, AdminRequest, Event, InSyncRequest, Status};
+use doyen_placement::{Epoch, PartitionRef, Table, TableName};
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use std::{fmt, io};
+use tokio::sync::{Notify, broadcast, mpsc, oneshot, watch};
+
+/// Commands that wait at most.
+const COMMANDS_MAX: usize = 256;
+/// Events that a slow listener may be behind.
+const EVENTS_MAX: usize = 256;
+
+/// What the control thread needs to start.
+#[derive(Debug)]
+pub struct ControlOptions {
+    /// The machine's configuration; its seeds are replaced by what `seeds` resolves to.
+    pub agreement: Config,
+    /// Who may talk.
+    pub identity: Arc<Identity>,
+    /// Bound to `--listen`.
+    pub socket: UdpSocket,
+    /// `host:port`; names are resolved again whenever they are tried.
+    pub seeds: Vec<String>,
+}
+
+/// What the data thread asks of the control thread.
+#[derive(Debug)]
+pub enum Upcall {
+    /// These partitions are open, in tenures that began at these epochs.
+    Opened(Vec<(PartitionRef, Epoch)>),
+    /// Changes of in-sync sets.
+    InSync(Vec<InSyncRequest>),
+    /// The first write of a cluster of one is about to be applied; answered when it may be. Dropped unanswered if it may
+    /// not, because this process became another member.
+    Used(oneshot::Sender<()>),
+    /// The data thread makes progress.
+    Alive,
+    /// A peer knows a newer committed table.
+    Newer(TableName),
+}
+
+/// The control thread could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The system refuses.
+    #[error("cannot start the control thread: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// The control thread is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the node is shutting down")]
+pub struct ControlClosed;
+
+/// How the cluster stands.
+#[derive(Debug, Clone)]
+pub struct ClusterStatus {
+    /// The coordinator's own word where it answers in time, else what this node knows.
+    pub status: Status,
+    /// Whether it is the coordinator's word.
+    pub from_coordinator: bool,
+    /// The committed table that this node acts on.
+    pub installed: Option<Arc<Table>>,
+}
+
+#[derive(Debug)]
+enum Command {
+    Admin(AdminRequest, oneshot::Sender<AdminReply>),
+    Recover(Vec<String>, oneshot::Sender<AdminReply>),
+    Status(oneshot::Sender<ClusterStatus>),
+    HandOver(oneshot::Sender<()>),
+    Depart(oneshot::Sender<()>),
+}
+
+/// Owns the control thread.
+pub struct Control {
+    thread: JoinHandle<()>,
+}
+
+impl fmt::Debug for Control {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Control")
+    }
+}
+
+impl Control {
+    /// Waits until the thread has ended (after [`ControlHandle::stop`]). Blocks.
+    pub fn join(self) {
+        if self.thread.join().is_err() {
+            // The panic hook has said why.
+            tracing::error!("the control thread panicked");
+        }
+    }
+}
+
+/// Talks to the control thread.
+#[derive(Debug, Clone)]
+pub struct ControlHandle {
+    commands: mpsc::Sender<Command>,
+    events: broadcast::Sender<Event>,
+    fatal: watch::Receiver<Option<String>>,
+    stop: Arc<Notify>,
+}
+
+impl ControlHandle {
+    /// Asks the coordinator for a change.
+    ///
+    /// # Errors
+    /// The control thread is gone.
+    pub async fn admin(&self, request: AdminRequest) -> Result<AdminReply, ControlClosed> {
+        self.ask(|answer| Command::Admin(request, answer)).await
+    }
+
+    /// The operator's word: these members are dead, go on without them.
+    ///
+    /// # Errors
+    /// The control thread is gone.
+    pub async fn recover(&self, dead: Vec<String>) -> Result<AdminReply, ControlClosed> {
+        self.ask(|answer| Command::Recover(dead, answer)).await
+    }
+
+    /// How the cluster stands. Takes at most some 300 ms.
+    ///
+    /// # Errors
+    /// The control thread is gone.
+    pub async fn status(&self) -> Result<ClusterStatus, ControlClosed> {
+        self.ask(Command::Status).await
+    }
+
+    /// Events from now on.
+    #[must_use]
+    pub fn events(&self) -> broadcast::Receiver<Event> {
+        self.events.subscribe()
+    }
+
+    /// Begins to leave; returns when this node holds nothing any more. It is still a member, so that what its clients
+    /// asked last can be forwarded.
+    ///
+    /// # Errors
+    /// The control thread is gone.
+    pub async fn hand_over(&self) -> Result<(), ControlClosed> {
+        self.ask(Command::HandOver).await
+    }
+
+    /// After `hand_over`: leaves for good; returns when a majority has installed a table without this node.
+    ///
+    /// # Errors
+    /// The control thread is gone.
+    pub async fn depart(&self) -> Result<(), ControlClosed> {
+        self.ask(Command::Depart).await
+    }
+
+    /// Ends the control thread: connections are closed, nothing is handed over.
+    pub fn stop(&self) {
+        self.stop.notify_one();
+    }
+
+    /// Why this process cannot be a member, once that is certain.
+    #[must_use]
+    pub fn fatal(&self) -> watch::Receiver<Option<String>> {
+        self.fatal.clone()
+    }
+
+    async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, ControlClosed> {
+        let (answer, answered) = oneshot::channel();
+        self.commands.send(command(answer)).await.map_err(|_| ControlClosed)?;
+        answered.await.map_err(|_| ControlClosed)
+    }
+}
+
+/// Starts the control thread.
+///
+/// # Errors
+/// The socket cannot be used, or no thread can be started.
+pub fn start(
+    options: ControlOptions,
+    shared: Arc<Shared>,
+    upcalls: mpsc::Receiver<Upcall>,
+) -> Result<(Control, ControlHandle), StartError> {
+    let (commands, commands_out) = mpsc::channel(COMMANDS_MAX);
+    let (events, _) = broadcast::channel(EVENTS_MAX);
+    let (fatal, fatal_out) = watch::channel(None);
+    let stop = Arc::new(Notify::new());
+    let ends = driver::Ends { commands: commands_out, upcalls, events: events.clone(), fatal, stop: stop.clone() };
+    let (started, has_started) = std::sync::mpsc::sync_channel(1);
+    let thread = std::thread::Builder::new().name("doyen-control".into()).spawn(move || {
+        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(e) => return drop(started.send(Err(e))),
+        };
+        let local = tokio::task::LocalSet::new();
+        local.block_on(&runtime, driver::run(options, shared, ends, started));
+        drop(local);
+        // A plan that is still being made is of no use to anybody.
+        runtime.shutdown_timeout(Duration::from_millis(100));
+    })?;
+    // Closed without a word only if the thread panicked.
+    has_started.recv().unwrap_or_else(|_| Err(io::Error::other("it panicked")))?;
+    Ok((Control { thread }, ControlHandle { commands, events, fatal: fatal_out, stop }))
+}

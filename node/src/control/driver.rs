@@ -1,0 +1,559 @@
+//! The loop of the control thread.
+
+use super::seeds::{self, Resolved};
+use super::{ClusterStatus, Command, ControlOptions, Upcall};
+use crate::clock;
+use crate::net::endpoint::Failure;
+use crate::net::envelope::Envelope;
+use crate::net::hints::{Hints, Scope};
+use crate::net::notice::Notices;
+use crate::net::peers::{PeerEvent, PeerEvents, Peers};
+use crate::net::probe::{self, Probes};
+use crate::shared::{Local, Shared};
+use doyen_gossip::agreement::{AdminReply, Event, Peer, View};
+use doyen_gossip::hints::Hint;
+use doyen_gossip::{Agreement, Config, Input, Output, Time};
+use doyen_placement::planner::{self, Plan};
+use doyen_placement::{MemberId, Table, TableName};
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+use std::time::Duration;
+use tokio::sync::{Notify, broadcast, mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+
+/// Requests that wait for an answer at most.
+const TICKETS_MAX: usize = 1024;
+/// How long the coordinator may take to say how the cluster stands.
+const STATUS_TIMEOUT: Duration = Duration::from_millis(300);
+/// A peer is probed for this long after the last ping or pong to it.
+const PROBED_FOR: Duration = Duration::from_secs(1);
+/// Inputs handled before the machine's outputs are carried out, so that a flood delays nothing for long.
+const BATCH_MAX: usize = 64;
+
+/// The control thread's ends of what others hold.
+pub(super) struct Ends {
+    pub(super) commands: mpsc::Receiver<Command>,
+    pub(super) upcalls: mpsc::Receiver<Upcall>,
+    pub(super) events: broadcast::Sender<Event>,
+    pub(super) fatal: watch::Sender<Option<String>>,
+    pub(super) stop: Arc<Notify>,
+}
+
+/// Runs until it is told to stop.
+pub(super) async fn run(options: ControlOptions, shared: Arc<Shared>, ends: Ends, started: SyncSender<io::Result<()>>) {
+    let ControlOptions { agreement: mut config, identity, socket, seeds } = options;
+    let (peers, peer_events) = match Peers::start(socket, identity, config.id) {
+        Ok(peers) => peers,
+        Err(e) => return drop(started.send(Err(e))),
+    };
+    // Fails only if `start` panicked.
+    let _ = started.send(Ok(()));
+
+    let resolved = tokio::select! {
+        resolved = seeds::resolve(&seeds) => resolved,
+        () = ends.stop.notified() => return peers.close().await,
+    };
+    config.seeds.clone_from(&resolved.addresses);
+    if config.expect.is_none() && !resolved.unresolved.is_empty() {
+        // Who cannot be resolved yet counts all the same: the first cluster must not form without it.
+        config.expect = u16::try_from(resolved.addresses.len() + resolved.unresolved.len()).ok();
+    }
+
+    let mut tasks = JoinSet::new();
+    let (member, is_member) = watch::channel(false);
+    let (seeds_in, seeds_changed) = mpsc::channel(1);
+    tasks.spawn_local(seeds::watch_names(seeds, resolved.clone(), is_member, seeds_in));
+    let (hints, supervisor) = Hints::new();
+    tasks.spawn_local(supervisor);
+    let (plans_in, plans) = mpsc::channel(1);
+
+    let mut driver = Driver {
+        agreement: Agreement::new(config.clone(), clock::now()),
+        config,
+        shared,
+        peers: peers.clone(),
+        events: ends.events,
+        fatal: ends.fatal,
+        hints,
+        member,
+        notices: Notices::default(),
+        view: None,
+        was_member: false,
+        leaving: Leaving::default(),
+        tickets: Tickets::default(),
+        planning: Planning { under_way: false, next: None, done: plans_in },
+        pinged: BTreeMap::new(),
+        refusals: BTreeMap::new(),
+    };
+    driver.note_unresolved(&resolved);
+    let inputs = Inputs { peers: peer_events, commands: ends.commands, upcalls: ends.upcalls, seeds: seeds_changed, plans };
+    driver.drive(inputs, &ends.stop).await;
+    driver.shared.extend_lease(Time::ZERO);
+    drop(driver);
+    peers.close().await;
+    tasks.shutdown().await;
+}
+
+struct Inputs {
+    peers: PeerEvents,
+    commands: mpsc::Receiver<Command>,
+    upcalls: mpsc::Receiver<Upcall>,
+    seeds: mpsc::Receiver<Resolved>,
+    plans: mpsc::Receiver<(TableName, Plan)>,
+}
+
+struct Driver {
+    agreement: Agreement,
+    /// For the next machine, should this process be expelled.
+    config: Config,
+    shared: Arc<Shared>,
+    peers: Rc<Peers>,
+    events: broadcast::Sender<Event>,
+    fatal: watch::Sender<Option<String>>,
+    hints: Hints,
+    member: watch::Sender<bool>,
+    notices: Notices,
+    view: Option<View>,
+    was_member: bool,
+    leaving: Leaving,
+    tickets: Tickets,
+    planning: Planning,
+    /// Whom this node pings or answers, and when it last did.
+    pinged: BTreeMap<MemberId, Time>,
+    /// Seeds that refuse this node in a way that trying again does not help.
+    refusals: BTreeMap<SocketAddr, Failure>,
+}
+
+#[derive(Default)]
+struct Leaving {
+    hand_over: Vec<oneshot::Sender<()>>,
+    depart: Vec<oneshot::Sender<()>>,
+    /// The machine has said that nothing is held any more.
+    handed_over: bool,
+    /// This process is out for good.
+    gone: bool,
+    begun: bool,
+}
+
+/// Requests that wait for an answer.
+#[derive(Default)]
+struct Tickets {
+    next: u64,
+    admin: BTreeMap<u64, oneshot::Sender<AdminReply>>,
+    status: BTreeMap<u64, (Time, MemberId, oneshot::Sender<ClusterStatus>)>,
+}
+
+impl Tickets {
+    fn issue(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+}
+
+struct Planning {
+    under_way: bool,
+    next: Option<Arc<Table>>,
+    done: mpsc::Sender<(TableName, Plan)>,
+}
+
+impl Driver {
+    async fn drive(&mut self, mut inputs: Inputs, stop: &Notify) {
+        let mut probes = Probes::default();
+        let mut probing = tokio::time::interval(probe::INTERVAL);
+        probing.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut upcalls_open = true;
+        self.carry_out();
+        loop {
+            let wait = self.wait();
+            tokio::select! {
+                () = stop.notified() => return,
+                Some(event) = inputs.peers.next() => {
+                    self.on_peer(event);
+                    for _ in 0..BATCH_MAX {
+                        let Some(event) = inputs.peers.try_next() else { break };
+                        self.on_peer(event);
+                    }
+                }
+                upcall = inputs.upcalls.recv(), if upcalls_open => match upcall {
+                    Some(upcall) => self.on_upcall(upcall),
+                    // The data thread is gone; rule 12 does the rest.
+                    None => upcalls_open = false,
+                },
+                command = inputs.commands.recv() => match command {
+                    Some(command) => self.on_command(command),
+                    // Every handle is dropped: nobody can stop this thread any more but by that.
+                    None => return,
+                },
+                Some((base, goals)) = inputs.plans.recv() => {
+                    self.planning.under_way = false;
+                    self.handle(Input::Planned { base, goals });
+                    if let Some(table) = self.planning.next.take() {
+                        self.plan(table);
+                    }
+                }
+                Some(hint) = self.hints.hints.recv() => self.handle(Input::Hint(hint)),
+                Some((to, bytes)) = self.hints.outgoing.recv() => self.gossip(to, bytes),
+                Some(resolved) = inputs.seeds.recv() => {
+                    self.note_unresolved(&resolved);
+                    self.config.seeds.clone_from(&resolved.addresses);
+                    self.handle(Input::Seeds(resolved.addresses));
+                }
+                _ = probing.tick() => self.probe(&mut probes),
+                () = tokio::time::sleep(wait) => {}
+            }
+            // After a suspend, or when the timer was due while something else came first.
+            let now = clock::now();
+            if self.agreement.poll_timeout().is_some_and(|due| due <= now) {
+                self.handle(Input::Tick);
+            }
+            self.carry_out();
+            self.expire_status(now);
+        }
+    }
+
+    /// Until the machine's timer, and never longer than a ping interval: tokio's clock stops while the machine is
+    /// suspended, the machine's does not.
+    fn wait(&self) -> Duration {
+        let now = clock::now();
+        let due = self.agreement.poll_timeout().map(|due| due.since(now));
+        let status = self.tickets.status.values().map(|(deadline, _, _)| deadline.since(now)).min();
+        due.into_iter().chain(status).fold(self.config.timing.ping_interval, Duration::min)
+    }
+
+    fn handle(&mut self, input: Input) {
+        if !self.leaving.gone {
+            self.agreement.handle(clock::now(), input);
+        }
+    }
+
+    fn on_peer(&mut self, event: PeerEvent) {
+        match event {
+            PeerEvent::Received { from, envelope, budget: _ } => match envelope {
+                Envelope::Agreement(message) => self.handle(Input::Message { from, message }),
+                Envelope::StatusRequest { ticket } => {
+                    let status = Box::new(self.agreement.status(clock::now()));
+                    self.peers.send(Peer::Member(from), &Envelope::StatusReply { ticket, status });
+                }
+                Envelope::StatusReply { ticket, status } => {
+                    if self.tickets.status.get(&ticket).is_some_and(|(_, asked, _)| *asked == from)
+                        && let Some((_, _, answer)) = self.tickets.status.remove(&ticket)
+                    {
+                        let from_coordinator = status.leading;
+                        let installed = self.installed();
+                        let _ = answer.send(ClusterStatus { status: *status, from_coordinator, installed });
+                    }
+                }
+                Envelope::Gossip(bytes) => {
+                    if let Some(address) = self.peers.address_of(from) {
+                        self.hints.receive(address, bytes);
+                    }
+                }
+            },
+            PeerEvent::Identified { address, id } => {
+                self.refusals.remove(&address);
+                self.handle(Input::Identified { address, id });
+            }
+            PeerEvent::Unreached { address, failure } => self.on_unreached(address, failure),
+            PeerEvent::TurnedAway { address, failure } => {
+                // The port of a passer-by says nothing; a node dials from the port on which it listens.
+                let text = format!("turned away {address}: {failure}");
+                match failure {
+                    Failure::OtherSecret | Failure::OtherProtocol | Failure::Hello(_) | Failure::Refused(_) => self.note(text),
+                    Failure::Stranger | Failure::Unreachable(_) => tracing::debug!("{text}"),
+                }
+            }
+        }
+    }
+
+    fn on_unreached(&mut self, address: SocketAddr, failure: Failure) {
+        match failure {
+            Failure::Stranger | Failure::Unreachable(_) => {
+                self.refusals.remove(&address);
+                tracing::debug!("cannot reach {address}: {failure}");
+            }
+            Failure::OtherSecret | Failure::OtherProtocol | Failure::Hello(_) | Failure::Refused(_) => {
+                self.note(format!("cannot talk with {address}: {failure}"));
+                if self.config.seeds.contains(&address) {
+                    self.refusals.insert(address, failure.clone());
+                }
+                let others = self.config.seeds.iter().filter(|seed| **seed != self.config.addresses.control);
+                let refused_by_all = others.clone().count() > 0 && others.clone().all(|seed| self.refusals.contains_key(seed));
+                if refused_by_all && !self.was_member {
+                    self.end(format!("no seed accepts this node; {address}: {failure}"));
+                }
+            }
+        }
+    }
+
+    fn on_upcall(&mut self, upcall: Upcall) {
+        match upcall {
+            Upcall::Opened(partitions) => self.handle(Input::Opened(partitions)),
+            Upcall::InSync(requests) => self.handle(Input::InSync(requests)),
+            Upcall::Alive => self.handle(Input::DataThreadAlive),
+            Upcall::Newer(name) => self.handle(Input::Pull(name)),
+            Upcall::Used(answer) => {
+                let me = self.config.id;
+                self.handle(Input::Used);
+                self.carry_out();
+                // Another identity means that the cluster of one surrendered: then the write must not be applied.
+                if me == self.config.id {
+                    let _ = answer.send(());
+                }
+            }
+        }
+    }
+
+    fn on_command(&mut self, command: Command) {
+        match command {
+            Command::Admin(request, answer) => {
+                if let Some(ticket) = self.admin_ticket(answer) {
+                    self.handle(Input::Admin { ticket, request });
+                }
+            }
+            Command::Recover(dead, answer) => {
+                if let Some(ticket) = self.admin_ticket(answer) {
+                    self.handle(Input::Recover { dead, ticket });
+                }
+            }
+            Command::Status(answer) => self.on_status(answer),
+            Command::HandOver(answer) => {
+                self.leaving.hand_over.push(answer);
+                if !std::mem::replace(&mut self.leaving.begun, true) {
+                    self.handle(Input::Leave);
+                }
+                self.settle_leaving();
+            }
+            Command::Depart(answer) => {
+                if self.leaving.depart.is_empty() {
+                    self.handle(Input::Depart);
+                }
+                self.leaving.depart.push(answer);
+                self.settle_leaving();
+            }
+        }
+    }
+
+    fn admin_ticket(&mut self, answer: oneshot::Sender<AdminReply>) -> Option<u64> {
+        self.tickets.admin.retain(|_, waiting| !waiting.is_closed());
+        if self.tickets.admin.len() >= TICKETS_MAX {
+            let _ = answer.send(AdminReply::Refused("too many requests are waiting: try again".into()));
+            return None;
+        }
+        if self.leaving.gone {
+            let _ = answer.send(AdminReply::Refused("this node has left its cluster".into()));
+            return None;
+        }
+        let ticket = self.tickets.issue();
+        self.tickets.admin.insert(ticket, answer);
+        Some(ticket)
+    }
+
+    fn on_status(&mut self, answer: oneshot::Sender<ClusterStatus>) {
+        let now = clock::now();
+        let status = self.agreement.status(now);
+        match status.coordinator {
+            Some(coordinator) if !status.leading && coordinator != self.config.id && self.tickets.status.len() < TICKETS_MAX => {
+                let ticket = self.tickets.issue();
+                self.tickets.status.insert(ticket, (now + STATUS_TIMEOUT, coordinator, answer));
+                self.peers.send(Peer::Member(coordinator), &Envelope::StatusRequest { ticket });
+            }
+            _ => {
+                let from_coordinator = status.leading;
+                let _ = answer.send(ClusterStatus { status, from_coordinator, installed: self.installed() });
+            }
+        }
+    }
+
+    /// Who asked and got no answer from the coordinator gets what this node knows.
+    fn expire_status(&mut self, now: Time) {
+        while let Some(ticket) = self.tickets.status.iter().find(|(_, (deadline, _, _))| *deadline <= now).map(|(ticket, _)| *ticket) {
+            if let Some((_, _, answer)) = self.tickets.status.remove(&ticket) {
+                let status = self.agreement.status(now);
+                let _ = answer.send(ClusterStatus { status, from_coordinator: false, installed: self.installed() });
+            }
+        }
+    }
+
+    fn installed(&self) -> Option<Arc<Table>> {
+        self.view.as_ref().map(|view| view.installed.clone())
+    }
+
+    /// Carries out what the machine wants, in its order: a view is visible to the data threads before an ack leaves.
+    fn carry_out(&mut self) {
+        while let Some(output) = self.agreement.poll_output() {
+            if self.leaving.gone {
+                continue;
+            }
+            match output {
+                Output::Send { to, message } => {
+                    if let Peer::Member(id) = to
+                        && message.is_datagram()
+                    {
+                        self.pinged.insert(id, clock::now());
+                    }
+                    self.peers.send(to, &Envelope::Agreement(message));
+                }
+                Output::View(view) => self.show(view),
+                Output::Lease(until) => self.shared.extend_lease(until),
+                Output::Plan(table) => self.plan(table),
+                Output::AdminReply { ticket, reply } => {
+                    if let Some(answer) = self.tickets.admin.remove(&ticket) {
+                        let _ = answer.send(reply);
+                    }
+                }
+                Output::Event(event) => self.tell(event),
+                Output::HandedOver => {
+                    self.leaving.handed_over = true;
+                    self.settle_leaving();
+                }
+                Output::Left => self.leave(),
+                Output::Expelled => self.start_anew(),
+                Output::Fatal(why) => self.end(why),
+            }
+        }
+    }
+
+    fn show(&mut self, view: View) {
+        self.shared.publish(Local { me: self.config.id, view: Some(view.clone()) });
+        // Who is in either table is reached where that table says.
+        let tables = [&view.installed, &view.accepted];
+        let members = tables.iter().flat_map(|table| &table.members).map(|m| (m.id, (m.addresses.control, m.name.clone())));
+        let members: BTreeMap<_, _> = members.collect();
+        let addresses = members.iter().map(|(id, (address, _))| (*id, *address)).collect();
+        self.peers.set_members(members);
+        self.hints.set_scope(Some(Scope {
+            cluster: view.installed.cluster,
+            me: self.config.id,
+            address: self.config.addresses.control,
+            members: addresses,
+        }));
+        self.member.send_replace(true);
+        self.was_member = true;
+        self.refusals.clear();
+        self.view = Some(view);
+    }
+
+    /// The cluster went on without this process: a fresh identity, a fresh machine, nothing held.
+    fn start_anew(&mut self) {
+        self.shared.extend_lease(Time::ZERO);
+        if self.leaving.begun {
+            return self.leave();
+        }
+        let former = self.view.take();
+        self.config.id = MemberId(rand::random());
+        self.config.rng_seed = rand::random();
+        tracing::warn!(me = %self.config.id, "the cluster went on without this process: it joins again as a new member");
+        self.shared.publish(Local { me: self.config.id, view: None });
+        self.peers.reset(self.config.id);
+        self.hints.set_scope(None);
+        self.member.send_replace(false);
+        self.pinged.clear();
+        self.planning.next = None;
+        for (_, answer) in std::mem::take(&mut self.tickets.admin) {
+            let _ =
+                answer.send(AdminReply::Refused("this node was expelled meanwhile: it is not known whether the change was made".into()));
+        }
+        self.agreement = Agreement::new(self.config.clone(), clock::now());
+        // The seeds may be gone; those who were members are the ones to ask.
+        for member in former.iter().flat_map(|view| &view.installed.members) {
+            if member.addresses.control != self.config.addresses.control {
+                self.handle(Input::Hint(Hint::Address(member.addresses.control)));
+            }
+        }
+    }
+
+    fn leave(&mut self) {
+        self.leaving.gone = true;
+        self.shared.extend_lease(Time::ZERO);
+        self.hints.set_scope(None);
+        self.pinged.clear();
+        self.settle_leaving();
+    }
+
+    fn settle_leaving(&mut self) {
+        if self.leaving.handed_over || self.leaving.gone {
+            for answer in self.leaving.hand_over.drain(..) {
+                let _ = answer.send(());
+            }
+        }
+        if self.leaving.gone {
+            for answer in self.leaving.depart.drain(..) {
+                let _ = answer.send(());
+            }
+        }
+    }
+
+    /// Plans away from this thread, one table at a time; of those that wait, only the newest matters.
+    fn plan(&mut self, table: Arc<Table>) {
+        if self.planning.under_way {
+            self.planning.next = Some(table);
+            return;
+        }
+        self.planning.under_way = true;
+        let done = self.planning.done.clone();
+        // Owned by the runtime, which waits for it when the thread ends.
+        tokio::task::spawn_blocking(move || {
+            let goals = planner::plan(&table);
+            // Fails only when the control thread is ending.
+            let _ = done.blocking_send((table.name(), goals));
+        });
+    }
+
+    fn gossip(&mut self, to: SocketAddr, bytes: Vec<u8>) {
+        // Only to members at their addresses: gossip must not make this node dial wherever somebody says.
+        let members = self.view.iter().flat_map(|view| &view.installed.members);
+        if let Some(member) = members.into_iter().find(|m| m.addresses.control == to) {
+            self.peers.send(Peer::Member(member.id), &Envelope::Gossip(bytes));
+        }
+    }
+
+    fn probe(&mut self, probes: &mut Probes) {
+        let now = clock::now();
+        self.pinged.retain(|_, at| now.since(*at) < PROBED_FOR);
+        let targets = self.pinged.keys().filter_map(|id| Some((*id, self.peers.address_of(*id)?))).collect();
+        for id in probes.probe(&targets) {
+            self.handle(Input::Hint(Hint::Refused(id)));
+        }
+    }
+
+    fn note_unresolved(&mut self, resolved: &Resolved) {
+        for seed in &resolved.unresolved {
+            self.note(format!("the seed {seed:?} is no address and does not resolve: it is tried again"));
+        }
+    }
+
+    /// For people: once in a while, in the log and as an event.
+    fn note(&mut self, text: String) {
+        if self.notices.due(&text) {
+            self.tell(Event::Note(text));
+        }
+    }
+
+    fn tell(&mut self, event: Event) {
+        match &event {
+            Event::Note(text) => tracing::warn!("{text}"),
+            Event::Joined { name, id } => tracing::info!(%id, "{name} joined"),
+            Event::Left { name, id } => tracing::info!(%id, "{name} left"),
+            Event::Expelled { name, id, why } => tracing::warn!(%id, "{name} was expelled: {why}"),
+            Event::Coordinator { name, term } => tracing::info!(term, "{name} coordinates"),
+            Event::NoCoordinator { why } => tracing::warn!("nobody coordinates: {why}"),
+            Event::Lost { partitions, keyspace, why } => tracing::error!(partitions, keyspace, "partitions began empty: {why}"),
+        }
+        // Nobody may be listening.
+        let _ = self.events.send(event);
+    }
+
+    fn end(&mut self, why: String) {
+        self.fatal.send_if_modified(|fatal| {
+            let first = fatal.is_none();
+            if first {
+                *fatal = Some(why);
+            }
+            first
+        });
+    }
+}

@@ -1,0 +1,71 @@
+//! Who waits for which operation.
+
+use crate::resp::session::Connection;
+use crate::shard::op::{Operation, Outcome, PartitionOperation};
+use std::rc::Rc;
+use tokio::sync::oneshot;
+
+/// What to do with an operation when this process becomes another member before it was answered.
+#[derive(Debug, Clone)]
+pub(crate) enum Redo {
+    /// A read: ask again.
+    Key(Operation),
+    /// A read of a partition: ask again.
+    Partition(PartitionOperation),
+    /// A write: it is not known whether it happened.
+    Never,
+}
+
+/// Who waits.
+#[derive(Debug)]
+pub(crate) enum Waiter {
+    /// A reply of a connection: which slot of its queue, and which part of it.
+    Reply { connection: Rc<Connection>, slot: u64, part: u32, redo: Redo },
+    /// A caller of the library.
+    Call { answer: oneshot::Sender<Outcome>, redo: Redo },
+}
+
+/// Waiters by token. Tokens are reused under another number, so that a late outcome finds nobody.
+#[derive(Debug, Default)]
+pub(crate) struct Waiters {
+    entries: Vec<Entry>,
+    free: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    uses: u32,
+    waiter: Option<Waiter>,
+}
+
+impl Waiters {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.free.len() == self.entries.len()
+    }
+
+    pub(crate) fn insert(&mut self, waiter: Waiter) -> u64 {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.entries.push(Entry { uses: 0, waiter: None });
+            // As many waiters as fit into memory are fewer than 2^32: each takes more than a hundred bytes.
+            u32::try_from(self.entries.len() - 1).unwrap_or(u32::MAX)
+        });
+        let entry = &mut self.entries[index as usize];
+        entry.uses = entry.uses.wrapping_add(1);
+        entry.waiter = Some(waiter);
+        u64::from(entry.uses) << 32 | u64::from(index)
+    }
+
+    pub(crate) fn remove(&mut self, token: u64) -> Option<Waiter> {
+        let index = token as u32;
+        let entry = self.entries.get_mut(index as usize).filter(|e| u64::from(e.uses) == token >> 32)?;
+        let waiter = entry.waiter.take()?;
+        self.free.push(index);
+        Some(waiter)
+    }
+
+    /// Everything that waits, and what to do with it.
+    pub(crate) fn redo(&self) -> Vec<(u64, Redo)> {
+        let waiting = self.entries.iter().zip(0_u64..).filter_map(|(e, i)| Some((u64::from(e.uses) << 32 | i, e.waiter.as_ref()?)));
+        waiting.map(|(token, w)| (token, match w { Waiter::Reply { redo, .. } | Waiter::Call { redo, .. } => redo.clone() })).collect()
+    }
+}

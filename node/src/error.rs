@@ -1,0 +1,133 @@
+//! What can go wrong for a program that embeds a node, one type for each kind of operation. Each says whether anything
+//! happened.
+
+use crate::codec::CodecError;
+use crate::shard::op::Failure;
+
+/// A node did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// What it was told cannot hold.
+    #[error(transparent)]
+    Config(#[from] crate::config::ConfigError),
+    /// A port could not be opened.
+    #[error("cannot listen on {address} ({flag}): {why}")]
+    Bind {
+        /// The flag that names the address.
+        flag: &'static str,
+        /// The address.
+        address: std::net::SocketAddr,
+        /// Why, and what to do.
+        why: String,
+    },
+    /// The secret or the certificates could not be used.
+    #[error("cannot use the secret or the certificates: {0}")]
+    Identity(String),
+    /// The operating system refused a thread or a socket.
+    #[error("cannot start: {0}")]
+    System(String),
+}
+
+/// The node, or the cluster, is not there to be asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NodeError {
+    /// This node was shut down.
+    #[error("this node has stopped")]
+    Stopped,
+    /// This node cannot be a member, and waiting will not help.
+    #[error("{0}")]
+    Fatal(String),
+    /// It is not ready within the time that was given.
+    #[error("not ready in time: {0}")]
+    NotReady(String),
+    /// The cluster refuses; nothing happened.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// A value could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The key cannot be written as bytes.
+    #[error("the key cannot be encoded: {0}")]
+    Key(CodecError),
+    /// The stored bytes are not a value of this type.
+    #[error("the stored value is not of this type: {0}")]
+    Value(CodecError),
+    /// Nobody serves the key at the moment; trying again may help.
+    #[error("nobody serves this key at the moment: try again")]
+    Unavailable,
+    /// Too many operations wait already.
+    #[error("too many operations are waiting already: try again later")]
+    Overloaded,
+    /// Something that should not come of this operation.
+    #[error("unexpected outcome: {0}")]
+    Unexpected(String),
+}
+
+/// A value was not written, or is not known to be.
+///
+/// Only with [`WriteError::Unknown`] may it have happened; every other error says that nothing happened.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// The key cannot be written as bytes. Nothing happened.
+    #[error("the key cannot be encoded: {0}")]
+    Key(CodecError),
+    /// The value cannot be written as bytes. Nothing happened.
+    #[error("the value cannot be encoded: {0}")]
+    Value(CodecError),
+    /// The key or the value is above the limit. Nothing happened.
+    #[error("the key or the value is above the limit: nothing was written")]
+    TooLarge,
+    /// A copy has no memory left. Nothing happened.
+    #[error("memory is full: nothing was written")]
+    OutOfMemory,
+    /// Fewer copies are in sync than `min_in_sync`. Nothing happened.
+    #[error("too few copies are in sync: nothing was written")]
+    TooFewCopies,
+    /// Nobody serves the key at the moment. Nothing happened; trying again may help.
+    #[error("nobody serves this key at the moment: nothing was written, try again")]
+    Unavailable,
+    /// Too many operations wait already. Nothing happened.
+    #[error("too many operations are waiting already: nothing was written, try again later")]
+    Overloaded,
+    /// It may have happened, or may still happen: the answer did not arrive in time.
+    #[error("it is not known whether this was written")]
+    Unknown,
+    /// Something that should not come of this operation; treat it like [`WriteError::Unknown`].
+    #[error("unexpected outcome, it may have been written: {0}")]
+    Unexpected(String),
+}
+
+impl WriteError {
+    /// Whether the write may have happened all the same.
+    #[must_use]
+    pub const fn may_have_happened(&self) -> bool {
+        matches!(self, Self::Unknown | Self::Unexpected(_))
+    }
+}
+
+impl From<Failure> for ReadError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            // A read changes nothing: not to know whether it happened is not to have an answer.
+            Failure::Unavailable | Failure::NoPartition | Failure::Unknown => Self::Unavailable,
+            Failure::Overloaded => Self::Overloaded,
+            other => Self::Unexpected(other.to_string()),
+        }
+    }
+}
+
+impl From<Failure> for WriteError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::TooLarge => Self::TooLarge,
+            Failure::OutOfMemory => Self::OutOfMemory,
+            Failure::TooFewCopies => Self::TooFewCopies,
+            Failure::NoPartition | Failure::Unavailable => Self::Unavailable,
+            Failure::Overloaded => Self::Overloaded,
+            Failure::Unknown => Self::Unknown,
+            other @ (Failure::NotAnInteger | Failure::NotAFloat | Failure::Overflow) => Self::Unexpected(other.to_string()),
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! HTTP: how a cluster is looked at, and the few changes that an operator makes. It has a thread of its own, so that a
+//! slow reader of `/table` delays neither data nor agreement.
+//!
+//! | | |
+//! |---|---|
+//! | `GET /status` | the cluster as JSON |
+//! | `GET /table` | who holds what, as JSON |
+//! | `GET /healthz` | 200 while both threads of the node answer |
+//! | `GET /readyz` | 200 while the node is a member, keys have owners and it is not leaving |
+//! | `GET /metrics` | Prometheus |
+//! | `POST /recover` | goes on without dead members; needs the token |
+
+pub mod client;
+mod listener;
+mod routes;
+
+use crate::control::ControlHandle;
+use crate::data::DataHandle;
+use crate::metrics::Metrics;
+use doyen_gossip::agreement::Event;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::{broadcast, watch};
+
+/// The token where there is no secret, which is on loopback only.
+pub(crate) const LOCAL_TOKEN: &str = "loopback";
+/// How long requests under way may still take when the node stops.
+const STOP_MAX: Duration = Duration::from_millis(200);
+
+/// What the admin thread works with.
+pub(crate) struct AdminOptions {
+    /// Where HTTP listens, if it does.
+    pub(crate) listener: Option<std::net::TcpListener>,
+    /// The control thread.
+    pub(crate) control: ControlHandle,
+    /// The data thread.
+    pub(crate) data: DataHandle,
+    /// What changes must carry; `None`: nothing may be changed.
+    pub(crate) token: Option<String>,
+}
+
+/// What the routes share.
+#[derive(Debug)]
+struct State {
+    control: ControlHandle,
+    data: DataHandle,
+    token: Option<String>,
+    metrics: Metrics,
+    leaving: AtomicBool,
+}
+
+/// The admin thread: HTTP, metrics, events.
+#[derive(Debug)]
+pub struct Admin {
+    state: Arc<State>,
+    stop: watch::Sender<bool>,
+    thread: JoinHandle<()>,
+}
+
+impl Admin {
+    /// From now on `/readyz` says that this node is leaving.
+    pub(crate) fn leaving(&self) {
+        self.state.leaving.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stop.send_replace(true);
+    }
+
+    pub(crate) fn join(self) {
+        if self.thread.join().is_err() {
+            tracing::error!("the admin thread ended badly");
+        }
+    }
+}
+
+/// Starts the admin thread.
+pub(crate) fn start(options: AdminOptions) -> io::Result<Admin> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (stop, stopped) = watch::channel(false);
+    let state = Arc::new(State {
+        control: options.control,
+        data: options.data,
+        token: options.token,
+        metrics: Metrics::new(),
+        leaving: AtomicBool::new(false),
+    });
+    let events = state.control.events();
+    let run = run(options.listener, state.clone(), events, stopped);
+    let thread = std::thread::Builder::new().name("doyen-admin".into()).spawn(move || runtime.block_on(run))?;
+    Ok(Admin { state, stop, thread })
+}
+
+async fn run(
+    listener: Option<std::net::TcpListener>,
+    state: Arc<State>,
+    events: broadcast::Receiver<Event>,
+    stopped: watch::Receiver<bool>,
+) {
+    let watching = watch_events(state.clone(), events, stopped.clone());
+    let Some(listener) = listener.map(listener::Bounded::new) else { return watching.await };
+    match listener {
+        Ok(listener) => {
+            let mut stop = stopped.clone();
+            let serving = axum::serve(listener, routes::router(state)).with_graceful_shutdown(async move { wait(&mut stop).await });
+            let mut stop = stopped;
+            let serving = async {
+                tokio::select! {
+                    served = serving.into_future() => if let Err(e) = served { tracing::error!("HTTP ended: {e}") },
+                    () = async { wait(&mut stop).await; tokio::time::sleep(STOP_MAX).await } => {}
+                }
+            };
+            tokio::join!(watching, serving);
+        }
+        Err(e) => {
+            tracing::error!("HTTP cannot be served: {e}");
+            watching.await;
+        }
+    }
+}
+
+/// Resolves when the node stops.
+async fn wait(stopped: &mut watch::Receiver<bool>) {
+    // An error means that the sender is gone, and the node with it.
+    let _ = stopped.wait_for(|stopped| *stopped).await;
+}
+
+/// Logs and counts what happens in the cluster.
+async fn watch_events(state: Arc<State>, mut events: broadcast::Receiver<Event>, mut stopped: watch::Receiver<bool>) {
+    loop {
+        let event = tokio::select! {
+            event = events.recv() => event,
+            () = wait(&mut stopped) => return,
+        };
+        match event {
+            Ok(event) => {
+                state.metrics.event(&event);
+                log(&event);
+            }
+            Err(broadcast::error::RecvError::Lagged(missed)) => tracing::warn!("{missed} events were missed"),
+            Err(broadcast::error::RecvError::Closed) => return,
+        }
+    }
+}
+
+fn log(event: &Event) {
+    match event {
+        Event::Joined { name, id } => tracing::info!("{name} joined (process {id})"),
+        Event::Left { name, id } => tracing::info!("{name} left in order (process {id})"),
+        Event::Expelled { name, id, why } => tracing::warn!("{name} was expelled (process {id}): {why}"),
+        Event::Coordinator { name, term } => tracing::info!("{name} coordinates, term {term}"),
+        Event::NoCoordinator { why } => tracing::warn!("nobody coordinates: {why}"),
+        Event::Lost { partitions, keyspace, why } => {
+            tracing::error!("{partitions} partitions of keyspace {keyspace} began empty, their data is lost: {why}");
+        }
+        Event::Note(note) => tracing::info!("{note}"),
+    }
+}

@@ -1,0 +1,165 @@
+//! What HTTP answers.
+
+use super::State;
+use crate::status::{ClusterReport, TableReport};
+use axum::extract::{DefaultBodyLimit, Request, State as Shared};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router, body::Bytes};
+use doyen_gossip::agreement::AdminReply;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// A request's body at most.
+const BODY_BYTES_MAX: usize = 16 << 10;
+/// How long an answer may take.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// How long the node's threads may take to answer `/healthz`.
+const HEALTH_MAX: Duration = Duration::from_secs(1);
+
+/// What `POST /recover` takes.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RecoverRequest {
+    /// Names of members that the operator says are dead, and will not come back.
+    pub(crate) assert_dead: Vec<String>,
+}
+
+/// An error, as JSON: `{"error": "what is wrong and what to do"}`.
+struct Failure(StatusCode, String);
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        (self.0, Json(serde_json::json!({ "error": self.1 }))).into_response()
+    }
+}
+
+type Answer<T> = Result<T, Failure>;
+
+pub(super) fn router(state: Arc<State>) -> Router {
+    Router::new()
+        .route("/status", get(status))
+        .route("/table", get(table))
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(metrics))
+        .route("/recover", post(recover))
+        .fallback(unknown)
+        .method_not_allowed_fallback(not_allowed)
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(middleware::from_fn(in_time))
+        .with_state(state)
+}
+
+async fn in_time(request: Request, next: Next) -> Response {
+    match tokio::time::timeout(ANSWER_MAX, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => Failure(StatusCode::GATEWAY_TIMEOUT, format!("no answer within {ANSWER_MAX:?}: try again")).into_response(),
+    }
+}
+
+async fn unknown() -> Failure {
+    Failure(StatusCode::NOT_FOUND, "there are /status, /table, /healthz, /readyz, /metrics and POST /recover".into())
+}
+
+async fn not_allowed() -> Failure {
+    Failure(StatusCode::METHOD_NOT_ALLOWED, "GET is for looking, POST is for /recover".into())
+}
+
+fn stopped() -> Failure {
+    Failure(StatusCode::SERVICE_UNAVAILABLE, "this node is stopping: ask another".into())
+}
+
+async fn status(Shared(state): Shared<Arc<State>>) -> Answer<Json<ClusterReport>> {
+    let cluster = state.control.status().await.map_err(|_| stopped())?;
+    Ok(Json(ClusterReport::new(&cluster)))
+}
+
+async fn table(Shared(state): Shared<Arc<State>>) -> Answer<Json<TableReport>> {
+    let cluster = state.control.status().await.map_err(|_| stopped())?;
+    Ok(Json(TableReport::new(&cluster)))
+}
+
+async fn healthz(Shared(state): Shared<Arc<State>>) -> Answer<Json<serde_json::Value>> {
+    let both = async { tokio::join!(state.control.status(), state.data.stats()) };
+    match tokio::time::timeout(HEALTH_MAX, both).await {
+        Ok((Ok(_), _)) => Ok(Json(serde_json::json!({ "healthy": true }))),
+        Ok((Err(_), _)) => Err(stopped()),
+        Err(_) => Err(Failure(StatusCode::SERVICE_UNAVAILABLE, format!("a thread of this node has not answered within {HEALTH_MAX:?}"))),
+    }
+}
+
+async fn readyz(Shared(state): Shared<Arc<State>>) -> Answer<Json<serde_json::Value>> {
+    let not_ready = |why: &str| Err(Failure(StatusCode::SERVICE_UNAVAILABLE, why.into()));
+    if state.leaving.load(Ordering::Relaxed) {
+        return not_ready("this node is leaving: ask another");
+    }
+    let cluster = state.control.status().await.map_err(|_| stopped())?;
+    let report = ClusterReport::new(&cluster);
+    let me = cluster.status.me.to_string();
+    if !report.members.iter().any(|m| m.id == me) {
+        return not_ready(report.waiting.as_deref().unwrap_or("this node is no member yet"));
+    }
+    if cluster.installed.as_deref().is_none_or(|t| t.keyspaces.iter().any(|k| k.partitions.is_empty())) {
+        return not_ready("partitions are not assigned yet: the cluster waits for more members (--members-min)");
+    }
+    if report.coordinator.is_none() {
+        return not_ready(report.waiting.as_deref().unwrap_or("nobody coordinates at the moment"));
+    }
+    Ok(Json(serde_json::json!({ "ready": true })))
+}
+
+async fn metrics(Shared(state): Shared<Arc<State>>) -> impl IntoResponse {
+    let (data, cluster) = tokio::join!(state.data.stats(), state.control.status());
+    let report = cluster.ok().map(|c| ClusterReport::new(&c));
+    let text = state.metrics.render(&data, report.as_ref());
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
+}
+
+async fn recover(Shared(state): Shared<Arc<State>>, headers: HeaderMap, body: Bytes) -> Answer<Json<serde_json::Value>> {
+    // Before the body is looked at: who may not change anything learns nothing else.
+    authorize(&state, &headers)?;
+    let request: RecoverRequest = serde_json::from_slice(&body)
+        .map_err(|e| Failure(StatusCode::BAD_REQUEST, format!("send {{\"assert_dead\": [\"NAME\", ...]}}: {e}")))?;
+    if request.assert_dead.is_empty() {
+        return Err(Failure(StatusCode::BAD_REQUEST, "name at least one member that is dead and will not come back".into()));
+    }
+    match state.control.recover(request.assert_dead).await {
+        Ok(AdminReply::Done(_)) => Ok(Json(serde_json::json!({ "recovered": true }))),
+        Ok(AdminReply::Refused(why)) => Err(Failure(StatusCode::CONFLICT, why)),
+        Err(_) => Err(stopped()),
+    }
+}
+
+fn authorize(state: &State, headers: &HeaderMap) -> Answer<()> {
+    let Some(wanted) = &state.token else {
+        let hint = "this node has neither a secret nor --http-token-file: restart it with one of them, or ask a node that has";
+        return Err(Failure(StatusCode::FORBIDDEN, hint.into()));
+    };
+    let token = headers.get(header::AUTHORIZATION).and_then(|v| v.as_bytes().strip_prefix(b"Bearer "));
+    if token.is_some_and(|token| same(token, wanted.as_bytes())) {
+        return Ok(());
+    }
+    let hint = "changes need the cluster's token (Authorization: Bearer ...): `doyen recover --secret-file FILE` sends it";
+    Err(Failure(StatusCode::UNAUTHORIZED, hint.into()))
+}
+
+/// Compares in a time that says nothing of where two texts differ.
+fn same(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |differs, (x, y)| differs | (x ^ y)) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_the_same_or_not() {
+        assert!(same(b"abc", b"abc"));
+        assert!(!same(b"abc", b"abd") && !same(b"abc", b"ab") && !same(b"", b"a"));
+    }
+}

@@ -1,0 +1,261 @@
+//! A map of the cluster, typed: what programs that embed a node call.
+
+use crate::codec::{self, CodecError};
+use crate::data::DataHandle;
+use crate::error::{ReadError, WriteError};
+use crate::shard::op::{Action, Condition, Expiry, Operation, Outcome, Value};
+use bytes::Bytes;
+use doyen_placement::MapEntry;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::borrow::Borrow;
+use std::fmt;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+/// A named map that the whole cluster shares.
+///
+/// Keys and values are stored as bytes (serde, bincode's standard encoding): a field's type or order is part of what is
+/// stored. Each operation is atomic for its key, and linearizable: a read sees every write that was acknowledged before
+/// it began, on whichever node. Cheap to clone.
+pub struct Map<K, V> {
+    entry: MapEntry,
+    data: DataHandle,
+    kinds: PhantomData<fn(K) -> V>,
+}
+
+impl<K, V> Clone for Map<K, V> {
+    fn clone(&self) -> Self {
+        Self { entry: self.entry.clone(), data: self.data.clone(), kinds: PhantomData }
+    }
+}
+
+impl<K, V> fmt::Debug for Map<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Map").field("name", &self.entry.name).finish_non_exhaustive()
+    }
+}
+
+impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
+    pub(crate) const fn new(entry: MapEntry, data: DataHandle) -> Self {
+        Self { entry, data, kinds: PhantomData }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.entry.name
+    }
+
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// When nobody serves the key for 5 s, or the stored bytes are no `V`.
+    pub async fn get<Q>(&self, key: &Q) -> Result<Option<V>, ReadError>
+    where
+        K: Borrow<Q>,
+        Q: Serialize + ?Sized,
+    {
+        match self.read(key, Action::Get).await? {
+            Outcome::Bulk(value) => codec::decode(&value, codec::BYTES_MAX).map(Some).map_err(ReadError::Value),
+            Outcome::Nil => Ok(None),
+            other => Err(ReadError::Unexpected(format!("{other:?}"))),
+        }
+    }
+
+    /// Whether there is a value.
+    ///
+    /// # Errors
+    /// As for [`Map::get`].
+    pub async fn contains<Q>(&self, key: &Q) -> Result<bool, ReadError>
+    where
+        K: Borrow<Q>,
+        Q: Serialize + ?Sized,
+    {
+        match self.read(key, Action::Exists).await? {
+            Outcome::Int(n) => Ok(n != 0),
+            other => Err(ReadError::Unexpected(format!("{other:?}"))),
+        }
+    }
+
+    /// Writes a value; it is on every copy in sync when this returns.
+    ///
+    /// # Errors
+    /// [`WriteError::Unknown`] where it may have happened; with every other error nothing happened.
+    pub async fn insert<Q>(&self, key: &Q, value: &V) -> Result<(), WriteError>
+    where
+        K: Borrow<Q>,
+        Q: Serialize + ?Sized,
+    {
+        self.set(key, value, Condition::Always, Expiry::None).await.map(|_| ())
+    }
+
+    /// Writes a value that vanishes after `ttl` (at once, if that is below a millisecond).
+    ///
+    /// # Errors
+    /// As for [`Map::insert`].
+    pub async fn insert_with<Q>(&self, key: &Q, value: &V, ttl: Duration) -> Result<(), WriteError>
+    where
+        K: Borrow<Q>,
+        Q: Serialize + ?Sized,
+    {
+        self.set(key, value, Condition::Always, expiry(ttl)).await.map(|_| ())
+    }
+
+    /// Writes a value if the key has none. Returns whether it was written.
+    ///
+    /// # Errors
+    /// As for [`Map::insert`].
+    pub async fn insert_if_absent<Q>(&self, key: &Q, value: &V) -> Result<bool, WriteError>
+    where
+        K: Borrow<Q>,
+        Q: Serialize + ?Sized,
+    {
+        self.set(key, value, Condition::IfAbsent, Expiry::None).await
+    }
+
+    /// Writes a value that vanishes after `ttl`, if the key has none. Returns whether it was written.
+    ///
+    /// # Errors
+    /// As for [`Map::insert`].
+    pub async fn insert_if_absent_with<Q>(&self, key: &Q, value: &V, ttl: Duration) -> Result<bool, WriteError>
+    where
+        K: Borrow<Q>,
+        Q: Serialize + ?Sized,
+    {
+        self.set(key, value, Condition::IfAbsent, expiry(ttl)).await
+    }
+
+    /// Writes `value` if the present value is `expected` (`None`: if the key has none). Returns whether it was written.
+    /// Values are compared as they are stored: byte by byte.
+    ///
+    /// # Errors
+    /// As for [`Map::insert`].
+    pub async fn compare_and_swap<Q>(&self, key: &Q, expected: Option<&V>, value: &V) -> Result<bool, WriteError>
+    where
+        K: Borrow<Q>,
+        Q: Serialize + ?Sized,
+    {
+        let expected = expected.map(encode_value).transpose()?;
+        let value = encode_value(value)?;
+        match self.write(key, Action::CompareAndSwap { expected, value }).await? {
+            Outcome::Int(n) => Ok(n != 0),
+            other => Err(WriteError::Unexpected(format!("{other:?}"))),
+        }
+    }
+
+    /// Removes a key. Returns whether it had a value.
+    ///
+    /// # Errors
+    /// As for [`Map::insert`].
+    pub async fn remove<Q>(&self, key: &Q) -> Result<bool, WriteError>
+    where
+        K: Borrow<Q>,
+        Q: Serialize + ?Sized,
+    {
+        match self.write(key, Action::Delete).await? {
+            Outcome::Int(n) => Ok(n != 0),
+            other => Err(WriteError::Unexpected(format!("{other:?}"))),
+        }
+    }
+
+    async fn set<Q: Serialize + ?Sized>(&self, key: &Q, value: &V, condition: Condition, expiry: Expiry) -> Result<bool, WriteError> {
+        let value = encode_value(value)?;
+        match self.write(key, Action::Set { value, condition, expiry, get: false }).await? {
+            Outcome::Ok => Ok(true),
+            Outcome::Nil => Ok(false),
+            other => Err(WriteError::Unexpected(format!("{other:?}"))),
+        }
+    }
+
+    async fn read<Q: Serialize + ?Sized>(&self, key: &Q, action: Action) -> Result<Outcome, ReadError> {
+        let key = codec::encode(key, codec::BYTES_MAX).map_err(ReadError::Key)?;
+        match self.data.execute(self.operation(key.into(), action)).await {
+            Outcome::Failed(failure) => Err(failure.into()),
+            outcome => Ok(outcome),
+        }
+    }
+
+    async fn write<Q: Serialize + ?Sized>(&self, key: &Q, action: Action) -> Result<Outcome, WriteError> {
+        let key = codec::encode(key, codec::BYTES_MAX).map_err(|e| not_encoded(e, WriteError::Key))?;
+        match self.data.execute(self.operation(key.into(), action)).await {
+            Outcome::Failed(failure) => Err(failure.into()),
+            outcome => Ok(outcome),
+        }
+    }
+
+    fn operation(&self, key: Bytes, action: Action) -> Operation {
+        Operation { keyspace: self.entry.keyspace, map: self.entry.id, key, action }
+    }
+}
+
+fn encode_value<V: Serialize>(value: &V) -> Result<Bytes, WriteError> {
+    codec::encode(value, codec::BYTES_MAX).map(Bytes::from).map_err(|e| not_encoded(e, WriteError::Value))
+}
+
+fn expiry(ttl: Duration) -> Expiry {
+    Expiry::In(i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// Every node refuses what is above its own limit; what is above any is not even sent.
+fn not_encoded(e: CodecError, invalid: fn(CodecError) -> WriteError) -> WriteError {
+    match e {
+        CodecError::TooLarge { .. } => WriteError::TooLarge,
+        e => invalid(e),
+    }
+}
+
+/// Map 0, RESP's database 0, as bytes.
+#[derive(Debug, Clone)]
+pub struct Database {
+    data: DataHandle,
+}
+
+impl Database {
+    pub(crate) const fn new(data: DataHandle) -> Self {
+        Self { data }
+    }
+
+    /// The value that a Redis client would GET.
+    ///
+    /// # Errors
+    /// When nobody serves the key for 5 s.
+    pub async fn get(&self, key: impl Into<Bytes>) -> Result<Option<Value>, ReadError> {
+        match self.execute(key.into(), Action::Get).await {
+            Outcome::Bulk(value) => Ok(Some(value)),
+            Outcome::Nil => Ok(None),
+            Outcome::Failed(failure) => Err(failure.into()),
+            other => Err(ReadError::Unexpected(format!("{other:?}"))),
+        }
+    }
+
+    /// Writes as a Redis client's SET.
+    ///
+    /// # Errors
+    /// As for [`Map::insert`].
+    pub async fn set(&self, key: impl Into<Bytes>, value: impl Into<Bytes>) -> Result<(), WriteError> {
+        let set = Action::Set { value: value.into(), condition: Condition::Always, expiry: Expiry::None, get: false };
+        match self.execute(key.into(), set).await {
+            Outcome::Ok => Ok(()),
+            Outcome::Failed(failure) => Err(failure.into()),
+            other => Err(WriteError::Unexpected(format!("{other:?}"))),
+        }
+    }
+
+    /// Removes a key. Returns whether it had a value.
+    ///
+    /// # Errors
+    /// As for [`Map::insert`].
+    pub async fn remove(&self, key: impl Into<Bytes>) -> Result<bool, WriteError> {
+        match self.execute(key.into(), Action::Delete).await {
+            Outcome::Int(n) => Ok(n != 0),
+            Outcome::Failed(failure) => Err(failure.into()),
+            other => Err(WriteError::Unexpected(format!("{other:?}"))),
+        }
+    }
+
+    async fn execute(&self, key: Bytes, action: Action) -> Outcome {
+        let operation = Operation { keyspace: doyen_placement::KeyspaceId(0), map: doyen_placement::MapId(0), key, action };
+        self.data.execute(operation).await
+    }
+}

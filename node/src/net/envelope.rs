@@ -1,0 +1,38 @@
+//! What travels between the control threads of two nodes.
+
+use doyen_gossip::agreement::Status;
+use doyen_gossip::wire::Message;
+use serde::{Deserialize, Serialize};
+
+/// One message between control threads. An unknown kind is an error, never a guess.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Envelope {
+    /// For the agreement machine.
+    Agreement(Message),
+    /// How does the cluster stand? Asked of the coordinator.
+    StatusRequest {
+        /// Names the request.
+        ticket: u64,
+    },
+    /// The answer.
+    StatusReply {
+        /// Of the request.
+        ticket: u64,
+        /// The answerer's own view.
+        status: Box<Status>,
+    },
+    /// For chitchat, in its own encoding. Only ever a hint.
+    Gossip(Vec<u8>),
+}
+
+impl Envelope {
+    /// Whether it travels as a datagram, where it fits into one.
+    #[must_use]
+    pub fn is_datagram(&self) -> bool {
+        match self {
+            Self::Agreement(message) => message.is_datagram(),
+            Self::Gossip(_) => true,
+            Self::StatusRequest { .. } | Self::StatusReply { .. } => false,
+        }
+    }
+}

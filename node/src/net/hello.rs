@@ -1,0 +1,240 @@
+//! The first thing on every connection: who is this, what for, and which versions of the wire does it speak.
+//!
+//! The dialler opens the connection's first stream, says its hello and ends; the other answers likewise or closes the
+//! connection with a reason. The layout stays what it is in every version to come, and readers skip what follows the
+//! name, so that nodes of different versions can at least say so:
+//!
+//! ```text
+//!   "DOYN"  version min u16  version max u16  purpose u8  sender u8  id u64  name length u16  name     (little endian)
+//! ```
+
+use super::endpoint::{Close, Failure, Purpose};
+use super::identity::Identity;
+use bytes::{Buf, BufMut};
+use doyen_placement::MemberId;
+use quinn::Connection;
+use rustls_pki_types::CertificateDer;
+use std::time::Duration;
+
+/// The versions of the wire that this node speaks.
+pub const VERSIONS: (u16, u16) = (1, 1);
+/// The longest name of a node.
+pub const NAME_BYTES_MAX: usize = 256;
+
+const MAGIC: &[u8; 4] = b"DOYN";
+const HELLO_BYTES_MAX: usize = 1024;
+/// The sender is a node; native clients will be something else.
+const SENDER_NODE: u8 = 1;
+const TIMEOUT: Duration = Duration::from_millis(1500);
+
+/// What one end says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hello {
+    /// Lowest and highest version of the wire.
+    pub versions: (u16, u16),
+    /// What the connection is for.
+    pub purpose: Purpose,
+    /// This process.
+    pub id: MemberId,
+    /// Its name, which its certificate must bear.
+    pub name: String,
+}
+
+impl Hello {
+    /// For this version of the program.
+    #[must_use]
+    pub fn new(purpose: Purpose, id: MemberId, name: &str) -> Self {
+        Self { versions: VERSIONS, purpose, id, name: name.to_owned() }
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(64);
+        out.put_slice(MAGIC);
+        out.put_u16_le(self.versions.0);
+        out.put_u16_le(self.versions.1);
+        out.put_u8(self.purpose as u8);
+        out.put_u8(SENDER_NODE);
+        out.put_u64_le(self.id.0);
+        let mut end = self.name.len().min(NAME_BYTES_MAX);
+        while !self.name.is_char_boundary(end) {
+            end -= 1;
+        }
+        let name = &self.name.as_bytes()[..end];
+        // NAME_BYTES_MAX fits.
+        out.put_u16_le(name.len() as u16);
+        out.put_slice(name);
+        out
+    }
+
+    /// What a peer's bytes say.
+    ///
+    /// # Errors
+    /// A sentence for people.
+    pub fn decode(mut bytes: &[u8]) -> Result<Self, String> {
+        let short = |_| "its hello is too short".to_owned();
+        let mut magic = [0; 4];
+        bytes.try_copy_to_slice(&mut magic).map_err(short)?;
+        if &magic != MAGIC {
+            return Err("its hello is not one of a Doyen node".into());
+        }
+        let versions = (bytes.try_get_u16_le().map_err(short)?, bytes.try_get_u16_le().map_err(short)?);
+        if versions.0 > versions.1 {
+            return Err("its hello has an empty range of versions".into());
+        }
+        let purpose = match bytes.try_get_u8().map_err(short)? {
+            1 => Purpose::Control,
+            2 => Purpose::Data,
+            other => return Err(format!("its hello is for an unknown purpose ({other})")),
+        };
+        match bytes.try_get_u8().map_err(short)? {
+            SENDER_NODE => {}
+            other => return Err(format!("its hello is of an unknown kind of sender ({other})")),
+        }
+        let id = MemberId(bytes.try_get_u64_le().map_err(short)?);
+        let length = usize::from(bytes.try_get_u16_le().map_err(short)?);
+        if length > NAME_BYTES_MAX {
+            return Err(format!("its name has {length} bytes; {NAME_BYTES_MAX} are allowed"));
+        }
+        let name = bytes.get(..length).ok_or("its hello is too short")?;
+        let name = std::str::from_utf8(name).map_err(|_| "its name is not UTF-8")?.to_owned();
+        Ok(Self { versions, purpose, id, name })
+    }
+
+    /// Whether we can talk at all.
+    ///
+    /// # Errors
+    /// A sentence that names both sides, as this side sees it.
+    pub fn suits(&self, ours: &Self) -> Result<(), String> {
+        let ((a, b), (c, d)) = (ours.versions, self.versions);
+        if d < a || b < c {
+            let older = if d < a { "it" } else { "this node" };
+            return Err(format!(
+                "this node ({}) speaks versions {a} to {b} of the protocol and {:?} speaks {c} to {d}: upgrade the older of them ({older})",
+                ours.name, self.name
+            ));
+        }
+        if self.purpose != ours.purpose {
+            return Err(format!("this is a {}, and {:?} dialled it as a {}: check the addresses", ours.purpose, self.name, self.purpose));
+        }
+        Ok(())
+    }
+}
+
+/// Says hello on a connection that we dialled, and reads the answer.
+///
+/// # Errors
+/// Either side does not accept the other; the connection is closed.
+pub async fn greet(connection: &Connection, identity: &Identity, ours: &Hello) -> Result<Hello, Failure> {
+    let exchange = async {
+        let (mut send, mut recv) = connection.open_bi().await?;
+        send.write_all(&ours.encode()).await.map_err(|e| failed(connection, &e))?;
+        let _ = send.finish();
+        let bytes = recv.read_to_end(HELLO_BYTES_MAX).await.map_err(|e| failed(connection, &e))?;
+        judge(connection, identity, ours, &bytes)
+    };
+    settle(connection, tokio::time::timeout(TIMEOUT, exchange).await.unwrap_or_else(|_| Err(timed_out())))
+}
+
+/// Reads the hello on a connection that we accepted, lets `admit` judge it, and answers.
+///
+/// # Errors
+/// Either side does not accept the other; the connection is closed.
+pub async fn answer(
+    connection: &Connection,
+    identity: &Identity,
+    ours: &Hello,
+    admit: impl FnOnce(&Hello) -> Result<(), Failure>,
+) -> Result<Hello, Failure> {
+    let exchange = async {
+        let (mut send, mut recv) = connection.accept_bi().await?;
+        let bytes = recv.read_to_end(HELLO_BYTES_MAX).await.map_err(|e| failed(connection, &e))?;
+        let theirs = judge(connection, identity, ours, &bytes)?;
+        admit(&theirs)?;
+        send.write_all(&ours.encode()).await.map_err(|e| failed(connection, &e))?;
+        let _ = send.finish();
+        Ok(theirs)
+    };
+    settle(connection, tokio::time::timeout(TIMEOUT, exchange).await.unwrap_or_else(|_| Err(timed_out())))
+}
+
+fn judge(connection: &Connection, identity: &Identity, ours: &Hello, bytes: &[u8]) -> Result<Hello, Failure> {
+    let theirs = Hello::decode(bytes).map_err(Failure::Hello)?;
+    theirs.suits(ours).map_err(Failure::Hello)?;
+    let chain = connection.peer_identity().and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
+    // Both sides demand certificates, so there is one; without it nothing is bound to anybody.
+    let certificate = chain.as_ref().and_then(|chain| chain.first()).ok_or_else(|| Failure::Hello("it shows no certificate".into()))?;
+    identity.names(certificate, &theirs.name).map_err(Failure::Hello)?;
+    Ok(theirs)
+}
+
+fn settle(connection: &Connection, result: Result<Hello, Failure>) -> Result<Hello, Failure> {
+    match &result {
+        Ok(_) => {}
+        Err(Failure::Stranger) => Close::Stranger.on(connection, "not a peer of this node"),
+        Err(e) => Close::Hello.on(connection, &e.to_string()),
+    }
+    result
+}
+
+fn timed_out() -> Failure {
+    Failure::Unreachable("no hello in time".into())
+}
+
+/// What ended the connection says more than the stream's error.
+fn failed(connection: &Connection, error: &dyn std::fmt::Display) -> Failure {
+    match connection.close_reason() {
+        Some(reason) => reason.into(),
+        None => Failure::Hello(format!("its hello broke off: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn hello(versions: (u16, u16)) -> Hello {
+        Hello { versions, purpose: Purpose::Control, id: MemberId(7), name: "alpha".into() }
+    }
+
+    #[test]
+    fn a_hello_comes_back_and_later_versions_may_add_to_it() {
+        let mut bytes = hello((1, 3)).encode();
+        assert_eq!(Hello::decode(&bytes), Ok(hello((1, 3))));
+        bytes.extend(b"what comes later");
+        assert_eq!(Hello::decode(&bytes), Ok(hello((1, 3))));
+    }
+
+    #[test]
+    fn version_mismatch_names_both_ranges() {
+        let text = Hello { name: "beta".into(), ..hello((3, 4)) }.suits(&hello((1, 2))).unwrap_err();
+        assert_eq!(
+            text,
+            "this node (alpha) speaks versions 1 to 2 of the protocol and \"beta\" speaks 3 to 4: upgrade the older of them (this node)"
+        );
+        assert!(hello((1, 1)).suits(&hello((2, 5))).unwrap_err().contains("(it)"));
+        assert_eq!(hello((2, 3)).suits(&hello((1, 2))), Ok(()));
+    }
+
+    #[test]
+    fn a_wrong_port_is_named() {
+        let text = Hello { purpose: Purpose::Data, ..hello((1, 1)) }.suits(&hello((1, 1))).unwrap_err();
+        assert!(text.contains("this is a control port (--listen)") && text.contains("as a data port (--data)"), "{text}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_hello_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+            let _ = Hello::decode(&bytes);
+            let mut with_magic = MAGIC.to_vec();
+            with_magic.extend(&bytes);
+            let _ = Hello::decode(&with_magic);
+        }
+
+        #[test]
+        fn any_name_fits(name in ".{0,400}") {
+            let decoded = Hello::decode(&Hello { name: name.clone(), ..hello((1, 1)) }.encode()).unwrap();
+            prop_assert!(name.starts_with(&decoded.name));
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! What gossip suggests: chitchat, carried by the control connections.
+//!
+//! ```text
+//!   Outgoing (address, bytes) <── chitchat's task <── incoming (address, bytes)
+//!                                      │ asked every 200 ms: who is live?
+//!                                   Hint::{Suspected, Alive, Address}
+//! ```
+//!
+//! What is authenticated may still be broken, so everything here is bounded and believed by nobody: a message goes only to
+//! addresses of the table, states are never read, the number of nodes is limited, and chitchat's task may die and is
+//! started again. Nothing is said before this process is a member: gossip is among members of one cluster.
+
+use anyhow::bail;
+use async_trait::async_trait;
+use chitchat::transport::{Socket, Transport};
+use chitchat::{
+    ChitchatConfig, ChitchatHandle, ChitchatId, ChitchatMessage, Deserializable, FailureDetectorConfig, Serializable, spawn_chitchat,
+};
+use doyen_gossip::hints::Hint;
+use doyen_placement::{ClusterId, MemberId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+
+/// Above this many nodes, gossip is off: a digest above 65 KB ends chitchat's task.
+pub const NODES_MAX: usize = 400;
+/// The largest message that is taken or given.
+pub const MESSAGE_BYTES_MAX: usize = 60 << 10;
+const QUEUE_MAX: usize = 64;
+const GOSSIP_INTERVAL: Duration = Duration::from_millis(100);
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+const RESTART_WAIT: Duration = Duration::from_secs(1);
+const PHI_THRESHOLD: f64 = 8.0;
+const SAMPLES: usize = 100;
+const INTERVAL_MAX: Duration = Duration::from_secs(2);
+const GRACE: Duration = Duration::from_secs(5 * 60);
+/// Members that a fresh gossip begins with; it learns of the others by itself.
+const SEEDS_MAX: usize = 16;
+/// Addresses suggested at a time.
+const ADDRESSES_MAX: usize = 8;
+
+/// A message of chitchat's, and to or from where.
+pub type Parcel = (SocketAddr, Vec<u8>);
+
+/// Among whom this process gossips.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scope {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// This process.
+    pub me: MemberId,
+    /// Its control address.
+    pub address: SocketAddr,
+    /// Every member of the table, with its control address.
+    pub members: BTreeMap<MemberId, SocketAddr>,
+}
+
+/// The ends of gossip that the control thread holds.
+#[derive(Debug)]
+pub struct Hints {
+    scope: watch::Sender<Option<Scope>>,
+    incoming: mpsc::Sender<Parcel>,
+    /// Messages to send, to addresses of the scope's members.
+    pub outgoing: mpsc::Receiver<Parcel>,
+    /// What gossip suggests.
+    pub hints: mpsc::Receiver<Hint>,
+}
+
+impl Hints {
+    /// Gossip that is silent until it has a scope, and the task that supervises it.
+    pub fn new() -> (Self, impl Future<Output = ()>) {
+        let (scope, scope_out) = watch::channel(None);
+        let (incoming, incoming_out) = mpsc::channel(QUEUE_MAX);
+        let (outgoing_in, outgoing) = mpsc::channel(QUEUE_MAX);
+        let (hints_in, hints) = mpsc::channel(QUEUE_MAX);
+        let supervisor = Supervisor { scope: scope_out, incoming: incoming_out, outgoing: outgoing_in, hints: hints_in };
+        (Self { scope, incoming, outgoing, hints }, supervisor.run())
+    }
+
+    /// Another table is in force, or none.
+    pub fn set_scope(&self, scope: Option<Scope>) {
+        self.scope.send_if_modified(|present| {
+            let modified = *present != scope;
+            *present = scope;
+            modified
+        });
+    }
+
+    /// A message of the member at this address.
+    pub fn receive(&self, from: SocketAddr, message: Vec<u8>) {
+        if message.len() <= MESSAGE_BYTES_MAX {
+            // Dropped when too many wait: gossip repeats itself.
+            let _ = self.incoming.try_send((from, message));
+        }
+    }
+}
+
+struct Supervisor {
+    scope: watch::Receiver<Option<Scope>>,
+    incoming: mpsc::Receiver<Parcel>,
+    outgoing: mpsc::Sender<Parcel>,
+    hints: mpsc::Sender<Hint>,
+}
+
+/// Why gossip ended.
+enum End {
+    /// The control thread is gone.
+    Closed,
+    /// Another identity, or none.
+    Scope,
+    /// Chitchat's task died.
+    Died,
+    /// Too many nodes.
+    Crowded,
+}
+
+impl Supervisor {
+    async fn run(mut self) {
+        loop {
+            let Some(scope) = self.scope.borrow_and_update().clone().filter(|scope| scope.members.len() <= NODES_MAX) else {
+                if self.scope.changed().await.is_err() {
+                    return;
+                }
+                continue;
+            };
+            match self.gossip(scope).await {
+                End::Closed => return,
+                End::Scope => {}
+                End::Died => {
+                    tracing::warn!("gossip ended unexpectedly and is started again; nothing depends on it");
+                    tokio::time::sleep(RESTART_WAIT).await;
+                }
+                End::Crowded => {
+                    tracing::warn!("gossip names more than {NODES_MAX} nodes and is off: dead members are noticed a little later");
+                    if self.scope.changed().await.is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn gossip(&mut self, scope: Scope) -> End {
+        let (to_socket, from_outside) = mpsc::channel(QUEUE_MAX);
+        let bridge = Bridge { incoming: Mutex::new(Some(from_outside)), outgoing: self.outgoing.clone() };
+        let Ok(chitchat) = spawn_chitchat(config(&scope), Vec::new(), &bridge).await else { return End::Died };
+        let mut died = std::pin::pin!(chitchat.termination_watcher());
+        let mut look = tokio::time::interval(LOOK_INTERVAL);
+        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut seen = Seen::default();
+        let mut members = scope.members.clone();
+        loop {
+            tokio::select! {
+                _ = &mut died => return End::Died,
+                changed = self.scope.changed() => {
+                    if changed.is_err() {
+                        return End::Closed;
+                    }
+                    match &*self.scope.borrow_and_update() {
+                        Some(now) if (now.cluster, now.me, now.address) == (scope.cluster, scope.me, scope.address) => {
+                            members = now.members.clone();
+                        }
+                        Some(_) | None => return End::Scope,
+                    }
+                    if members.len() > NODES_MAX {
+                        return End::Crowded;
+                    }
+                }
+                message = self.incoming.recv() => match message {
+                    // Dropped when too many wait.
+                    Some(message) => _ = to_socket.try_send(message),
+                    None => return End::Closed,
+                },
+                _ = look.tick() => {
+                    let Some(view) = View::of(&chitchat).await else { return End::Crowded };
+                    for hint in seen.compare(&view, &members) {
+                        let _ = self.hints.try_send(hint);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn config(scope: &Scope) -> ChitchatConfig {
+    ChitchatConfig {
+        chitchat_id: ChitchatId::new(scope.me.to_string(), 0, scope.address),
+        cluster_id: scope.cluster.to_string(),
+        gossip_interval: GOSSIP_INTERVAL,
+        listen_addr: scope.address,
+        seed_nodes: scope.members.values().filter(|a| **a != scope.address).take(SEEDS_MAX).map(ToString::to_string).collect(),
+        failure_detector_config: FailureDetectorConfig::new(PHI_THRESHOLD, SAMPLES, INTERVAL_MAX, GOSSIP_INTERVAL, GRACE),
+        marked_for_deletion_grace_period: GRACE,
+        catchup_callback: None,
+        extra_liveness_predicate: None,
+    }
+}
+
+/// Whom gossip holds for alive at one moment.
+struct View {
+    live: BTreeMap<MemberId, SocketAddr>,
+}
+
+impl View {
+    /// `None` where gossip names too many nodes.
+    async fn of(chitchat: &ChitchatHandle) -> Option<Self> {
+        chitchat
+            .with_chitchat(|chitchat| {
+                if chitchat.node_states().len() > NODES_MAX {
+                    return None;
+                }
+                let live = chitchat.live_nodes().filter_map(|node| Some((member_of(&node.node_id)?, node.gossip_advertise_addr)));
+                Some(Self { live: live.collect() })
+            })
+            .await
+    }
+}
+
+fn member_of(node_id: &str) -> Option<MemberId> {
+    (node_id.len() == 16 && node_id.bytes().all(|b| b.is_ascii_hexdigit())).then(|| u64::from_str_radix(node_id, 16).ok().map(MemberId))?
+}
+
+/// What gossip said before.
+#[derive(Debug, Default)]
+struct Seen {
+    live: BTreeSet<MemberId>,
+}
+
+impl Seen {
+    fn compare(&mut self, view: &View, members: &BTreeMap<MemberId, SocketAddr>) -> Vec<Hint> {
+        let now: BTreeSet<MemberId> = view.live.keys().filter(|id| members.contains_key(id)).copied().collect();
+        let mut hints: Vec<Hint> =
+            self.live.difference(&now).filter(|id| members.contains_key(id)).map(|id| Hint::Suspected(*id)).collect();
+        hints.extend(now.difference(&self.live).map(|id| Hint::Alive(*id)));
+        // Members that the table here does not have (yet).
+        let strangers = view.live.iter().filter(|(id, _)| !members.contains_key(id));
+        hints.extend(strangers.take(ADDRESSES_MAX).map(|(_, address)| Hint::Address(*address)));
+        self.live = now;
+        hints
+    }
+}
+
+/// Chitchat's transport over bounded queues: it never waits for the network, and never fails.
+struct Bridge {
+    /// Taken by the one socket that is opened. A lock because the trait shares the transport; held for a move.
+    incoming: Mutex<Option<mpsc::Receiver<Parcel>>>,
+    outgoing: mpsc::Sender<Parcel>,
+}
+
+struct BridgeSocket {
+    incoming: mpsc::Receiver<Parcel>,
+    outgoing: mpsc::Sender<Parcel>,
+}
+
+#[async_trait]
+impl Transport for Bridge {
+    async fn open(&self, _listen_addr: SocketAddr) -> anyhow::Result<Box<dyn Socket>> {
+        let Some(incoming) = self.incoming.lock().unwrap_or_else(PoisonError::into_inner).take() else { bail!("already open") };
+        Ok(Box::new(BridgeSocket { incoming, outgoing: self.outgoing.clone() }))
+    }
+}
+
+#[async_trait]
+impl Socket for BridgeSocket {
+    async fn send(&mut self, to: SocketAddr, message: ChitchatMessage) -> anyhow::Result<()> {
+        let bytes = message.serialize_to_vec();
+        if bytes.len() <= MESSAGE_BYTES_MAX {
+            // Dropped when too many wait.
+            let _ = self.outgoing.try_send((to, bytes));
+        }
+        Ok(())
+    }
+
+    async fn recv(&mut self) -> anyhow::Result<(SocketAddr, ChitchatMessage)> {
+        while let Some((from, bytes)) = self.incoming.recv().await {
+            match ChitchatMessage::deserialize(&mut &bytes[..]) {
+                Ok(message) => return Ok((from, message)),
+                Err(e) => tracing::debug!(%from, "malformed gossip: {e}"),
+            }
+        }
+        // The supervisor is gone, and ends this task.
+        std::future::pending().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(port: u16) -> SocketAddr {
+        ([127, 0, 0, 1], port).into()
+    }
+
+    #[test]
+    fn transitions_become_hints_and_strangers_addresses() {
+        let members = BTreeMap::from([(MemberId(1), address(1)), (MemberId(2), address(2))]);
+        let view = |ids: &[u64]| View { live: ids.iter().map(|id| (MemberId(*id), address(*id as u16))).collect() };
+        let mut seen = Seen::default();
+        assert_eq!(seen.compare(&view(&[1, 2]), &members), [Hint::Alive(MemberId(1)), Hint::Alive(MemberId(2))]);
+        assert_eq!(seen.compare(&view(&[1, 2]), &members), []);
+        assert_eq!(seen.compare(&view(&[1, 9]), &members), [Hint::Suspected(MemberId(2)), Hint::Address(address(9))]);
+        let crowd: Vec<u64> = (10..100).collect();
+        assert_eq!(seen.compare(&view(&crowd), &members).len(), 1 + ADDRESSES_MAX);
+    }
+
+    #[test]
+    fn node_ids_are_parsed_or_ignored() {
+        assert_eq!(member_of(&MemberId(0xab).to_string()), Some(MemberId(0xab)));
+        assert_eq!(member_of("+00000000000000a"), None);
+        assert_eq!(member_of("somebody else"), None);
+        assert_eq!(member_of(""), None);
+    }
+
+    /// Two gossips, wired to each other; then one falls silent.
+    #[tokio::test(start_paused = true)]
+    async fn who_falls_silent_is_suspected() {
+        let members = BTreeMap::from([(MemberId(1), address(1)), (MemberId(2), address(2))]);
+        let scope = |me: u64| Scope { cluster: ClusterId(7), me: MemberId(me), address: address(me as u16), members: members.clone() };
+        let (mut a, run_a) = Hints::new();
+        let (mut b, run_b) = Hints::new();
+        let (task_a, task_b) = (tokio::spawn(run_a), tokio::spawn(run_b));
+        a.set_scope(Some(scope(1)));
+        b.set_scope(Some(scope(2)));
+        // Garbage from a peer ends nothing.
+        a.receive(address(2), vec![0xff; 100]);
+        loop {
+            tokio::select! {
+                Some((to, bytes)) = a.outgoing.recv() => { assert_eq!(to, address(2)); b.receive(address(1), bytes); }
+                Some((to, bytes)) = b.outgoing.recv() => { assert_eq!(to, address(1)); a.receive(address(2), bytes); }
+                Some(hint) = a.hints.recv() => if hint == Hint::Alive(MemberId(2)) { break },
+            }
+        }
+        loop {
+            tokio::select! {
+                Some(_) = a.outgoing.recv() => {}
+                Some(hint) = a.hints.recv() => if hint == Hint::Suspected(MemberId(2)) { break },
+            }
+        }
+        drop((a, b));
+        task_a.await.unwrap();
+        task_b.await.unwrap();
+    }
+}

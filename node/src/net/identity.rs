@@ -1,0 +1,537 @@
+//! Who may talk: the cluster's certificate authority and this node's certificate.
+//!
+//! Usually one shared secret is all there is. Every node derives the same private authority from it, in memory, and
+//! issues itself a certificate that names cluster, node and role:
+//!
+//! ```text
+//!   secret ──HKDF──> Ed25519 seed ──> authority (the same bytes on every node) ──signs──> this node's certificate
+//! ```
+//!
+//! The other way is PEM files, which are read again when they change. Both ends of every connection demand a
+//! certificate of their own authority; [`Identity::names`] ties it to the name that a peer says in its hello.
+
+use hkdf::Hkdf;
+use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, verify_server_cert_signed_by_trust_anchor, verify_server_name};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
+use rustls::time_provider::TimeProvider;
+use rustls::{DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
+use sha2::{Digest, Sha256};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
+
+/// Secrets shorter than this are refused.
+pub const SECRET_BYTES_MIN: usize = 16;
+/// What both sides of every connection speak.
+pub const ALPN: &[u8] = b"doyen/1";
+/// The name that every dial asks for; certificates derived from a secret bear it as their role.
+pub const ROLE: &str = "node.doyen.internal";
+
+/// PEM files are looked at this often, when somebody connects.
+const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
+/// What stands in for a secret where there is none: it keeps strangers out of nothing, so such nodes bind to loopback.
+const NO_SECRET: &[u8] = b"doyen without a secret: loopback only";
+/// Certificates from a secret are judged at this time, so that no wall clock decides who may talk: 2020-01-01.
+const TIME_FIXED: Duration = Duration::from_secs(1_577_836_800);
+
+/// Why there is no identity.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    /// The secret is too short to be one.
+    #[error("the secret has {0} bytes; it needs at least {SECRET_BYTES_MIN}: make one with `head -c 32 /dev/urandom | base64`")]
+    ShortSecret(usize),
+    /// A PEM file cannot be read.
+    #[error("cannot read {}: {why}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// The key or certificates are of no use.
+    #[error("the certificate or key cannot be used: {0}")]
+    Unusable(String),
+}
+
+/// This node's credentials and whom it accepts.
+#[derive(Debug)]
+pub struct Identity {
+    name: String,
+    source: Source,
+    http_token: Option<String>,
+    /// A lock, because both network threads ask; held for a copy of two pointers, and for a reload.
+    current: Mutex<Current>,
+}
+
+#[derive(Debug)]
+enum Source {
+    Secret,
+    Files(Files),
+}
+
+#[derive(Debug)]
+struct Files {
+    ca: PathBuf,
+    cert: PathBuf,
+    key: PathBuf,
+}
+
+#[derive(Debug)]
+struct Current {
+    tls: Arc<Tls>,
+    checked: Instant,
+    modified: Vec<Option<SystemTime>>,
+}
+
+/// Both sides' configuration at one time.
+#[derive(Clone)]
+pub struct Tls {
+    /// For those who dial us.
+    pub server: Arc<QuicServerConfig>,
+    /// For those whom we dial.
+    pub client: Arc<QuicClientConfig>,
+}
+
+impl std::fmt::Debug for Tls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Tls")
+    }
+}
+
+impl Identity {
+    /// From the cluster's shared secret.
+    ///
+    /// # Errors
+    /// The secret is shorter than [`SECRET_BYTES_MIN`].
+    pub fn from_secret(secret: &[u8], name: &str) -> Result<Self, IdentityError> {
+        if secret.len() < SECRET_BYTES_MIN {
+            return Err(IdentityError::ShortSecret(secret.len()));
+        }
+        let authority = Authority::derive(secret)?;
+        let (chain, key) = authority.issue(name)?;
+        let tls = Tls::new(&[authority.certificate], chain, key, Arc::new(FixedTime))?;
+        Ok(Self {
+            name: name.to_owned(),
+            source: Source::Secret,
+            http_token: Some(hex(&expand(secret, "http"))),
+            current: Mutex::new(Current { tls: Arc::new(tls), checked: Instant::now(), modified: Vec::new() }),
+        })
+    }
+
+    /// Without a secret: everybody on this machine may talk. The caller binds to loopback addresses only.
+    ///
+    /// # Errors
+    /// None in practice: the well-known secret is long enough.
+    pub fn insecure_loopback(name: &str) -> Result<Self, IdentityError> {
+        Self::from_secret(NO_SECRET, name).map(|identity| Self { http_token: None, ..identity })
+    }
+
+    /// From PEM files: the authority's certificates, this node's chain and its key. They are read again when they
+    /// change. The certificate must be good for clients and servers, and name the node or its host.
+    ///
+    /// # Errors
+    /// A file cannot be read or holds nothing usable.
+    pub fn from_pem(ca: &Path, cert: &Path, key: &Path, name: &str) -> Result<Self, IdentityError> {
+        let files = Files { ca: ca.to_owned(), cert: cert.to_owned(), key: key.to_owned() };
+        let modified = files.modified();
+        let tls = Arc::new(files.load()?);
+        Ok(Self {
+            name: name.to_owned(),
+            source: Source::Files(files),
+            http_token: None,
+            current: Mutex::new(Current { tls, checked: Instant::now(), modified }),
+        })
+    }
+
+    /// This node's name, which its certificate bears and its hellos say.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The token that HTTP demands for changes, as hex; empty where no secret is there to derive it from.
+    #[must_use]
+    pub fn http_token(&self) -> String {
+        self.http_token.clone().unwrap_or_default()
+    }
+
+    /// Plain configuration for accepting. `endpoint` adds limits and transport.
+    #[must_use]
+    pub fn server_config(&self) -> quinn::ServerConfig {
+        quinn::ServerConfig::with_crypto(self.tls().server.clone())
+    }
+
+    /// Plain configuration for dialling. `endpoint` adds limits and transport.
+    #[must_use]
+    pub fn client_config(&self) -> quinn::ClientConfig {
+        quinn::ClientConfig::new(self.tls().client.clone())
+    }
+
+    /// The configuration in force; another pointer after PEM files changed.
+    #[must_use]
+    pub fn tls(&self) -> Arc<Tls> {
+        // A poisoned lock only means that a reload panicked; what it guards is replaced whole, so it is still good.
+        let mut current = self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Source::Files(files) = &self.source
+            && current.checked.elapsed() >= RELOAD_INTERVAL
+        {
+            current.checked = Instant::now();
+            files.reload(&mut current);
+        }
+        current.tls.clone()
+    }
+
+    /// Reads changed PEM files now rather than at the next connection some seconds later.
+    pub fn refresh(&self) {
+        if let Source::Files(files) = &self.source {
+            let mut current = self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            files.reload(&mut current);
+        }
+    }
+
+    /// Whether a peer's certificate names this node: the name of its hello.
+    ///
+    /// # Errors
+    /// A sentence that says what the certificate should name.
+    pub fn names(&self, certificate: &CertificateDer<'_>, name: &str) -> Result<(), String> {
+        let parsed = ParsedCertificate::try_from(certificate).map_err(|e| format!("its certificate is malformed: {e}"))?;
+        let is = |candidate: &str| ServerName::try_from(candidate).is_ok_and(|n| verify_server_name(&parsed, &n).is_ok());
+        match &self.source {
+            Source::Secret if is(&node_dns_name(name)) && is(ROLE) => Ok(()),
+            Source::Secret => Err(format!("its certificate does not name {name:?} as a node")),
+            // An operator's certificate names a host or a node, as names or addresses.
+            Source::Files(_) if is(name) || is(host_of(name)) || is(&node_dns_name(name)) => Ok(()),
+            Source::Files(_) => Err(format!("its certificate names neither {name:?} nor {:?} (subjectAltName)", host_of(name))),
+        }
+    }
+}
+
+impl Files {
+    fn modified(&self) -> Vec<Option<SystemTime>> {
+        [&self.ca, &self.cert, &self.key].iter().map(|p| std::fs::metadata(p).and_then(|m| m.modified()).ok()).collect()
+    }
+
+    fn load(&self) -> Result<Tls, IdentityError> {
+        let file = |path: &Path, why: String| IdentityError::File { path: path.to_owned(), why };
+        let certificates = |path: &Path| -> Result<Vec<CertificateDer<'static>>, IdentityError> {
+            let all = CertificateDer::pem_file_iter(path)
+                .and_then(|all| all.collect::<Result<Vec<_>, _>>())
+                .map_err(|e| file(path, e.to_string()))?;
+            if all.is_empty() { Err(file(path, "no certificate in it".into())) } else { Ok(all) }
+        };
+        let roots = certificates(&self.ca)?;
+        let chain = certificates(&self.cert)?;
+        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|e| file(&self.key, e.to_string()))?;
+        Tls::new(&roots, chain, key, Arc::new(rustls::time_provider::DefaultTimeProvider))
+    }
+
+    /// Files that are half written, or wrong, leave what was good in force; the next look tries again.
+    fn reload(&self, current: &mut Current) {
+        let modified = self.modified();
+        if modified == current.modified {
+            return;
+        }
+        match self.load() {
+            Ok(tls) => {
+                tracing::info!(cert = %self.cert.display(), "the certificate files changed and are in force for new connections");
+                current.tls = Arc::new(tls);
+                current.modified = modified;
+            }
+            Err(e) => tracing::warn!("the certificate files changed and cannot be used, the former ones stay in force: {e}"),
+        }
+    }
+}
+
+impl Tls {
+    fn new(
+        roots: &[CertificateDer<'static>],
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+        time: Arc<dyn TimeProvider>,
+    ) -> Result<Self, IdentityError> {
+        let unusable = |e: &dyn std::fmt::Display| IdentityError::Unusable(e.to_string());
+        let mut store = RootCertStore::empty();
+        for root in roots {
+            store.add(root.clone()).map_err(|e| unusable(&e))?;
+        }
+        let store = Arc::new(store);
+        let provider = provider();
+
+        let clients = WebPkiClientVerifier::builder_with_provider(store.clone(), provider.clone()).build().map_err(|e| unusable(&e))?;
+        let mut server = rustls::ServerConfig::builder_with_details(provider.clone(), time.clone())
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(|e| unusable(&e))?
+            .with_client_cert_verifier(clients)
+            .with_single_cert(chain.clone(), key.clone_key())
+            .map_err(|e| unusable(&e))?;
+        server.alpn_protocols = vec![ALPN.to_vec()];
+        server.max_early_data_size = 0;
+        server.send_tls13_tickets = 0;
+        server.session_storage = Arc::new(NoServerSessionStorage {});
+
+        let mut client = rustls::ClientConfig::builder_with_details(provider.clone(), time)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(|e| unusable(&e))?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(OfAuthority { roots: store, provider }))
+            .with_client_auth_cert(chain, key)
+            .map_err(|e| unusable(&e))?;
+        client.alpn_protocols = vec![ALPN.to_vec()];
+        client.enable_early_data = false;
+        client.resumption = Resumption::disabled();
+
+        Ok(Self {
+            server: Arc::new(QuicServerConfig::try_from(server).map_err(|e| unusable(&e))?),
+            client: Arc::new(QuicClientConfig::try_from(client).map_err(|e| unusable(&e))?),
+        })
+    }
+}
+
+/// The cluster's private authority.
+struct Authority {
+    certificate: CertificateDer<'static>,
+    issuer: Issuer<'static, KeyPair>,
+    fingerprint: String,
+}
+
+impl Authority {
+    fn derive(secret: &[u8]) -> Result<Self, IdentityError> {
+        let unusable = |e: rcgen::Error| IdentityError::Unusable(e.to_string());
+        let key = ed25519(&expand(secret, "authority"))?;
+        // In the name, so that another secret is an unknown issuer rather than a bad signature.
+        let fingerprint = hex(&Sha256::digest(rcgen::PublicKeyData::der_bytes(&key))[..8]);
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::OrganizationName, format!("doyen cluster {fingerprint}"));
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        // Everything that rcgen would draw or derive stands here: the bytes must be the same on every node.
+        params.serial_number = Some(rcgen::SerialNumber::from_slice(&expand(secret, "serial")[..8]));
+        let certificate = params.self_signed(&key).map_err(unusable)?.der().clone();
+        Ok(Self { certificate, issuer: Issuer::new(params, key), fingerprint })
+    }
+
+    /// A certificate for a key that this process makes now and never stores.
+    fn issue(&self, name: &str) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), IdentityError> {
+        let unusable = |e: rcgen::Error| IdentityError::Unusable(e.to_string());
+        let key = KeyPair::generate_for(&rcgen::PKCS_ED25519).map_err(unusable)?;
+        let mut params = CertificateParams::new(vec![ROLE.to_owned(), node_dns_name(name)]).map_err(unusable)?;
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::OrganizationName, format!("doyen cluster {}", self.fingerprint));
+        params.distinguished_name.push(DnType::OrganizationalUnitName, "node");
+        params.distinguished_name.push(DnType::CommonName, name.chars().take(64).collect::<String>());
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        let certificate = params.signed_by(&key, &self.issuer).map_err(unusable)?;
+        Ok((vec![certificate.der().clone()], PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()))))
+    }
+}
+
+/// Accepts servers of our authority whatever they are called: addresses are no identities, and the hello says who it is.
+#[derive(Debug)]
+struct OfAuthority {
+    roots: Arc<RootCertStore>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for OfAuthority {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let certificate = ParsedCertificate::try_from(end_entity)?;
+        let algorithms = self.provider.signature_verification_algorithms.all;
+        verify_server_cert_signed_by_trust_anchor(&certificate, &self.roots, intermediates, now, algorithms)?;
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[derive(Debug)]
+struct FixedTime;
+
+impl TimeProvider for FixedTime {
+    fn current_time(&self) -> Option<UnixTime> {
+        Some(UnixTime::since_unix_epoch(TIME_FIXED))
+    }
+}
+
+/// AES-128 first: it is the fastest where the processor helps, and QUIC's initial packets need it anyway.
+fn provider() -> Arc<CryptoProvider> {
+    use rustls::crypto::ring;
+    Arc::new(CryptoProvider {
+        cipher_suites: vec![
+            ring::cipher_suite::TLS13_AES_128_GCM_SHA256,
+            ring::cipher_suite::TLS13_AES_256_GCM_SHA384,
+            ring::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
+        ],
+        ..ring::default_provider()
+    })
+}
+
+fn ed25519(seed: &[u8; 32]) -> Result<KeyPair, IdentityError> {
+    // PKCS #8 version 1 of an Ed25519 key (RFC 8410, section 7): a fixed prefix, then the seed.
+    let mut der = vec![0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
+    der.extend_from_slice(seed);
+    KeyPair::from_pkcs8_der_and_sign_algo(&PrivatePkcs8KeyDer::from(der), &rcgen::PKCS_ED25519)
+        .map_err(|e| IdentityError::Unusable(e.to_string()))
+}
+
+fn expand(secret: &[u8], purpose: &str) -> [u8; 32] {
+    let mut out = [0; 32];
+    // HKDF refuses only outputs above 255 hashes; this is one.
+    Hkdf::<Sha256>::new(Some(b"doyen/1"), secret).expand(purpose.as_bytes(), &mut out).expect("32 bytes are one hash");
+    out
+}
+
+/// A node's name as a DNS name, whatever characters it has and however long it is.
+fn node_dns_name(name: &str) -> String {
+    format!("n{}.{ROLE}", hex(&Sha256::digest(name.as_bytes())[..16]))
+}
+
+/// `10.0.0.1` of `10.0.0.1:7400`, `::1` of `[::1]:7400`; other names are left alone.
+fn host_of(name: &str) -> &str {
+    match name.rsplit_once(':') {
+        Some((host, port)) if port.parse::<u16>().is_ok() => host.trim_start_matches('[').trim_end_matches(']'),
+        _ => name,
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut out, b| {
+        let _ = write!(out, "{b:02x}");
+        out
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECRET: &[u8] = b"0123456789abcdef";
+
+    #[test]
+    fn a_short_secret_is_refused() {
+        let error = Identity::from_secret(b"short", "a").unwrap_err();
+        assert!(error.to_string().contains("has 5 bytes; it needs at least 16"), "{error}");
+    }
+
+    #[test]
+    fn the_authority_is_the_same_on_every_node() {
+        let (a, b) = (Authority::derive(SECRET).unwrap(), Authority::derive(SECRET).unwrap());
+        assert_eq!(a.certificate, b.certificate);
+        assert_ne!(a.certificate, Authority::derive(b"another secret!!").unwrap().certificate);
+    }
+
+    #[test]
+    fn a_certificate_names_its_node_and_no_other() {
+        let identity = Identity::from_secret(SECRET, "10.0.0.1:7400").unwrap();
+        let (chain, _) = Authority::derive(SECRET).unwrap().issue("10.0.0.1:7400").unwrap();
+        assert_eq!(identity.names(&chain[0], "10.0.0.1:7400"), Ok(()));
+        assert!(identity.names(&chain[0], "10.0.0.2:7400").is_err());
+        assert!(identity.names(&CertificateDer::from(vec![1, 2, 3]), "x").is_err());
+    }
+
+    #[test]
+    fn long_and_strange_names_have_certificates() {
+        let name = "ä ö\u{0}".repeat(60);
+        let identity = Identity::from_secret(SECRET, &name).unwrap();
+        let (chain, _) = Authority::derive(SECRET).unwrap().issue(&name).unwrap();
+        assert_eq!(identity.names(&chain[0], &name), Ok(()));
+    }
+
+    #[test]
+    fn the_http_token_follows_the_secret() {
+        let token = Identity::from_secret(SECRET, "a").unwrap().http_token();
+        assert_eq!(token.len(), 64);
+        assert_eq!(token, Identity::from_secret(SECRET, "b").unwrap().http_token());
+        assert_ne!(token, Identity::from_secret(b"another secret!!", "a").unwrap().http_token());
+        assert_eq!(Identity::insecure_loopback("a").unwrap().http_token(), "");
+    }
+
+    #[test]
+    fn a_missing_file_is_named() {
+        let error = Identity::from_pem(Path::new("/no/ca.pem"), Path::new("/no/cert.pem"), Path::new("/no/key.pem"), "a").unwrap_err();
+        assert!(error.to_string().starts_with("cannot read /no/ca.pem"), "{error}");
+    }
+
+    #[test]
+    fn changed_files_come_into_force_and_broken_ones_do_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let write = |secret: &[u8]| {
+            let authority = Authority::derive(secret).unwrap();
+            let (chain, key) = authority.issue("a").unwrap();
+            std::fs::write(path("ca.pem"), pem("CERTIFICATE", &authority.certificate)).unwrap();
+            std::fs::write(path("cert.pem"), pem("CERTIFICATE", &chain[0])).unwrap();
+            std::fs::write(path("key.pem"), pem("PRIVATE KEY", key.secret_der())).unwrap();
+        };
+        let touch = |name: &str, ahead: u64| {
+            let time = SystemTime::now() + Duration::from_secs(ahead);
+            std::fs::File::options().append(true).open(path(name)).unwrap().set_modified(time).unwrap();
+        };
+        write(SECRET);
+        let identity = Identity::from_pem(&path("ca.pem"), &path("cert.pem"), &path("key.pem"), "a").unwrap();
+        let first = identity.tls();
+        identity.refresh();
+        assert!(Arc::ptr_eq(&first, &identity.tls()));
+        std::fs::write(path("key.pem"), "no key").unwrap();
+        touch("key.pem", 5);
+        identity.refresh();
+        assert!(Arc::ptr_eq(&first, &identity.tls()));
+        write(b"another secret!!");
+        touch("key.pem", 10);
+        identity.refresh();
+        assert!(!Arc::ptr_eq(&first, &identity.tls()));
+    }
+
+    fn pem(kind: &str, der: &[u8]) -> String {
+        const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+        let mut out = format!("-----BEGIN {kind}-----\n");
+        for line in der.chunks(48) {
+            for three in line.chunks(3) {
+                let n = three.iter().fold(0u32, |n, b| n << 8 | u32::from(*b)) << (8 * (3 - three.len()));
+                for i in 0..4 {
+                    let c = ALPHABET[(n >> (18 - 6 * i) & 63) as usize];
+                    out.push(if i <= three.len() { char::from(c) } else { '=' });
+                }
+            }
+            out.push('\n');
+        }
+        out + &format!("-----END {kind}-----\n")
+    }
+}

@@ -1,0 +1,564 @@
+//! The control network: agreement, joins, gossip.
+//!
+//! Whoever wants to say something dials, so that two nodes may have two connections; the newest carries what is said, both
+//! are listened to. Pings, pongs and gossip go as datagrams (on the stream where they are too large), everything else as
+//! frames on one unidirectional stream a direction:
+//!
+//! ```text
+//!   frame = length u32 (little endian), envelope        datagram = envelope
+//! ```
+//!
+//! Nothing here waits: what cannot be sent now is dropped and counted, and the machines ask again.
+
+use super::backoff::Backoff;
+use super::endpoint::{ADMISSION_TIMEOUT, Admission, Close, Endpoint, Failure, Purpose};
+use super::envelope::Envelope;
+use super::hello::{self, Hello};
+use super::identity::Identity;
+use crate::codec;
+use bytes::{Bytes, BytesMut};
+use doyen_gossip::agreement::Peer;
+use doyen_placement::MemberId;
+use quinn::{Connection, RecvStream};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::JoinSet;
+
+/// The largest frame.
+pub const FRAME_BYTES_MAX: usize = 16 << 20;
+/// Connections at most; more are refused.
+pub const CONNECTIONS_MAX: usize = 1024;
+/// Bytes that wait for one connection; what goes beyond is dropped.
+const QUEUED_BYTES_MAX: usize = 32 << 20;
+/// Gossip is dropped when this much waits already.
+const QUEUED_BYTES_BEFORE_GOSSIP: usize = 64 << 10;
+/// Frames of all peers that are being read or wait to be handled, together.
+const RECEIVED_BYTES_MAX: usize = 64 << 20;
+/// A frame that takes longer than this to arrive ends its connection, for it holds part of that budget.
+const FRAME_TIMEOUT: Duration = Duration::from_secs(10);
+const EVENTS_MAX: usize = 256;
+/// Addresses that are dialled or were lately.
+const DIALS_MAX: usize = 512;
+/// Frames that wait for one dial.
+const PENDING_MAX: usize = 32;
+const BACKOFF_LEAST: Duration = Duration::from_millis(50);
+const BACKOFF_MOST: Duration = Duration::from_secs(1);
+/// A member that left the table and said nothing for this long is disconnected at once.
+const SILENT: Duration = Duration::from_millis(300);
+
+/// What happens on the control network.
+#[derive(Debug)]
+pub enum PeerEvent {
+    /// A message of a process that said who it is.
+    Received {
+        /// Who sent it.
+        from: MemberId,
+        /// What it says.
+        envelope: Envelope,
+        /// Its share of the budget, given back when this is dropped.
+        budget: Option<OwnedSemaphorePermit>,
+    },
+    /// An address that was dialled answered.
+    Identified {
+        /// The address.
+        address: SocketAddr,
+        /// Who is there.
+        id: MemberId,
+    },
+    /// An address that was dialled does not answer, or not as one of us.
+    Unreached {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        failure: Failure,
+    },
+    /// Somebody dialled us and is not one of us.
+    TurnedAway {
+        /// From where.
+        address: SocketAddr,
+        /// Why.
+        failure: Failure,
+    },
+}
+
+/// The control network of a node.
+#[derive(Debug)]
+pub struct Peers {
+    endpoint: Endpoint,
+    identity: Arc<Identity>,
+    me: Cell<MemberId>,
+    /// Where members are and what they are called, by the table in force.
+    members: RefCell<BTreeMap<MemberId, (SocketAddr, String)>>,
+    /// At most two a peer, the newest last.
+    links: RefCell<BTreeMap<MemberId, Vec<Rc<Link>>>>,
+    /// Whom dialling an address has found there, while that connection lasts.
+    found: RefCell<BTreeMap<SocketAddr, Rc<Link>>>,
+    /// Addresses that turned out to be our own.
+    own: RefCell<BTreeSet<SocketAddr>>,
+    dials: RefCell<BTreeMap<SocketAddr, Dial>>,
+    /// Datagrams have a queue of their own: a table on its way must not delay a ping.
+    datagrams: mpsc::Sender<PeerEvent>,
+    events: mpsc::Sender<PeerEvent>,
+    budget: Arc<Semaphore>,
+    dropped: Cell<u64>,
+    tasks: RefCell<JoinSet<()>>,
+}
+
+/// Where the events of a [`Peers`] come out.
+#[derive(Debug)]
+pub struct PeerEvents {
+    datagrams: mpsc::Receiver<PeerEvent>,
+    events: mpsc::Receiver<PeerEvent>,
+}
+
+impl PeerEvents {
+    /// The next event, datagrams first. Cancel safe.
+    pub async fn next(&mut self) -> Option<PeerEvent> {
+        tokio::select! {
+            biased;
+            Some(event) = self.datagrams.recv() => Some(event),
+            event = self.events.recv() => event,
+        }
+    }
+
+    /// The next event, if there is one already.
+    pub fn try_next(&mut self) -> Option<PeerEvent> {
+        self.datagrams.try_recv().or_else(|_| self.events.try_recv()).ok()
+    }
+}
+
+#[derive(Debug)]
+struct Link {
+    id: MemberId,
+    dialled: bool,
+    connection: Connection,
+    outgoing: RefCell<BytesMut>,
+    in_flight: Cell<usize>,
+    wake: Notify,
+    heard: Cell<Instant>,
+}
+
+#[derive(Debug)]
+struct Dial {
+    under_way: bool,
+    not_before: Instant,
+    backoff: Backoff,
+    /// For whom it is meant, where that matters, and the frame.
+    pending: Vec<(Option<MemberId>, Bytes)>,
+}
+
+impl Peers {
+    /// Over a bound socket; call it within the control thread's `LocalSet`.
+    ///
+    /// # Errors
+    /// The socket cannot be used.
+    pub fn start(socket: UdpSocket, identity: Arc<Identity>, me: MemberId) -> io::Result<(Rc<Self>, PeerEvents)> {
+        let (datagrams, datagrams_out) = mpsc::channel(EVENTS_MAX);
+        let (events, events_out) = mpsc::channel(EVENTS_MAX);
+        let peers = Rc::new(Self {
+            endpoint: Endpoint::new(socket, Purpose::Control, identity.clone())?,
+            identity,
+            me: Cell::new(me),
+            members: RefCell::default(),
+            links: RefCell::default(),
+            found: RefCell::default(),
+            own: RefCell::default(),
+            dials: RefCell::default(),
+            datagrams,
+            events,
+            budget: Arc::new(Semaphore::new(RECEIVED_BYTES_MAX)),
+            dropped: Cell::new(0),
+            tasks: RefCell::default(),
+        });
+        peers.spawn(peers.clone().accept());
+        Ok((peers, PeerEvents { datagrams: datagrams_out, events: events_out }))
+    }
+
+    /// The bound address.
+    ///
+    /// # Errors
+    /// The socket is broken.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.endpoint.local_addr()
+    }
+
+    /// Where members are and what they are called. Who is no member any more and does not talk is disconnected.
+    pub fn set_members(&self, members: BTreeMap<MemberId, (SocketAddr, String)>) {
+        let former = std::mem::replace(&mut *self.members.borrow_mut(), members);
+        let members = self.members.borrow();
+        let links = self.links.borrow();
+        for link in former.keys().filter(|id| !members.contains_key(id)).filter_map(|id| links.get(id)).flatten() {
+            if link.heard.get().elapsed() >= SILENT {
+                Close::Done.on(&link.connection, "not a member any more");
+            }
+        }
+    }
+
+    /// Where this member is, by the table in force.
+    #[must_use]
+    pub fn address_of(&self, id: MemberId) -> Option<SocketAddr> {
+        self.members.borrow().get(&id).map(|(address, _)| *address)
+    }
+
+    /// This process is another member now: every connection begins anew.
+    pub fn reset(&self, me: MemberId) {
+        self.me.set(me);
+        for link in self.links.borrow().values().flatten() {
+            Close::Done.on(&link.connection, "this process is another member now");
+        }
+        self.found.borrow_mut().clear();
+        self.own.borrow_mut().clear();
+        self.members.borrow_mut().clear();
+        // A dial that is under way notices by itself that its hello was of another process.
+        self.dials.borrow_mut().retain(|_, dial| dial.under_way);
+    }
+
+    /// How many messages were dropped because too much waited already.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.dropped.get()
+    }
+
+    /// Sends, and dials first where that is needed. Never waits.
+    pub fn send(self: &Rc<Self>, to: Peer, envelope: &Envelope) {
+        let bytes = match codec::encode(envelope, FRAME_BYTES_MAX) {
+            Ok(bytes) => Bytes::from(bytes),
+            Err(e) => return tracing::error!("a message cannot be sent: {e}"),
+        };
+        let datagram = envelope.is_datagram();
+        match self.link_to(to) {
+            Some(link) => self.push(&link, bytes, datagram, matches!(envelope, Envelope::Gossip(_))),
+            None => {
+                let (address, meant_for) = match to {
+                    Peer::Member(id) => (self.address_of(id), Some(id)),
+                    Peer::Address(address) => (Some(address), None),
+                };
+                // A ping that waits for a dial would be late.
+                let pending = (!datagram).then_some((meant_for, bytes));
+                match address {
+                    Some(address) => self.dial(address, pending),
+                    None => self.count_dropped(),
+                }
+            }
+        }
+    }
+
+    fn link_to(&self, to: Peer) -> Option<Rc<Link>> {
+        let usable = |link: &Rc<Link>| link.connection.close_reason().is_none();
+        match to {
+            Peer::Member(id) => self.links.borrow().get(&id)?.iter().rev().find(|link| usable(link)).cloned(),
+            Peer::Address(address) => self.found.borrow().get(&address).filter(|link| usable(link)).cloned(),
+        }
+    }
+
+    fn push(&self, link: &Link, bytes: Bytes, datagram: bool, gossip: bool) {
+        if datagram && link.connection.max_datagram_size().is_some_and(|most| bytes.len() <= most) {
+            // Fails only when the connection is closing; then a datagram is lost, which datagrams are.
+            let _ = link.connection.send_datagram(bytes);
+            return;
+        }
+        let mut outgoing = link.outgoing.borrow_mut();
+        let queued = outgoing.len() + link.in_flight.get();
+        let limit = if gossip { QUEUED_BYTES_BEFORE_GOSSIP } else { QUEUED_BYTES_MAX };
+        if queued + bytes.len() > limit {
+            return self.count_dropped();
+        }
+        // FRAME_BYTES_MAX fits.
+        outgoing.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+        outgoing.extend_from_slice(&bytes);
+        link.wake.notify_one();
+    }
+
+    fn count_dropped(&self) {
+        self.dropped.set(self.dropped.get() + 1);
+    }
+
+    fn dial(self: &Rc<Self>, address: SocketAddr, pending: Option<(Option<MemberId>, Bytes)>) {
+        if self.own.borrow().contains(&address) {
+            return;
+        }
+        let now = Instant::now();
+        let mut dials = self.dials.borrow_mut();
+        if dials.len() >= DIALS_MAX && !dials.contains_key(&address) {
+            dials.retain(|_, dial| dial.under_way || dial.not_before > now);
+            if dials.len() >= DIALS_MAX {
+                return self.count_dropped();
+            }
+        }
+        let dial = dials.entry(address).or_insert_with(|| Dial {
+            under_way: false,
+            not_before: now,
+            backoff: Backoff::new(BACKOFF_LEAST, BACKOFF_MOST),
+            pending: Vec::new(),
+        });
+        if !dial.under_way && now < dial.not_before {
+            return self.count_dropped();
+        }
+        match pending {
+            Some(frame) if dial.pending.len() < PENDING_MAX => dial.pending.push(frame),
+            Some(_) => self.count_dropped(),
+            None => {}
+        }
+        if !dial.under_way {
+            dial.under_way = true;
+            self.spawn(self.clone().carry_out(address));
+        }
+    }
+
+    async fn carry_out(self: Rc<Self>, address: SocketAddr) {
+        let me = self.me.get();
+        let dialled = async {
+            let connection = self.endpoint.dial(address).await?;
+            let theirs = hello::greet(&connection, &self.identity, &self.hello(me)).await?;
+            if me != self.me.get() {
+                Close::Done.on(&connection, "this process is another member now");
+                return Err(Failure::Unreachable("this process became another member".into()));
+            }
+            if let Err(failure) = self.name_fits(&theirs) {
+                Close::Hello.on(&connection, &failure.to_string());
+                return Err(failure);
+            }
+            Ok((connection, theirs.id))
+        };
+        let dialled = dialled.await;
+        let pending = match self.dials.borrow_mut().get_mut(&address) {
+            Some(dial) => {
+                dial.under_way = false;
+                if dialled.is_ok() {
+                    dial.backoff.reset();
+                }
+                // After a success too: a connection that ends at once must not be dialled in a loop.
+                dial.not_before = Instant::now() + dial.backoff.next_wait();
+                std::mem::take(&mut dial.pending)
+            }
+            None => Vec::new(),
+        };
+        match dialled {
+            Ok((connection, id)) if id == me => {
+                self.own.borrow_mut().insert(address);
+                Close::Done.on(&connection, "this is myself");
+                self.report(PeerEvent::Identified { address, id }).await;
+            }
+            Ok((connection, id)) => {
+                let link = self.attach(id, connection, true);
+                self.found.borrow_mut().insert(address, link.clone());
+                for (meant_for, bytes) in pending {
+                    // What was meant for a process is not for its successor at the address.
+                    if meant_for.is_none_or(|meant_for| meant_for == id) {
+                        self.push(&link, bytes, false, false);
+                    }
+                }
+                self.report(PeerEvent::Identified { address, id }).await;
+                self.run(link.clone()).await;
+                self.found.borrow_mut().retain(|_, other| !Rc::ptr_eq(other, &link));
+            }
+            Err(failure) => self.report(PeerEvent::Unreached { address, failure }).await,
+        }
+    }
+
+    async fn accept(self: Rc<Self>) {
+        while let Some((address, admission)) = self.endpoint.accept().await {
+            if self.links.borrow().values().map(Vec::len).sum::<usize>() >= CONNECTIONS_MAX {
+                // Dropping a handshake refuses it.
+                drop(admission);
+                self.count_dropped();
+                continue;
+            }
+            self.spawn(self.clone().admit(address, admission));
+        }
+    }
+
+    async fn admit(self: Rc<Self>, address: SocketAddr, mut admission: Admission) {
+        let me = self.me.get();
+        let handshake = async {
+            let connection = admission.connection().await?;
+            let theirs = hello::answer(&connection, &self.identity, &self.hello(me), |theirs| self.name_fits(theirs)).await?;
+            Ok((connection, theirs.id))
+        };
+        let result = tokio::time::timeout(ADMISSION_TIMEOUT, handshake).await;
+        drop(admission);
+        match result {
+            Ok(Ok((connection, id))) if id == me => {
+                // The other end of our own dial, which closes it.
+                connection.closed().await;
+            }
+            Ok(Ok((connection, id))) if me == self.me.get() => {
+                let link = self.attach(id, connection, false);
+                self.run(link).await;
+            }
+            Ok(Ok((connection, _))) => Close::Done.on(&connection, "this process is another member now"),
+            Ok(Err(failure)) => self.report(PeerEvent::TurnedAway { address, failure }).await,
+            Err(_) => tracing::debug!(%address, "a control connection did not finish its handshake"),
+        }
+    }
+
+    /// A table that names the process names what it is called.
+    fn name_fits(&self, theirs: &Hello) -> Result<(), Failure> {
+        match self.members.borrow().get(&theirs.id) {
+            Some((_, name)) if *name != theirs.name => {
+                Err(Failure::Hello(format!("it says that it is member {}, which is called {name:?}, not {:?}", theirs.id, theirs.name)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn hello(&self, me: MemberId) -> Hello {
+        Hello::new(Purpose::Control, me, self.identity.name())
+    }
+
+    /// A newer connection of the same direction takes the older one's place.
+    fn attach(&self, id: MemberId, connection: Connection, dialled: bool) -> Rc<Link> {
+        let link = Rc::new(Link {
+            id,
+            dialled,
+            connection,
+            outgoing: RefCell::default(),
+            in_flight: Cell::new(0),
+            wake: Notify::new(),
+            heard: Cell::new(Instant::now()),
+        });
+        let mut links = self.links.borrow_mut();
+        let of_peer = links.entry(id).or_default();
+        of_peer.retain(|other| {
+            let keep = other.dialled != dialled;
+            if !keep {
+                Close::Replaced.on(&other.connection, "a newer connection took its place");
+            }
+            keep
+        });
+        of_peer.push(link.clone());
+        link
+    }
+
+    /// Carries a connection until it ends.
+    async fn run(self: &Rc<Self>, link: Rc<Link>) {
+        let mut tasks = JoinSet::new();
+        tasks.spawn_local(self.clone().read_frames(link.clone()));
+        tasks.spawn_local(self.clone().read_datagrams(link.clone()));
+        tasks.spawn_local(write_frames(link.clone()));
+        tasks.join_next().await;
+        Close::Done.on(&link.connection, "its stream ended");
+        tasks.shutdown().await;
+        let mut links = self.links.borrow_mut();
+        if let Some(of_peer) = links.get_mut(&link.id) {
+            of_peer.retain(|other| !Rc::ptr_eq(other, &link));
+            if of_peer.is_empty() {
+                links.remove(&link.id);
+            }
+        }
+    }
+
+    async fn read_frames(self: Rc<Self>, link: Rc<Link>) {
+        let Ok(mut stream) = link.connection.accept_uni().await else { return };
+        loop {
+            match self.read_frame(&mut stream).await {
+                Ok(Some((envelope, budget))) => {
+                    link.heard.set(Instant::now());
+                    self.report(PeerEvent::Received { from: link.id, envelope, budget: Some(budget) }).await;
+                }
+                Ok(None) => return,
+                Err(why) => {
+                    tracing::warn!(peer = %link.id, "malformed control frame: {why}: its connection is closed");
+                    return Close::Malformed.on(&link.connection, &why);
+                }
+            }
+        }
+    }
+
+    async fn read_frame(&self, stream: &mut RecvStream) -> Result<Option<(Envelope, OwnedSemaphorePermit)>, String> {
+        let mut head = [0; 4];
+        if stream.read_exact(&mut head).await.is_err() {
+            return Ok(None);
+        }
+        let length = u32::from_le_bytes(head);
+        if length as usize > FRAME_BYTES_MAX {
+            return Err(format!("a frame of {length} bytes; {FRAME_BYTES_MAX} are allowed"));
+        }
+        // The semaphore is never closed.
+        let Ok(budget) = self.budget.clone().acquire_many_owned(length).await else { return Ok(None) };
+        let body = tokio::time::timeout(FRAME_TIMEOUT, read_body(stream, length as usize)).await;
+        match body {
+            Ok(Some(body)) => Ok(Some((codec::decode(&body, FRAME_BYTES_MAX).map_err(|e| e.to_string())?, budget))),
+            Ok(None) => Ok(None),
+            Err(_) => Err("a frame that does not end".into()),
+        }
+    }
+
+    async fn read_datagrams(self: Rc<Self>, link: Rc<Link>) {
+        while let Ok(bytes) = link.connection.read_datagram().await {
+            match codec::decode::<Envelope>(&bytes, FRAME_BYTES_MAX) {
+                Ok(envelope) if envelope.is_datagram() => {
+                    link.heard.set(Instant::now());
+                    let event = PeerEvent::Received { from: link.id, envelope, budget: None };
+                    if self.datagrams.try_send(event).is_err() {
+                        self.count_dropped();
+                    }
+                }
+                Ok(_) | Err(_) => {
+                    tracing::warn!(peer = %link.id, "malformed control datagram: its connection is closed");
+                    return Close::Malformed.on(&link.connection, "malformed datagram");
+                }
+            }
+        }
+    }
+
+    async fn report(&self, event: PeerEvent) {
+        // Fails only when the control thread is ending.
+        let _ = self.events.send(event).await;
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        let mut tasks = self.tasks.borrow_mut();
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn_local(task);
+    }
+
+    /// Closes every connection and ends every task.
+    pub async fn close(&self) {
+        self.endpoint.close().await;
+        let mut tasks = std::mem::take(&mut *self.tasks.borrow_mut());
+        tasks.shutdown().await;
+    }
+}
+
+/// Grows with what really arrives, not with what was announced.
+async fn read_body(stream: &mut RecvStream, length: usize) -> Option<BytesMut> {
+    let mut body = BytesMut::new();
+    while body.len() < length {
+        let chunk = stream.read_chunk(length - body.len(), true).await.ok()??;
+        body.extend_from_slice(&chunk.bytes);
+    }
+    Some(body)
+}
+
+async fn write_frames(link: Rc<Link>) {
+    // Opened when there is something to say: a stream without bytes does not reach the other side.
+    let mut stream = None;
+    loop {
+        let bytes = std::mem::take(&mut *link.outgoing.borrow_mut()).freeze();
+        if bytes.is_empty() {
+            tokio::select! {
+                () = link.wake.notified() => continue,
+                _ = link.connection.closed() => return,
+            }
+        }
+        if stream.is_none() {
+            stream = link.connection.open_uni().await.ok();
+        }
+        let Some(stream) = stream.as_mut() else { return };
+        link.in_flight.set(bytes.len());
+        if stream.write_chunk(bytes).await.is_err() {
+            return;
+        }
+        link.in_flight.set(0);
+    }
+}
+
+#[cfg(test)]
+mod tests;

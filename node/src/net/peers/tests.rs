@@ -1,0 +1,230 @@
+use super::super::probe::Probes;
+use super::*;
+use tokio::task::LocalSet;
+
+const SECRET: &[u8] = b"a secret of the tests";
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Node {
+    id: MemberId,
+    peers: Rc<Peers>,
+    events: PeerEvents,
+}
+
+impl Node {
+    fn start(id: u64, secret: &[u8]) -> Self {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let identity = Arc::new(Identity::from_secret(secret, &format!("node {id}")).unwrap());
+        let (peers, events) = Peers::start(socket, identity, MemberId(id)).unwrap();
+        Self { id: MemberId(id), peers, events }
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.peers.local_addr().unwrap()
+    }
+
+    fn ask(&self, to: Peer, ticket: u64) {
+        self.peers.send(to, &Envelope::StatusRequest { ticket });
+    }
+
+    async fn next(&mut self) -> PeerEvent {
+        tokio::time::timeout(PATIENCE, self.events.next()).await.expect("in time").expect("the network lives")
+    }
+
+    /// The next message, as (sender, ticket).
+    async fn ticket(&mut self) -> (MemberId, u64) {
+        loop {
+            match self.next().await {
+                PeerEvent::Received { from, envelope: Envelope::StatusRequest { ticket }, .. } => return (from, ticket),
+                PeerEvent::Identified { .. } => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+fn run(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    LocalSet::new().block_on(&runtime, test);
+}
+
+#[test]
+fn what_is_said_to_an_address_arrives_in_order_and_is_answered() {
+    run(async {
+        let (mut a, mut b) = (Node::start(1, SECRET), Node::start(2, SECRET));
+        for ticket in 0..10 {
+            a.ask(Peer::Address(b.address()), ticket);
+        }
+        for ticket in 0..10 {
+            assert_eq!(b.ticket().await, (a.id, ticket));
+        }
+        assert!(matches!(a.next().await, PeerEvent::Identified { address, id } if address == b.address() && id == b.id));
+        // The answer needs no address: the connection is there.
+        b.ask(Peer::Member(a.id), 77);
+        assert_eq!(a.ticket().await, (b.id, 77));
+        a.peers.close().await;
+        b.peers.close().await;
+    });
+}
+
+#[test]
+fn both_may_dial_at_once() {
+    run(async {
+        let (mut a, mut b) = (Node::start(1, SECRET), Node::start(2, SECRET));
+        a.ask(Peer::Address(b.address()), 1);
+        b.ask(Peer::Address(a.address()), 2);
+        assert_eq!(b.ticket().await, (a.id, 1));
+        assert_eq!(a.ticket().await, (b.id, 2));
+        for ticket in 10..20 {
+            a.ask(Peer::Member(b.id), ticket);
+            b.ask(Peer::Member(a.id), ticket);
+            assert_eq!(b.ticket().await, (a.id, ticket));
+            assert_eq!(a.ticket().await, (b.id, ticket));
+        }
+    });
+}
+
+#[test]
+fn a_node_knows_itself_by_dialling_itself() {
+    run(async {
+        let mut a = Node::start(1, SECRET);
+        a.ask(Peer::Address(a.address()), 1);
+        assert!(matches!(a.next().await, PeerEvent::Identified { address, id } if address == a.address() && id == a.id));
+    });
+}
+
+#[test]
+fn another_secret_is_refused_on_both_sides_and_both_say_so() {
+    run(async {
+        let (mut a, mut b) = (Node::start(1, SECRET), Node::start(2, b"another secret!!!"));
+        a.ask(Peer::Address(b.address()), 1);
+        let PeerEvent::Unreached { failure, .. } = a.next().await else { panic!("a must fail") };
+        assert_eq!(failure, Failure::OtherSecret);
+        assert!(failure.to_string().contains("--secret-file"));
+        assert!(matches!(b.next().await, PeerEvent::TurnedAway { failure: Failure::OtherSecret, .. }));
+    });
+}
+
+#[test]
+fn a_stolen_name_is_refused() {
+    run(async {
+        let (mut a, mut b) = (Node::start(1, SECRET), Node::start(2, SECRET));
+        b.peers.set_members(BTreeMap::from([(a.id, (a.address(), "somebody else".to_owned()))]));
+        a.ask(Peer::Address(b.address()), 1);
+        let PeerEvent::Unreached { failure: Failure::Refused(why), .. } = a.next().await else { panic!("a must be refused") };
+        assert!(why.contains("is called \"somebody else\", not \"node 1\""), "{why}");
+        assert!(matches!(b.next().await, PeerEvent::TurnedAway { failure: Failure::Hello(_), .. }));
+    });
+}
+
+#[test]
+fn what_is_meant_for_a_process_does_not_reach_its_successor() {
+    run(async {
+        let (mut a, mut b) = (Node::start(1, SECRET), Node::start(2, SECRET));
+        a.peers.set_members(BTreeMap::from([(MemberId(9), (b.address(), "node 9".to_owned()))]));
+        a.ask(Peer::Member(MemberId(9)), 1);
+        a.ask(Peer::Address(b.address()), 2);
+        assert_eq!(b.ticket().await, (a.id, 2));
+        assert!(matches!(a.next().await, PeerEvent::Identified { id, .. } if id == b.id));
+    });
+}
+
+#[test]
+fn gossip_that_fits_no_datagram_goes_on_the_stream() {
+    run(async {
+        let (mut a, mut b) = (Node::start(1, SECRET), Node::start(2, SECRET));
+        a.ask(Peer::Address(b.address()), 1);
+        b.ticket().await;
+        for size in [10, 30_000] {
+            a.peers.send(Peer::Member(b.id), &Envelope::Gossip(vec![7; size]));
+            match b.next().await {
+                PeerEvent::Received { envelope: Envelope::Gossip(bytes), .. } => assert_eq!(bytes, vec![7; size]),
+                other => panic!("{other:?}"),
+            }
+        }
+        let _ = a.next().await;
+    });
+}
+
+#[test]
+fn malformed_frames_close_the_connection_and_disturb_nobody_else() {
+    run(async {
+        let (a, mut b, mut c) = (Node::start(1, SECRET), Node::start(2, SECRET), Node::start(3, SECRET));
+        c.ask(Peer::Address(b.address()), 1);
+        b.ticket().await;
+        let frames: [&[u8]; 3] = [&u32::MAX.to_le_bytes(), &[3, 0, 0, 0, 255, 255, 255], &[0, 0, 0, 0]];
+        for frame in frames {
+            let connection = a.peers.endpoint.dial(b.address()).await.unwrap();
+            hello::greet(&connection, &a.peers.identity, &a.peers.hello(a.id)).await.unwrap();
+            let mut stream = connection.open_uni().await.unwrap();
+            stream.write_all(frame).await.unwrap();
+            let reason = tokio::time::timeout(PATIENCE, connection.closed()).await.unwrap();
+            let quinn::ConnectionError::ApplicationClosed(close) = reason else { panic!("{reason:?}") };
+            assert_eq!(close.error_code, quinn::VarInt::from_u32(Close::Malformed as u32));
+        }
+        b.ask(Peer::Member(c.id), 5);
+        assert_eq!(c.ticket().await, (b.id, 5));
+    });
+}
+
+#[test]
+fn garbage_and_probes_disturb_nobody() {
+    run(async {
+        let (mut a, mut b) = (Node::start(1, SECRET), Node::start(2, SECRET));
+        a.ask(Peer::Address(b.address()), 1);
+        b.ticket().await;
+        let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut probes = Probes::default();
+        let targets = BTreeMap::from([(b.id, b.address())]);
+        for length in 0..300usize {
+            let garbage: Vec<u8> = (0..length).map(|i| (i * 31 + length * 17) as u8).collect();
+            stranger.send_to(&garbage, b.address()).unwrap();
+            assert_eq!(probes.probe(&targets), []);
+        }
+        a.ask(Peer::Member(b.id), 2);
+        assert_eq!(b.ticket().await, (a.id, 2));
+        let _ = a.next().await;
+    });
+}
+
+#[test]
+fn a_closed_endpoint_is_refused_to_probes() {
+    run(async {
+        let b = Node::start(2, SECRET);
+        let (id, address) = (b.id, b.address());
+        let targets = BTreeMap::from([(id, address)]);
+        let mut probes = Probes::default();
+        assert_eq!(probes.probe(&targets), []);
+        b.peers.close().await;
+        drop(b);
+        // The endpoint's driver drops the socket in its own time.
+        let refused = async {
+            while probes.probe(&targets).is_empty() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, refused).await.unwrap();
+    });
+}
+
+#[test]
+fn another_incarnation_introduces_itself_anew() {
+    run(async {
+        let (mut a, mut b) = (Node::start(1, SECRET), Node::start(2, SECRET));
+        a.ask(Peer::Address(b.address()), 1);
+        assert_eq!(b.ticket().await, (MemberId(1), 1));
+        a.peers.reset(MemberId(5));
+        // The former dial counts as a success, so this one may have to wait for its turn.
+        let again = async {
+            loop {
+                a.ask(Peer::Address(b.address()), 2);
+                match tokio::time::timeout(Duration::from_millis(20), b.next()).await {
+                    Ok(PeerEvent::Received { from, .. }) => return from,
+                    Ok(_) | Err(_) => {}
+                }
+            }
+        };
+        assert_eq!(tokio::time::timeout(PATIENCE, again).await.unwrap(), MemberId(5));
+        let _ = a.next().await;
+    });
+}

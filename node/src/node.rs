@@ -1,0 +1,293 @@
+//! A running node: its threads, and what a program may ask of it.
+
+use crate::builder::Builder;
+use crate::config::{Config, Trust};
+use crate::control::{Control, ControlHandle};
+use crate::data::{Data, DataHandle};
+use crate::error::NodeError;
+use crate::http::Admin;
+use crate::map::{Database, Map};
+use crate::shared::Shared;
+use crate::status::ClusterReport;
+use doyen_gossip::agreement::{AdminReply, AdminRequest, Event};
+use doyen_placement::{Addresses, MapEntry, MemberState, Role};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{broadcast, watch};
+
+/// How often something is looked at that nobody reports.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long `map` waits for a cluster.
+const READY_MAX: Duration = Duration::from_secs(30);
+/// How long a change may take until the coordinator has answered.
+const ADMIN_MAX: Duration = Duration::from_secs(10);
+/// How long the last step of leaving may take: a majority installs the table without this node.
+const DEPART_MAX: Duration = Duration::from_secs(5);
+/// How long answers to requests that were received may take, when leaving: an operation is parked for 5 s at most.
+const DRAIN_MAX: Duration = Duration::from_secs(6);
+
+/// A running member of a cluster.
+///
+/// Dropping it stops it like a crash: the others notice, and nothing is handed over. [`Node::shutdown`] leaves in order.
+#[derive(Debug)]
+pub struct Node {
+    name: String,
+    addresses: Addresses,
+    leave_timeout: Duration,
+    insecure: bool,
+    shared: Arc<Shared>,
+    control: ControlHandle,
+    data: DataHandle,
+    threads: Option<Threads>,
+}
+
+/// What joins when the node ends.
+#[derive(Debug)]
+struct Threads {
+    control: Control,
+    data: Data,
+    admin: Admin,
+}
+
+/// What `builder` started.
+pub(crate) struct Parts {
+    pub(crate) name: String,
+    pub(crate) addresses: Addresses,
+    pub(crate) config: Config,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) control: ControlHandle,
+    pub(crate) data: DataHandle,
+    pub(crate) control_thread: Control,
+    pub(crate) data_thread: Data,
+    pub(crate) admin: Admin,
+}
+
+/// How a node left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Departure {
+    /// Everything was handed over, and a majority knows that this node is gone.
+    Complete,
+    /// Nobody was there to hand over to: what was held is gone.
+    Alone,
+    /// It took longer than `leave_timeout`: what only this node held is gone.
+    TimedOut,
+}
+
+impl Node {
+    /// Begins to build a node.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    pub(crate) fn new(parts: Parts) -> Self {
+        Self {
+            name: parts.name,
+            addresses: parts.addresses,
+            leave_timeout: parts.config.leave_timeout,
+            insecure: parts.config.trust == Trust::Loopback,
+            shared: parts.shared,
+            control: parts.control,
+            data: parts.data,
+            threads: Some(Threads { control: parts.control_thread, data: parts.data_thread, admin: parts.admin }),
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where it is reached: the real ports.
+    #[must_use]
+    pub const fn addresses(&self) -> &Addresses {
+        &self.addresses
+    }
+
+    /// Whether it runs without a secret, on loopback only.
+    #[must_use]
+    pub const fn insecure(&self) -> bool {
+        self.insecure
+    }
+
+    /// What it tells of: members that come and go, coordinators, losses. A receiver that lags misses the oldest.
+    #[must_use]
+    pub fn events(&self) -> broadcast::Receiver<Event> {
+        self.control.events()
+    }
+
+    /// Why this node cannot be a member, once that is certain.
+    #[must_use]
+    pub fn fatal(&self) -> watch::Receiver<Option<String>> {
+        self.control.fatal()
+    }
+
+    /// The cluster, as the coordinator knows it, or this node if that does not answer within 300 ms.
+    ///
+    /// # Errors
+    /// When the node has stopped.
+    pub async fn status(&self) -> Result<ClusterReport, NodeError> {
+        self.control.status().await.map(|s| ClusterReport::new(&s)).map_err(|_| NodeError::Stopped)
+    }
+
+    /// Waits until this node is a member and keys have owners.
+    ///
+    /// # Errors
+    /// When it cannot become one.
+    pub async fn wait_ready(&self) -> Result<(), NodeError> {
+        let mut fatal = self.control.fatal();
+        loop {
+            if self.is_ready() {
+                return Ok(());
+            }
+            if let Some(why) = fatal.borrow_and_update().clone() {
+                return Err(NodeError::Fatal(why));
+            }
+            if fatal.has_changed().is_err() {
+                return Err(NodeError::Stopped);
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Whether this node is a member and keys have owners.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        let local = self.shared.local();
+        local.view.as_ref().is_some_and(|view| {
+            let table = &view.installed;
+            table.member(local.me).is_some() && table.keyspaces.iter().all(|k| !k.partitions.is_empty())
+        })
+    }
+
+    /// The map of this name in the keyspace `default`; it is made if it is not there. Waits up to 30 s for the cluster.
+    ///
+    /// # Errors
+    /// When there is no cluster, or it refuses.
+    pub async fn map<K, V>(&self, name: &str) -> Result<Map<K, V>, NodeError>
+    where
+        K: Serialize,
+        V: Serialize + DeserializeOwned,
+    {
+        match tokio::time::timeout(READY_MAX, self.wait_ready()).await {
+            Ok(ready) => ready?,
+            Err(_) => return Err(NodeError::NotReady(self.waits_for().await)),
+        }
+        Ok(Map::new(self.map_entry(name).await?, self.data.clone()))
+    }
+
+    /// Map 0, which Redis clients use, as bytes.
+    #[must_use]
+    pub fn database(&self) -> Database {
+        Database::new(self.data.clone())
+    }
+
+    async fn map_entry(&self, name: &str) -> Result<MapEntry, NodeError> {
+        let known = self.shared.local().view.as_ref().and_then(|v| v.installed.maps.iter().find(|m| m.name == name).cloned());
+        if let Some(entry) = known {
+            return Ok(entry);
+        }
+        let request = AdminRequest::CreateMap { name: name.into(), keyspace: "default".into() };
+        match tokio::time::timeout(ADMIN_MAX, self.control.admin(request)).await {
+            Ok(Ok(AdminReply::Done(Some(entry)))) => Ok(entry),
+            Ok(Ok(AdminReply::Done(None))) => Err(NodeError::Refused(format!("the cluster did not say which map `{name}` is"))),
+            Ok(Ok(AdminReply::Refused(why))) => Err(NodeError::Refused(why)),
+            Ok(Err(_)) => Err(NodeError::Stopped),
+            Err(_) => Err(NodeError::NotReady(self.waits_for().await)),
+        }
+    }
+
+    async fn waits_for(&self) -> String {
+        let waiting = self.status().await.ok().and_then(|s| s.waiting);
+        waiting.unwrap_or_else(|| "no coordinator has answered".into())
+    }
+
+    /// Leaves in order: hands everything over, answers what was received, waits until the others know, stops.
+    pub async fn shutdown(mut self) -> Departure {
+        if let Some(threads) = &self.threads {
+            threads.admin.leaving();
+        }
+        let departure = self.leave().await;
+        self.stop();
+        if let Some(threads) = self.threads.take() {
+            // Joining blocks, if only for moments.
+            let joined = tokio::task::spawn_blocking(move || threads.join()).await;
+            if let Err(e) = joined {
+                tracing::error!("a thread of this node ended badly: {e}");
+            }
+        }
+        departure
+    }
+
+    /// Stops at once, like a crash, and waits for the threads: nothing is handed over.
+    pub async fn kill(mut self) {
+        self.stop();
+        if let Some(threads) = self.threads.take() {
+            let _ = tokio::task::spawn_blocking(move || threads.join()).await;
+        }
+    }
+
+    async fn leave(&self) -> Departure {
+        if self.shared.local().view.is_none() {
+            return Departure::Alone;
+        }
+        let handed_over = tokio::select! {
+            done = self.control.hand_over() => done.is_ok().then_some(Departure::Complete),
+            () = tokio::time::sleep(self.leave_timeout) => Some(Departure::TimedOut),
+            () = self.alone() => Some(Departure::Alone),
+        };
+        if tokio::time::timeout(DRAIN_MAX, self.data.drain()).await.is_err() {
+            tracing::warn!("some requests were not answered within {DRAIN_MAX:?}: their connections are closed");
+        }
+        match handed_over {
+            Some(Departure::Complete) => match tokio::time::timeout(DEPART_MAX, self.control.depart()).await {
+                Ok(Ok(_)) => Departure::Complete,
+                _ => Departure::TimedOut,
+            },
+            Some(other) => other,
+            None => Departure::TimedOut,
+        }
+    }
+
+    /// Resolves once nobody else could take over what this node holds.
+    async fn alone(&self) {
+        loop {
+            let local = self.shared.local();
+            let others = local.view.as_ref().is_some_and(|v| {
+                v.installed.members.iter().any(|m| m.id != local.me && m.role == Role::Data && m.state == MemberState::Live)
+            });
+            let holds = local.view.as_ref().is_some_and(|v| {
+                v.installed.keyspaces.iter().flat_map(|k| &k.partitions).any(|p| p.replicas.iter().any(|r| r.member == local.me))
+            });
+            if !others && holds {
+                return;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    fn stop(&self) {
+        if let Some(threads) = &self.threads {
+            threads.admin.stop();
+        }
+        self.control.stop();
+        self.data.stop();
+    }
+}
+
+impl Threads {
+    fn join(self) {
+        self.admin.join();
+        self.data.join();
+        self.control.join();
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // Without joining: a drop may happen on a runtime's thread, which must not block.
+        self.stop();
+    }
+}

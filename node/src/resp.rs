@@ -1,0 +1,18 @@
+//! What Redis clients speak: RESP2 and RESP3.
+//!
+//! ```text
+//!   bytes ──frame──> arguments ──command──> Request ──session──> operations of the shard, or an answer at once
+//!   bytes <──encode── replies, in order <──session── outcomes, in any order
+//! ```
+
+pub(crate) mod server;
+pub(crate) mod session;
+pub mod command;
+pub mod frame;
+mod gather;
+pub mod encode;
+pub mod reply;
+pub mod cluster;
+pub mod describe;
+pub mod glob;
+pub mod client;

@@ -1,0 +1,169 @@
+//! A small RESP2 client for the demo, the command line and tests: one connection, pipelines, no reconnection.
+
+use bytes::{Buf, BytesMut};
+use std::io;
+use std::net::SocketAddr;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// Largest reply that is taken.
+const REPLY_BYTES_MAX: usize = 1 << 30;
+/// Arrays within arrays.
+const DEPTH_MAX: usize = 16;
+
+/// A reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    /// `+OK` and the like.
+    Simple(String),
+    /// An error that the server answered.
+    Error(String),
+    /// A number.
+    Int(i64),
+    /// Bytes.
+    Bulk(Vec<u8>),
+    /// Nothing.
+    Nil,
+    /// Several replies.
+    Array(Vec<Reply>),
+}
+
+/// There is no reply.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The connection failed or ended: what was sent may or may not have happened.
+    #[error("the connection to the server failed: {0}")]
+    Io(#[from] io::Error),
+    /// What the server sent is no reply.
+    #[error("the server sent what is no reply: {0}")]
+    Protocol(&'static str),
+}
+
+/// A connection to a server. After an error it is of no further use.
+#[derive(Debug)]
+pub struct Client {
+    stream: TcpStream,
+    input: BytesMut,
+    output: BytesMut,
+}
+
+impl Client {
+    /// Connects.
+    ///
+    /// # Errors
+    /// Nobody answers there.
+    pub async fn connect(address: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream, input: BytesMut::new(), output: BytesMut::new() })
+    }
+
+    /// Sends one command and waits for its reply. An error that the server answers is `Ok(Reply::Error(_))`.
+    ///
+    /// # Errors
+    /// No reply came.
+    pub async fn command<A: AsRef<[u8]>>(&mut self, args: &[A]) -> Result<Reply, ClientError> {
+        self.push(args);
+        self.flush().await?;
+        self.reply().await
+    }
+
+    /// Sends all commands at once and waits for all replies, in order.
+    ///
+    /// # Errors
+    /// Not all replies came.
+    pub async fn pipeline<A: AsRef<[u8]>>(&mut self, commands: &[Vec<A>]) -> Result<Vec<Reply>, ClientError> {
+        commands.iter().for_each(|args| self.push(args));
+        self.flush().await?;
+        let mut replies = Vec::with_capacity(commands.len());
+        for _ in commands {
+            replies.push(self.reply().await?);
+        }
+        Ok(replies)
+    }
+
+    /// Appends a command to what `flush` sends.
+    fn push<A: AsRef<[u8]>>(&mut self, args: &[A]) {
+        self.output.extend_from_slice(format!("*{}\r\n", args.len()).as_bytes());
+        for arg in args {
+            self.output.extend_from_slice(format!("${}\r\n", arg.as_ref().len()).as_bytes());
+            self.output.extend_from_slice(arg.as_ref());
+            self.output.extend_from_slice(b"\r\n");
+        }
+    }
+
+    /// Sends, and takes in what comes meanwhile, so that a long pipeline cannot block both sides.
+    async fn flush(&mut self) -> Result<(), ClientError> {
+        let (mut read, mut write) = self.stream.split();
+        while !self.output.is_empty() {
+            tokio::select! {
+                written = write.write(&self.output) => match written? {
+                    0 => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
+                    n => self.output.advance(n),
+                },
+                got = read.read_buf(&mut self.input) => if got? == 0 {
+                    return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+                },
+            }
+        }
+        Ok(())
+    }
+
+    async fn reply(&mut self) -> Result<Reply, ClientError> {
+        loop {
+            let mut rest = &self.input[..];
+            let before = rest.len();
+            if let Some(reply) = parse(&mut rest, 0)? {
+                let taken = before - rest.len();
+                self.input.advance(taken);
+                return Ok(reply);
+            }
+            if self.input.len() > REPLY_BYTES_MAX {
+                return Err(ClientError::Protocol("a reply is too long"));
+            }
+            if self.stream.read_buf(&mut self.input).await? == 0 {
+                return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+            }
+        }
+    }
+}
+
+/// One reply from the front; `None` while it is not whole.
+fn parse(rest: &mut &[u8], depth: usize) -> Result<Option<Reply>, ClientError> {
+    let Some(end) = rest.windows(2).position(|w| w == b"\r\n") else { return Ok(None) };
+    let (line, after) = (&rest[..end], &rest[end + 2..]);
+    let (kind, text) = line.split_first().ok_or(ClientError::Protocol("an empty line"))?;
+    let text = String::from_utf8_lossy(text);
+    let number = || text.parse::<i64>().map_err(|_| ClientError::Protocol("a bad number"));
+    let mut after = after;
+    let reply = match kind {
+        b'+' => Reply::Simple(text.into_owned()),
+        b'-' => Reply::Error(text.into_owned()),
+        b':' => Reply::Int(number()?),
+        b'_' => Reply::Nil,
+        b'$' | b'*' if number()? < 0 => Reply::Nil,
+        b'$' => {
+            let length = usize::try_from(number()?).ok().filter(|n| *n <= REPLY_BYTES_MAX);
+            let length = length.ok_or(ClientError::Protocol("a reply is too long"))?;
+            if after.len() < length + 2 {
+                return Ok(None);
+            }
+            let bulk = after[..length].to_vec();
+            after = &after[length + 2..];
+            Reply::Bulk(bulk)
+        }
+        b'*' if depth < DEPTH_MAX => {
+            let mut elements = Vec::new();
+            for _ in 0..number()? {
+                match parse(&mut after, depth + 1)? {
+                    Some(element) => elements.push(element),
+                    None => return Ok(None),
+                }
+            }
+            Reply::Array(elements)
+        }
+        _ => return Err(ClientError::Protocol("an unknown kind")),
+    };
+    *rest = after;
+    Ok(Some(reply))
+}

@@ -1,0 +1,196 @@
+//! What `CLUSTER` says, and where a cluster-aware client is sent: all from the view. Both ports name the addresses of
+//! the cluster-aware one.
+
+use super::encode::Encoder;
+use doyen_gossip::agreement::View;
+use doyen_placement::hash::SLOTS;
+use doyen_placement::{Keyspace, KeyspaceId, Member, MemberId, MemberState, Partition};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+/// The keyspace whose map 0 is database 0 of Redis clients.
+pub const KEYSPACE: KeyspaceId = KeyspaceId(0);
+
+/// A member's id as Redis Cluster writes node ids: 40 hex digits.
+#[must_use]
+pub fn node_id(id: MemberId) -> String {
+    format!("{:040x}", id.0)
+}
+
+/// The keyspace of Redis clients, once it has partitions.
+#[must_use]
+pub fn keyspace(view: Option<&View>) -> Option<&Keyspace> {
+    view?.installed.keyspace(KEYSPACE).filter(|k| !k.partitions.is_empty())
+}
+
+/// The partition that holds this slot.
+#[must_use]
+pub fn partition_of(view: Option<&View>, slot: u16) -> Option<&Partition> {
+    let keyspace = keyspace(view)?;
+    keyspace.partitions.get(keyspace.partition_of_slot(slot)?.0 as usize).map(|p| &**p)
+}
+
+/// Where a client is sent for this slot; `None` where this node answers: it is the primary, or the primary has no
+/// cluster-aware port and this node forwards.
+#[must_use]
+pub fn redirect(view: &View, me: MemberId, partition: &Partition) -> Option<SocketAddr> {
+    let primary = partition.primary();
+    if primary == me { None } else { view.installed.member(primary)?.addresses.resp_cluster }
+}
+
+/// The least number of in-sync backups that any partition has: so many other nodes hold every acknowledged write.
+#[must_use]
+pub fn backups_least(view: Option<&View>) -> i64 {
+    let least = keyspace(view).and_then(|k| k.partitions.iter().map(|p| p.in_sync().count().saturating_sub(1)).min());
+    least.and_then(|n| i64::try_from(n).ok()).unwrap_or(0)
+}
+
+/// Slots from..=to that are held alike: the primary first, then the other copies in sync.
+struct Run {
+    from: u16,
+    to: u16,
+    holders: Vec<MemberId>,
+}
+
+fn runs(view: Option<&View>) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    let Some(keyspace) = keyspace(view) else { return runs };
+    for partition in &keyspace.partitions {
+        let (from, to) = keyspace.slots_of(partition.id).into_inner();
+        let holders: Vec<MemberId> = partition.in_sync().collect();
+        match runs.last_mut() {
+            Some(last) if last.holders == holders && last.to.checked_add(1) == Some(from) => last.to = to,
+            _ => runs.push(Run { from, to, holders }),
+        }
+    }
+    runs
+}
+
+fn member(view: &View, id: MemberId) -> Option<(&Member, SocketAddr)> {
+    let member = view.installed.member(id)?;
+    Some((member, member.addresses.resp_cluster?))
+}
+
+/// The members that answer cluster-aware clients.
+fn members(view: Option<&View>) -> impl Iterator<Item = (&Member, SocketAddr)> {
+    view.into_iter().flat_map(|v| v.installed.members.iter()).filter_map(|m| Some((&**m, m.addresses.resp_cluster?)))
+}
+
+/// Slot runs of which each member is primary.
+fn runs_by_primary(view: Option<&View>) -> BTreeMap<MemberId, Vec<(u16, u16)>> {
+    let mut by: BTreeMap<MemberId, Vec<(u16, u16)>> = BTreeMap::new();
+    for run in runs(view) {
+        let Some(primary) = run.holders.first() else { continue };
+        let list = by.entry(*primary).or_default();
+        match list.last_mut() {
+            Some((_, to)) if to.checked_add(1) == Some(run.from) => *to = run.to,
+            _ => list.push((run.from, run.to)),
+        }
+    }
+    by
+}
+
+/// `CLUSTER SLOTS`.
+pub fn slots(encoder: &mut Encoder<'_>, view: Option<&View>) {
+    let reachable = |v, run: &Run| -> Vec<(MemberId, SocketAddr)> {
+        run.holders.iter().filter_map(|id| member(v, *id).map(|(m, at)| (m.id, at))).collect()
+    };
+    let runs: Vec<_> = view.into_iter().flat_map(|v| runs(view).into_iter().map(move |r| (reachable(v, &r), r))).collect();
+    let runs: Vec<_> = runs.into_iter().filter(|(nodes, run)| nodes.first().map(|n| n.0) == run.holders.first().copied()).collect();
+    encoder.array(runs.len());
+    for (nodes, run) in runs {
+        encoder.array(2 + nodes.len());
+        encoder.integer(run.from.into());
+        encoder.integer(run.to.into());
+        for (id, at) in nodes {
+            encoder.array(4);
+            encoder.bulk(at.ip().to_string().as_bytes());
+            encoder.integer(at.port().into());
+            encoder.bulk(node_id(id).as_bytes());
+            encoder.map(0);
+        }
+    }
+}
+
+/// `CLUSTER SHARDS`: one shard a primary, without copies, because each partition may have its copies elsewhere.
+pub fn shards(encoder: &mut Encoder<'_>, view: Option<&View>) {
+    let by = runs_by_primary(view);
+    let members: Vec<_> = members(view).collect();
+    encoder.array(members.len());
+    for (member, at) in members {
+        let runs = by.get(&member.id).map_or(&[][..], Vec::as_slice);
+        encoder.map(2);
+        encoder.bulk(b"slots");
+        encoder.array(runs.len() * 2);
+        for (from, to) in runs {
+            encoder.integer((*from).into());
+            encoder.integer((*to).into());
+        }
+        encoder.bulk(b"nodes");
+        encoder.array(1);
+        let ip = at.ip().to_string();
+        encoder.map(7);
+        encoder.bulk(b"id");
+        encoder.bulk(node_id(member.id).as_bytes());
+        encoder.bulk(b"port");
+        encoder.integer(at.port().into());
+        encoder.bulk(b"ip");
+        encoder.bulk(ip.as_bytes());
+        encoder.bulk(b"endpoint");
+        encoder.bulk(ip.as_bytes());
+        encoder.bulk(b"role");
+        encoder.bulk(b"master");
+        encoder.bulk(b"replication-offset");
+        encoder.integer(0);
+        encoder.bulk(b"health");
+        encoder.bulk(if member.state == MemberState::Silent { b"fail" } else { b"online" });
+    }
+}
+
+/// `CLUSTER NODES`: every member as a master, because each leads some partitions and backs up others.
+#[must_use]
+pub fn nodes(view: Option<&View>, me: MemberId) -> String {
+    let by = runs_by_primary(view);
+    let version = view.map_or(0, |v| v.installed.version.0);
+    let mut text = String::new();
+    for (member, at) in members(view) {
+        let myself = if member.id == me { "myself," } else { "" };
+        let (fail, link) = if member.state == MemberState::Silent { (",fail", "disconnected") } else { ("", "connected") };
+        let (id, bus) = (node_id(member.id), member.addresses.control.port());
+        text += &format!("{id} {at}@{bus} {myself}master{fail} - 0 0 {version} {link}");
+        for (from, to) in by.get(&member.id).map_or(&[][..], Vec::as_slice) {
+            text += &if from == to { format!(" {from}") } else { format!(" {from}-{to}") };
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// `CLUSTER INFO`.
+#[must_use]
+pub fn info(view: Option<&View>) -> String {
+    let assigned = if keyspace(view).is_some() { SLOTS } else { 0 };
+    let silent = |v: &View, p: &Partition| v.installed.member(p.primary()).is_none_or(|m| m.state == MemberState::Silent);
+    let failed: usize = view.zip(keyspace(view)).map_or(0, |(v, k)| {
+        k.partitions.iter().filter(|p| silent(v, p)).map(|p| k.slots_of(p.id).len()).sum()
+    });
+    let ok = usize::from(assigned) - failed.min(assigned.into());
+    let state = if assigned > 0 && failed == 0 { "ok" } else { "fail" };
+    let known = view.map_or(0, |v| v.installed.members.len());
+    let size = runs_by_primary(view).len();
+    let version = view.map_or(0, |v| v.installed.version.0);
+    let lines = [
+        ("cluster_state", state.to_owned()),
+        ("cluster_slots_assigned", assigned.to_string()),
+        ("cluster_slots_ok", ok.to_string()),
+        ("cluster_slots_pfail", "0".to_owned()),
+        ("cluster_slots_fail", failed.to_string()),
+        ("cluster_known_nodes", known.to_string()),
+        ("cluster_size", size.to_string()),
+        ("cluster_current_epoch", version.to_string()),
+        ("cluster_my_epoch", version.to_string()),
+        ("cluster_stats_messages_sent", "0".to_owned()),
+        ("cluster_stats_messages_received", "0".to_owned()),
+    ];
+    lines.map(|(name, value)| format!("{name}:{value}\r\n")).concat()
+}

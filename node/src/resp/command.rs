@@ -1,0 +1,557 @@
+//! From arguments to what is asked: every check that needs no state, with Redis's own texts where something is wrong.
+
+pub mod table;
+
+use super::frame::{Args, integer};
+use crate::shard::op::{Action, Condition, ExpireCondition, Expiry};
+use bytes::Bytes;
+use std::borrow::Cow;
+use table::{Spec, Verb};
+
+/// An error reply, without its `-`: a code word, a blank, a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ErrorText(pub Cow<'static, str>);
+
+impl From<&'static str> for ErrorText {
+    fn from(text: &'static str) -> Self {
+        Self(Cow::Borrowed(text))
+    }
+}
+
+impl From<String> for ErrorText {
+    fn from(text: String) -> Self {
+        Self(Cow::Owned(text))
+    }
+}
+
+const SYNTAX: &str = "ERR syntax error";
+const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
+
+/// How an outcome reads as this command's reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// As it is.
+    Plain,
+    /// `Ok` is 1, `Nil` is 0 (SETNX).
+    Flag,
+    /// Milliseconds become seconds, rounded (TTL, EXPIRETIME).
+    Seconds,
+    /// 1 is `string`, 0 is `none` (TYPE).
+    Type,
+    /// A number that may be infinite (INCRBYFLOAT): another text on overflow.
+    Float,
+}
+
+/// What a client asks.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Request {
+    /// An operation on one key.
+    One {
+        /// The key.
+        key: Bytes,
+        /// What to do.
+        action: Action,
+        /// How to answer.
+        shape: Shape,
+    },
+    /// The same for each key, from the second argument on.
+    Many(Many),
+    /// An operation on all partitions.
+    All(All),
+    /// Number of in-sync backups.
+    Wait,
+    /// About the connection.
+    Connection(Connection),
+    /// About the cluster.
+    Cluster(Cluster),
+    /// About the server.
+    Server(Server),
+}
+
+/// Operations on several keys: each atomic for itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Many {
+    /// Values.
+    Get,
+    /// Keys and values in turn.
+    Set,
+    /// How many were deleted.
+    Delete,
+    /// How many are there.
+    Exists,
+}
+
+/// Operations on all partitions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum All {
+    /// How many keys there are.
+    Count,
+    /// Delete every key.
+    Clear,
+    /// Every key that matches.
+    Keys {
+        /// The pattern.
+        pattern: Bytes,
+    },
+    /// Some keys.
+    Scan {
+        /// Where to go on.
+        cursor: u64,
+        /// About how many.
+        count: u32,
+        /// Which of them to answer.
+        pattern: Option<Bytes>,
+        /// Whether strings are wanted; there is nothing else here.
+        strings: bool,
+    },
+    /// How many keys one slot has.
+    CountInSlot(u16),
+}
+
+/// About the connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)] // Each is named after its command.
+pub enum Connection {
+    Ping(Option<Bytes>),
+    Echo(Bytes),
+    Hello { protocol: Option<i64>, auth: Option<(Bytes, Bytes)>, name: Option<Bytes> },
+    Auth { user: Option<Bytes>, password: Bytes },
+    Select(i64),
+    Quit,
+    Reset,
+    Accept,
+    ClientId,
+    ClientSetName(Bytes),
+    ClientGetName,
+    ClientInfo,
+    ClientList,
+}
+
+/// About the cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)] // Each is named after its command.
+pub enum Cluster {
+    Slots,
+    Shards,
+    Nodes,
+    Info,
+    MyId,
+    KeySlot(u16),
+}
+
+/// About the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)] // Each is named after its command.
+pub enum Server {
+    Info(Vec<String>),
+    ConfigGet(Vec<Bytes>),
+    CommandCount,
+    /// `None`: all.
+    CommandInfo(Option<Vec<Bytes>>),
+    /// `None`: all.
+    CommandDocs(Option<Vec<Bytes>>),
+    CommandList,
+    CommandGetKeys(Vec<Bytes>),
+}
+
+/// The command of these arguments, if there is one and it takes so many.
+///
+/// # Errors
+/// Redis's texts for an unknown command and for a wrong number of arguments.
+pub fn find(args: Args<'_>) -> Result<&'static Spec, ErrorText> {
+    let Some(spec) = Spec::find(args.get(0)) else { return Err(unknown(args)) };
+    // MSET's keys and values come in pairs, which its arity cannot say.
+    let paired = spec.verb != Verb::MSet || args.len() % 2 == 1;
+    if spec.takes(args.len()) && paired { Ok(spec) } else { Err(arity(spec.name)) }
+}
+
+/// What is asked. `unix_ms` decides only whether a time to live is too long to be added to it.
+///
+/// # Errors
+/// Redis's texts.
+pub fn parse(spec: &Spec, args: Args<'_>, unix_ms: u64) -> Result<Request, ErrorText> {
+    let one = |action| Ok(Request::One { key: args.bytes(1), action, shape: Shape::Plain });
+    let shaped = |action, shape| Ok(Request::One { key: args.bytes(1), action, shape });
+    let number = |i| integer(args.get(i)).ok_or(ErrorText::from(NOT_AN_INTEGER));
+    let expiry = |unit, n| deadline(spec, unit, n, unix_ms);
+    let plain_set = |value, condition, expiry, get| Action::Set { value: args.bytes(value), condition, expiry, get };
+    match spec.verb {
+        Verb::Get => one(Action::Get),
+        Verb::Set => set(spec, args, unix_ms),
+        Verb::GetSet => one(plain_set(2, Condition::Always, Expiry::None, true)),
+        Verb::SetNx => shaped(plain_set(2, Condition::IfAbsent, Expiry::None, false), Shape::Flag),
+        Verb::SetEx => one(plain_set(3, Condition::Always, positive(spec, Unit::Seconds, number(2)?, unix_ms)?, false)),
+        Verb::PSetEx => one(plain_set(3, Condition::Always, positive(spec, Unit::Milliseconds, number(2)?, unix_ms)?, false)),
+        Verb::GetDel => one(Action::GetDel),
+        Verb::GetEx => getex(spec, args, unix_ms),
+        Verb::Append => one(Action::Append { value: args.bytes(2) }),
+        Verb::StrLen => one(Action::Strlen),
+        Verb::Incr => one(Action::IncrBy(1)),
+        Verb::Decr => one(Action::IncrBy(-1)),
+        Verb::IncrBy => one(Action::IncrBy(number(2)?)),
+        Verb::DecrBy => one(Action::IncrBy(number(2)?.checked_neg().ok_or("ERR decrement would overflow")?)),
+        Verb::IncrByFloat => shaped(Action::IncrByFloat(float(args.get(2))?), Shape::Float),
+        Verb::Type => shaped(Action::Exists, Shape::Type),
+        Verb::Expire => one(Action::Expire { condition: expire_condition(args)?, expiry: expiry(Unit::Seconds, number(2)?)? }),
+        Verb::PExpire => one(Action::Expire { condition: expire_condition(args)?, expiry: expiry(Unit::Milliseconds, number(2)?)? }),
+        Verb::ExpireAt => one(Action::Expire { condition: expire_condition(args)?, expiry: expiry(Unit::UnixSeconds, number(2)?)? }),
+        Verb::PExpireAt => one(Action::Expire { condition: expire_condition(args)?, expiry: expiry(Unit::UnixMilliseconds, number(2)?)? }),
+        Verb::Ttl => shaped(Action::PTtl, Shape::Seconds),
+        Verb::PTtl => one(Action::PTtl),
+        Verb::ExpireTime => shaped(Action::PExpireTime, Shape::Seconds),
+        Verb::PExpireTime => one(Action::PExpireTime),
+        Verb::Persist => one(Action::Persist),
+        Verb::MGet => Ok(Request::Many(Many::Get)),
+        Verb::MSet => Ok(Request::Many(Many::Set)),
+        Verb::Del if args.len() == 2 => one(Action::Delete),
+        Verb::Del => Ok(Request::Many(Many::Delete)),
+        Verb::Exists if args.len() == 2 => one(Action::Exists),
+        Verb::Exists => Ok(Request::Many(Many::Exists)),
+        Verb::DbSize => Ok(Request::All(All::Count)),
+        Verb::Flush => flush(args),
+        Verb::Keys => Ok(Request::All(All::Keys { pattern: args.bytes(1) })),
+        Verb::Scan => scan(args),
+        Verb::Wait => wait(args),
+        Verb::Ping if args.len() > 2 => Err(arity(spec.name)),
+        Verb::Ping => Ok(Request::Connection(Connection::Ping((args.len() == 2).then(|| args.bytes(1))))),
+        Verb::Echo => Ok(Request::Connection(Connection::Echo(args.bytes(1)))),
+        Verb::Hello => hello(args),
+        Verb::Auth => match args.len() {
+            2 => Ok(Request::Connection(Connection::Auth { user: None, password: args.bytes(1) })),
+            3 => Ok(Request::Connection(Connection::Auth { user: Some(args.bytes(1)), password: args.bytes(2) })),
+            _ => Err(SYNTAX.into()),
+        },
+        Verb::Select => Ok(Request::Connection(Connection::Select(number(1)?))),
+        Verb::Quit => Ok(Request::Connection(Connection::Quit)),
+        Verb::Reset => Ok(Request::Connection(Connection::Reset)),
+        Verb::ReadOnly | Verb::ReadWrite | Verb::Asking => Ok(Request::Connection(Connection::Accept)),
+        Verb::Client => client(args),
+        Verb::Cluster => cluster(args),
+        Verb::Config => config(args),
+        Verb::Command => command(args),
+        Verb::Info => Ok(Request::Server(Server::Info(args.iter_from(1).map(lower).collect()))),
+    }
+}
+
+fn unknown(args: Args<'_>) -> ErrorText {
+    // Redis shows 128 bytes of the name, and of the arguments together.
+    let shown = |bytes: &[u8], max: usize| String::from_utf8_lossy(&bytes[..bytes.len().min(max)]).into_owned();
+    let mut list = String::new();
+    for arg in args.iter_from(1) {
+        if list.len() >= 128 {
+            break;
+        }
+        list += &format!("'{}' ", shown(arg, 128 - list.len()));
+    }
+    format!("ERR unknown command '{}', with args beginning with: {list}", shown(args.get(0), 128)).into()
+}
+
+fn arity(name: &str) -> ErrorText {
+    format!("ERR wrong number of arguments for '{name}' command").into()
+}
+
+fn lower(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).to_lowercase()
+}
+
+fn is(arg: &[u8], word: &str) -> bool {
+    arg.eq_ignore_ascii_case(word.as_bytes())
+}
+
+fn float(text: &[u8]) -> Result<f64, ErrorText> {
+    let value: Option<f64> = std::str::from_utf8(text).ok().and_then(|t| t.parse().ok());
+    value.filter(|v| !v.is_nan()).ok_or("ERR value is not a valid float".into())
+}
+
+/// In what a command gives a deadline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    Seconds,
+    Milliseconds,
+    UnixSeconds,
+    UnixMilliseconds,
+}
+
+fn deadline(spec: &Spec, unit: Unit, number: i64, unix_ms: u64) -> Result<Expiry, ErrorText> {
+    let invalid = || ErrorText::from(format!("ERR invalid expire time in '{}' command", spec.name));
+    let ms = match unit {
+        Unit::Seconds | Unit::UnixSeconds => number.checked_mul(1000).ok_or_else(invalid)?,
+        Unit::Milliseconds | Unit::UnixMilliseconds => number,
+    };
+    match unit {
+        Unit::Seconds | Unit::Milliseconds => {
+            let now = i64::try_from(unix_ms).unwrap_or(i64::MAX);
+            if ms > i64::MAX - now { Err(invalid()) } else { Ok(Expiry::In(ms)) }
+        }
+        Unit::UnixSeconds | Unit::UnixMilliseconds => Ok(Expiry::At(ms)),
+    }
+}
+
+/// As `SET` and `GETEX` want it: zero and less are errors there.
+fn positive(spec: &Spec, unit: Unit, number: i64, unix_ms: u64) -> Result<Expiry, ErrorText> {
+    if number <= 0 {
+        return Err(format!("ERR invalid expire time in '{}' command", spec.name).into());
+    }
+    deadline(spec, unit, number, unix_ms)
+}
+
+fn unit(arg: &[u8]) -> Option<Unit> {
+    let units = [("EX", Unit::Seconds), ("PX", Unit::Milliseconds), ("EXAT", Unit::UnixSeconds), ("PXAT", Unit::UnixMilliseconds)];
+    units.into_iter().find(|(word, _)| is(arg, word)).map(|(_, unit)| unit)
+}
+
+fn set(spec: &Spec, args: Args<'_>, unix_ms: u64) -> Result<Request, ErrorText> {
+    let (mut condition, mut given, mut keep, mut get) = (Condition::Always, None, false, false);
+    let mut i = 3;
+    while i < args.len() {
+        let arg = args.get(i);
+        if is(arg, "NX") && condition != Condition::IfPresent {
+            condition = Condition::IfAbsent;
+        } else if is(arg, "XX") && condition != Condition::IfAbsent {
+            condition = Condition::IfPresent;
+        } else if is(arg, "GET") {
+            get = true;
+        } else if is(arg, "KEEPTTL") && given.is_none() {
+            keep = true;
+        } else if let Some(unit) = unit(arg).filter(|_| given.is_none() && !keep && i + 1 < args.len()) {
+            i += 1;
+            given = Some((unit, i));
+        } else {
+            return Err(SYNTAX.into());
+        }
+        i += 1;
+    }
+    let expiry = match given {
+        // The number is looked at last: a syntax error comes first, as in Redis.
+        Some((unit, at)) => positive(spec, unit, integer(args.get(at)).ok_or(NOT_AN_INTEGER)?, unix_ms)?,
+        None if keep => Expiry::Keep,
+        None => Expiry::None,
+    };
+    Ok(Request::One { key: args.bytes(1), action: Action::Set { value: args.bytes(2), condition, expiry, get }, shape: Shape::Plain })
+}
+
+fn getex(spec: &Spec, args: Args<'_>, unix_ms: u64) -> Result<Request, ErrorText> {
+    let expiry = match args.len() {
+        2 => Expiry::Keep,
+        3 if is(args.get(2), "PERSIST") => Expiry::None,
+        4 => {
+            let unit = unit(args.get(2)).ok_or(SYNTAX)?;
+            positive(spec, unit, integer(args.get(3)).ok_or(NOT_AN_INTEGER)?, unix_ms)?
+        }
+        _ => return Err(SYNTAX.into()),
+    };
+    let action = if expiry == Expiry::Keep { Action::Get } else { Action::GetEx { expiry } };
+    Ok(Request::One { key: args.bytes(1), action, shape: Shape::Plain })
+}
+
+fn expire_condition(args: Args<'_>) -> Result<ExpireCondition, ErrorText> {
+    let (mut nx, mut xx, mut gt, mut lt) = (false, false, false, false);
+    for arg in args.iter_from(3) {
+        match arg.to_ascii_uppercase().as_slice() {
+            b"NX" => nx = true,
+            b"XX" => xx = true,
+            b"GT" => gt = true,
+            b"LT" => lt = true,
+            _ => return Err(format!("ERR Unsupported option {}", String::from_utf8_lossy(arg)).into()),
+        }
+    }
+    if nx && (xx || gt || lt) {
+        return Err("ERR NX and XX, GT or LT options at the same time are not compatible".into());
+    }
+    if gt && lt {
+        return Err("ERR GT and LT options at the same time are not compatible".into());
+    }
+    Ok(match (nx, xx, gt, lt) {
+        (true, ..) => ExpireCondition::IfNone,
+        // A key without a deadline is never later than anything, so GT says already what XX adds.
+        (_, _, true, _) => ExpireCondition::IfLater,
+        (_, true, _, true) => return Err("ERR XX and LT options at the same time are not supported".into()),
+        (_, _, _, true) => ExpireCondition::IfEarlier,
+        (_, true, ..) => ExpireCondition::IfSome,
+        _ => ExpireCondition::Always,
+    })
+}
+
+fn flush(args: Args<'_>) -> Result<Request, ErrorText> {
+    let mode_known = args.len() == 1 || args.len() == 2 && (is(args.get(1), "SYNC") || is(args.get(1), "ASYNC"));
+    if mode_known { Ok(Request::All(All::Clear)) } else { Err(SYNTAX.into()) }
+}
+
+fn scan(args: Args<'_>) -> Result<Request, ErrorText> {
+    let cursor = std::str::from_utf8(args.get(1)).ok().and_then(|t| t.parse().ok()).ok_or("ERR invalid cursor")?;
+    let (mut count, mut pattern, mut strings) = (10, None, true);
+    let mut i = 2;
+    while i < args.len() {
+        let option = args.get(i);
+        if i + 1 >= args.len() {
+            return Err(SYNTAX.into());
+        }
+        if is(option, "COUNT") {
+            let asked = integer(args.get(i + 1)).ok_or(NOT_AN_INTEGER)?;
+            if asked < 1 {
+                return Err(SYNTAX.into());
+            }
+            count = u32::try_from(asked).unwrap_or(u32::MAX);
+        } else if is(option, "MATCH") {
+            pattern = Some(args.bytes(i + 1));
+        } else if is(option, "TYPE") {
+            strings = is(args.get(i + 1), "string");
+        } else {
+            return Err(SYNTAX.into());
+        }
+        i += 2;
+    }
+    Ok(Request::All(All::Scan { cursor, count, pattern, strings }))
+}
+
+fn wait(args: Args<'_>) -> Result<Request, ErrorText> {
+    integer(args.get(1)).ok_or(NOT_AN_INTEGER)?;
+    match integer(args.get(2)) {
+        None => Err("ERR timeout is not an integer or out of range".into()),
+        Some(timeout) if timeout < 0 => Err("ERR timeout is negative".into()),
+        Some(_) => Ok(Request::Wait),
+    }
+}
+
+fn hello(args: Args<'_>) -> Result<Request, ErrorText> {
+    let (mut protocol, mut auth, mut name) = (None, None, None);
+    if args.len() > 1 {
+        let asked = integer(args.get(1)).ok_or("ERR Protocol version is not an integer or out of range")?;
+        if !(2..=3).contains(&asked) {
+            return Err("NOPROTO unsupported protocol version".into());
+        }
+        protocol = Some(asked);
+    }
+    let mut i = 2;
+    while i < args.len() {
+        let option = args.get(i);
+        let left = args.len() - i - 1;
+        if is(option, "AUTH") && left >= 2 {
+            auth = Some((args.bytes(i + 1), args.bytes(i + 2)));
+            i += 3;
+        } else if is(option, "SETNAME") && left >= 1 {
+            name = Some(args.bytes(i + 1));
+            i += 2;
+        } else {
+            return Err(format!("ERR Syntax error in HELLO option '{}'", String::from_utf8_lossy(option)).into());
+        }
+    }
+    Ok(Request::Connection(Connection::Hello { protocol, auth, name }))
+}
+
+/// Redis's text for what no subcommand is called.
+fn unknown_subcommand(container: &str, args: Args<'_>) -> ErrorText {
+    format!("ERR unknown subcommand '{}'. Try {container} HELP.", String::from_utf8_lossy(&args.get(1)[..args.get(1).len().min(128)]))
+        .into()
+}
+
+/// The subcommand in small letters, if it takes so many arguments in all.
+fn subcommand(container: &str, args: Args<'_>, known: &[(&str, i64)]) -> Result<String, ErrorText> {
+    let name = lower(args.get(1));
+    let Some((_, takes)) = known.iter().find(|(word, _)| *word == name) else { return Err(unknown_subcommand(container, args)) };
+    let least = usize::try_from(takes.unsigned_abs()).unwrap_or(usize::MAX);
+    let fits = if *takes < 0 { args.len() >= least } else { args.len() == least };
+    if fits { Ok(name) } else { Err(arity(&format!("{}|{name}", container.to_lowercase()))) }
+}
+
+fn client(args: Args<'_>) -> Result<Request, ErrorText> {
+    let known = [("id", 2), ("info", 2), ("list", -2), ("getname", 2), ("setname", 3), ("setinfo", 4), ("no-evict", 3), ("no-touch", 3)];
+    let asked = match subcommand("CLIENT", args, &known)?.as_str() {
+        "id" => Connection::ClientId,
+        "info" => Connection::ClientInfo,
+        "list" => Connection::ClientList,
+        "getname" => Connection::ClientGetName,
+        "setname" => Connection::ClientSetName(args.bytes(2)),
+        "setinfo" if is(args.get(2), "lib-name") || is(args.get(2), "lib-ver") => Connection::Accept,
+        "setinfo" => return Err(format!("ERR Unrecognized option '{}'", String::from_utf8_lossy(args.get(2))).into()),
+        _ if is(args.get(2), "on") || is(args.get(2), "off") => Connection::Accept,
+        _ => return Err(SYNTAX.into()),
+    };
+    Ok(Request::Connection(asked))
+}
+
+fn cluster(args: Args<'_>) -> Result<Request, ErrorText> {
+    let known = [("slots", 2), ("shards", 2), ("nodes", 2), ("info", 2), ("myid", 2), ("keyslot", 3), ("countkeysinslot", 3)];
+    Ok(Request::Cluster(match subcommand("CLUSTER", args, &known)?.as_str() {
+        "slots" => Cluster::Slots,
+        "shards" => Cluster::Shards,
+        "nodes" => Cluster::Nodes,
+        "info" => Cluster::Info,
+        "myid" => Cluster::MyId,
+        "keyslot" => Cluster::KeySlot(doyen_placement::hash::slot(args.get(2))),
+        _ => {
+            let slot = integer(args.get(2)).ok_or(NOT_AN_INTEGER)?;
+            let slot = u16::try_from(slot).ok().filter(|s| *s < doyen_placement::hash::SLOTS).ok_or("ERR Invalid slot")?;
+            return Ok(Request::All(All::CountInSlot(slot)));
+        }
+    }))
+}
+
+fn config(args: Args<'_>) -> Result<Request, ErrorText> {
+    subcommand("CONFIG", args, &[("get", -3)])?;
+    Ok(Request::Server(Server::ConfigGet((2..args.len()).map(|i| args.bytes(i)).collect())))
+}
+
+fn command(args: Args<'_>) -> Result<Request, ErrorText> {
+    if args.len() == 1 {
+        return Ok(Request::Server(Server::CommandInfo(None)));
+    }
+    let named = || (args.len() > 2).then(|| (2..args.len()).map(|i| args.bytes(i)).collect::<Vec<_>>());
+    let known = [("count", 2), ("info", -2), ("docs", -2), ("list", 2), ("getkeys", -3)];
+    Ok(Request::Server(match subcommand("COMMAND", args, &known)?.as_str() {
+        "count" => Server::CommandCount,
+        "info" => Server::CommandInfo(named()),
+        "docs" => Server::CommandDocs(named()),
+        "list" => Server::CommandList,
+        _ => Server::CommandGetKeys(named().unwrap_or_default()),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resp::frame::Parser;
+
+    const NOW: u64 = 1_800_000_000_000;
+
+    fn ask(line: &str) -> Result<Request, String> {
+        let mut parser = Parser::new(1 << 20);
+        let bytes = Bytes::from(format!("{line}\r\n"));
+        parser.parse(&bytes, true, 1).1.unwrap();
+        let args = parser.commands(&bytes).next().unwrap();
+        find(args).and_then(|spec| parse(spec, args, NOW)).map_err(|e| e.0.into_owned())
+    }
+
+    /// Every text was compared with redis-server 7.0.15.
+    #[test]
+    fn mistakes_get_the_texts_of_redis() {
+        let cases = include_str!("command/mistakes.txt").lines().filter(|l| !l.starts_with('#') && !l.is_empty());
+        for case in cases {
+            let (line, text) = case.split_once(" => ").unwrap();
+            assert_eq!(ask(line), Err(text.to_owned()), "{line}");
+        }
+    }
+
+    #[test]
+    fn options_of_set_are_understood_in_any_order() {
+        let action = |line| match ask(line) {
+            Ok(Request::One { action: Action::Set { condition, expiry, get, .. }, .. }) => (condition, expiry, get),
+            other => panic!("{line}: {other:?}"),
+        };
+        assert_eq!(action("set a b"), (Condition::Always, Expiry::None, false));
+        assert_eq!(action("SET a b PX 5 NX GET"), (Condition::IfAbsent, Expiry::In(5), true));
+        assert_eq!(action("SET a b get XX EX 5"), (Condition::IfPresent, Expiry::In(5000), true));
+        assert_eq!(action("SET a b EXAT 5"), (Condition::Always, Expiry::At(5000), false));
+        assert_eq!(action("SET a b PXAT 5"), (Condition::Always, Expiry::At(5), false));
+        assert_eq!(action("SET a b KEEPTTL"), (Condition::Always, Expiry::Keep, false));
+    }
+
+    #[test]
+    fn several_keys_of_one_command_are_several_operations() {
+        assert_eq!(ask("DEL a b"), Ok(Request::Many(Many::Delete)));
+        assert_eq!(ask("UNLINK a b"), Ok(Request::Many(Many::Delete)));
+        assert_eq!(ask("EXISTS a a"), Ok(Request::Many(Many::Exists)));
+        assert_eq!(ask("MSET a 1 b 2"), Ok(Request::Many(Many::Set)));
+        assert_eq!(ask("DEL a"), Ok(Request::One { key: Bytes::from_static(b"a"), action: Action::Delete, shape: Shape::Plain }));
+    }
+}

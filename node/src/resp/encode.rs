@@ -1,0 +1,107 @@
+//! Replies, in RESP2 or RESP3, appended to a connection's output buffer.
+
+use bytes::BytesMut;
+
+/// Which protocol a connection speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Protocol {
+    /// RESP2, as every connection begins.
+    #[default]
+    Resp2,
+    /// RESP3, after `HELLO 3`.
+    Resp3,
+}
+
+/// Appends replies to a buffer.
+#[derive(Debug)]
+pub struct Encoder<'a> {
+    out: &'a mut BytesMut,
+    protocol: Protocol,
+}
+
+impl<'a> Encoder<'a> {
+    /// Appends to `out`.
+    pub fn new(out: &'a mut BytesMut, protocol: Protocol) -> Self {
+        Self { out, protocol }
+    }
+
+    /// `+OK` and the like; `text` has no line break.
+    pub fn simple(&mut self, text: &str) {
+        self.line(b'+', text.as_bytes());
+    }
+
+    /// An error line, such as `ERR syntax error`. Line breaks become blanks.
+    pub fn error(&mut self, text: &str) {
+        self.out.extend_from_slice(b"-");
+        self.out.extend(text.bytes().map(|b| if matches!(b, b'\r' | b'\n') { b' ' } else { b }));
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    /// An integer.
+    pub fn integer(&mut self, value: i64) {
+        self.line(b':', itoa::Buffer::new().format(value).as_bytes());
+    }
+
+    /// A string of bytes.
+    pub fn bulk(&mut self, bytes: &[u8]) {
+        self.line(b'$', itoa::Buffer::new().format(bytes.len()).as_bytes());
+        self.out.extend_from_slice(bytes);
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    /// Text for people: a verbatim string in RESP3, a bulk string before.
+    pub fn text(&mut self, text: &str) {
+        match self.protocol {
+            Protocol::Resp2 => self.bulk(text.as_bytes()),
+            Protocol::Resp3 => {
+                self.line(b'=', itoa::Buffer::new().format(text.len() + 4).as_bytes());
+                self.out.extend_from_slice(b"txt:");
+                self.out.extend_from_slice(text.as_bytes());
+                self.out.extend_from_slice(b"\r\n");
+            }
+        }
+    }
+
+    /// Nothing.
+    pub fn nil(&mut self) {
+        match self.protocol {
+            Protocol::Resp2 => self.out.extend_from_slice(b"$-1\r\n"),
+            Protocol::Resp3 => self.out.extend_from_slice(b"_\r\n"),
+        }
+    }
+
+    /// Nothing, where an array could stand.
+    pub fn nil_array(&mut self) {
+        match self.protocol {
+            Protocol::Resp2 => self.out.extend_from_slice(b"*-1\r\n"),
+            Protocol::Resp3 => self.out.extend_from_slice(b"_\r\n"),
+        }
+    }
+
+    /// The head of an array; its elements follow.
+    pub fn array(&mut self, elements: usize) {
+        self.line(b'*', itoa::Buffer::new().format(elements).as_bytes());
+    }
+
+    /// The head of a map; keys and values follow in turn. A flat array in RESP2.
+    pub fn map(&mut self, pairs: usize) {
+        match self.protocol {
+            Protocol::Resp2 => self.array(pairs * 2),
+            Protocol::Resp3 => self.line(b'%', itoa::Buffer::new().format(pairs).as_bytes()),
+        }
+    }
+
+    /// The head of a set. An array in RESP2.
+    pub fn set(&mut self, elements: usize) {
+        match self.protocol {
+            Protocol::Resp2 => self.array(elements),
+            Protocol::Resp3 => self.line(b'~', itoa::Buffer::new().format(elements).as_bytes()),
+        }
+    }
+
+    fn line(&mut self, kind: u8, text: &[u8]) {
+        self.out.extend_from_slice(&[kind]);
+        self.out.extend_from_slice(text);
+        self.out.extend_from_slice(b"\r\n");
+    }
+}

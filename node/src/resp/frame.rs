@@ -1,0 +1,452 @@
+//! What clients send, cut into commands: arrays of bulk strings, and lines as people type them.
+//!
+//! The parser looks at the connection's read buffer and remembers positions only, so a value that arrives in many
+//! pieces is looked at once, and nothing is copied. When some commands are whole, the caller freezes that part of the
+//! buffer, and every argument is a slice of it.
+
+use bytes::Bytes;
+
+/// Longest line: an inline command, or the header of an array or of a bulk string.
+pub const LINE_BYTES_MAX: usize = 64 << 10;
+/// Most arguments of one command.
+pub const ARGS_MAX: usize = 1 << 20;
+/// Most arguments, and longest argument, before a client has said the password.
+const UNAUTHENTICATED_ARGS_MAX: usize = 10;
+const UNAUTHENTICATED_BULK_MAX: usize = 16 << 10;
+
+/// The client does not speak the protocol; its connection is closed with this text.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("ERR Protocol error: {0}")]
+pub struct ProtocolError(pub String);
+
+/// One argument: where it stands, or what an inline command's quotes made of it.
+#[derive(Debug, Clone)]
+enum Arg {
+    At { start: usize, end: usize },
+    Unquoted(Bytes),
+}
+
+/// The arguments of one command, over the frozen part of the read buffer. Never empty.
+#[derive(Debug, Clone, Copy)]
+pub struct Args<'a> {
+    chunk: &'a Bytes,
+    base: usize,
+    args: &'a [Arg],
+}
+
+impl<'a> Args<'a> {
+    /// How many, the command's name among them.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.args.len()
+    }
+
+    /// Whether there is none; false for whatever the parser gives.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.args.is_empty()
+    }
+
+    /// The bytes of one argument; empty if it is not there.
+    #[must_use]
+    pub fn get(&self, index: usize) -> &'a [u8] {
+        match self.args.get(index) {
+            Some(Arg::At { start, end }) => self.chunk.get(self.base + start..self.base + end).unwrap_or_default(),
+            Some(Arg::Unquoted(bytes)) => bytes,
+            None => &[],
+        }
+    }
+
+    /// One argument, shared with the read buffer; empty if it is not there.
+    #[must_use]
+    pub fn bytes(&self, index: usize) -> Bytes {
+        match self.args.get(index) {
+            Some(Arg::At { start, end }) if self.base + end <= self.chunk.len() => self.chunk.slice(self.base + start..self.base + end),
+            Some(Arg::Unquoted(bytes)) => bytes.clone(),
+            Some(Arg::At { .. }) | None => Bytes::new(),
+        }
+    }
+
+    /// The arguments from `from` on.
+    pub fn iter_from(self, from: usize) -> impl Iterator<Item = &'a [u8]> {
+        (from..self.len()).map(move |i| self.get(i))
+    }
+}
+
+/// A whole command: where it begins in the chunk, and where its arguments end in the list of them.
+#[derive(Debug, Clone, Copy)]
+struct Whole {
+    base: usize,
+    args_end: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Start,
+    Array { left: usize, bulk: Option<usize> },
+}
+
+/// Cuts one connection's bytes into commands.
+#[derive(Debug)]
+pub struct Parser {
+    bulk_bytes_max: usize,
+    command_bytes_max: usize,
+    state: State,
+    /// How far the present command is understood, from its first byte.
+    at: usize,
+    args: Vec<Arg>,
+    whole: Vec<Whole>,
+}
+
+impl Parser {
+    /// Bulk strings up to `bulk_bytes_max`; a whole command up to four times that, and at least 1 MiB.
+    #[must_use]
+    pub fn new(bulk_bytes_max: usize) -> Self {
+        let command_bytes_max = bulk_bytes_max.saturating_mul(4).max(1 << 20);
+        Self { bulk_bytes_max, command_bytes_max, state: State::Start, at: 0, args: Vec::new(), whole: Vec::new() }
+    }
+
+    /// Finds whole commands, at most `commands_max`, and says how many bytes they take. Call `commands` with just those
+    /// bytes, then `clear`, before the next call.
+    ///
+    /// # Errors
+    /// What follows the commands found so far is not the protocol.
+    pub fn parse(&mut self, buffer: &[u8], authenticated: bool, commands_max: usize) -> (usize, Result<(), ProtocolError>) {
+        let mut base = 0;
+        while self.whole.len() < commands_max && base < buffer.len() {
+            let args_before = self.whole.last().map_or(0, |w| w.args_end);
+            match self.step(&buffer[base..], authenticated) {
+                Ok(true) => {
+                    if self.args.len() > args_before {
+                        self.whole.push(Whole { base, args_end: self.args.len() });
+                    }
+                    base += self.at;
+                    self.at = 0;
+                    self.state = State::Start;
+                }
+                Ok(false) => break,
+                Err(why) => return (base, Err(why)),
+            }
+        }
+        (base, Ok(()))
+    }
+
+    /// The whole commands found, over the bytes that they took.
+    pub fn commands<'a>(&'a self, chunk: &'a Bytes) -> impl Iterator<Item = Args<'a>> {
+        let mut from = 0;
+        self.whole.iter().map(move |w| {
+            let args = Args { chunk, base: w.base, args: &self.args[from..w.args_end] };
+            from = w.args_end;
+            args
+        })
+    }
+
+    /// Forgets the whole commands; what was understood of the next one stays.
+    pub fn clear(&mut self) {
+        if let Some(last) = self.whole.last() {
+            self.args.drain(..last.args_end);
+            self.whole.clear();
+        }
+    }
+
+    /// Whether nothing of a command was seen yet.
+    #[must_use]
+    pub fn is_between_commands(&self) -> bool {
+        self.state == State::Start
+    }
+
+    /// Goes on with the command that begins with `rest`; true when it is whole, and `at` is its length.
+    fn step(&mut self, rest: &[u8], authenticated: bool) -> Result<bool, ProtocolError> {
+        loop {
+            match self.state {
+                State::Start if rest.first() != Some(&b'*') => return self.inline(rest),
+                State::Start => {
+                    let Some((line, next)) = line(rest, 1, "too big mbulk count string")? else { return Ok(false) };
+                    let count = integer(line).filter(|n| *n <= ARGS_MAX as i64).ok_or_else(|| error("invalid multibulk length"))?;
+                    self.at = next;
+                    let count = usize::try_from(count).unwrap_or(0);
+                    if count == 0 {
+                        return Ok(true);
+                    }
+                    if !authenticated && count > UNAUTHENTICATED_ARGS_MAX {
+                        return Err(error("unauthenticated multibulk length"));
+                    }
+                    self.state = State::Array { left: count, bulk: None };
+                }
+                State::Array { left, bulk: None } => {
+                    let Some(&first) = rest.get(self.at) else { return Ok(false) };
+                    if first != b'$' {
+                        return Err(error(&format!("expected '$', got '{}'", printable(first))));
+                    }
+                    let Some((line, next)) = line(rest, self.at + 1, "too big bulk count string")? else { return Ok(false) };
+                    let length = integer(line).and_then(|n| usize::try_from(n).ok()).filter(|n| *n <= self.bulk_bytes_max);
+                    let length = length.ok_or_else(|| error("invalid bulk length"))?;
+                    if !authenticated && length > UNAUTHENTICATED_BULK_MAX {
+                        return Err(error("unauthenticated bulk length"));
+                    }
+                    if next + length > self.command_bytes_max {
+                        return Err(error("too big command"));
+                    }
+                    self.at = next;
+                    self.state = State::Array { left, bulk: Some(length) };
+                }
+                State::Array { left, bulk: Some(length) } => {
+                    let end = self.at + length;
+                    if rest.len() < end + 2 {
+                        return Ok(false);
+                    }
+                    self.args.push(Arg::At { start: self.at, end });
+                    // As Redis does, whatever stands in place of CR LF is skipped.
+                    self.at = end + 2;
+                    if left == 1 {
+                        return Ok(true);
+                    }
+                    self.state = State::Array { left: left - 1, bulk: None };
+                }
+            }
+        }
+    }
+
+    fn inline(&mut self, rest: &[u8]) -> Result<bool, ProtocolError> {
+        let Some(newline) = rest.iter().take(LINE_BYTES_MAX + 1).position(|&b| b == b'\n') else {
+            return if rest.len() > LINE_BYTES_MAX { Err(error("too big inline request")) } else { Ok(false) };
+        };
+        let line = rest[..newline].strip_suffix(b"\r").unwrap_or(&rest[..newline]);
+        for word in words(line).ok_or_else(|| error("unbalanced quotes in request"))? {
+            self.args.push(Arg::Unquoted(word));
+        }
+        self.at = newline + 1;
+        Ok(true)
+    }
+}
+
+fn error(text: &str) -> ProtocolError {
+    ProtocolError(text.to_owned())
+}
+
+/// A byte as it may stand in an error line.
+fn printable(byte: u8) -> char {
+    if byte.is_ascii_graphic() || byte == b' ' { char::from(byte) } else { '?' }
+}
+
+/// The line that begins at `from`, and where the next begins.
+fn line<'a>(rest: &'a [u8], from: usize, too_long: &str) -> Result<Option<(&'a [u8], usize)>, ProtocolError> {
+    let line = rest.get(from..).unwrap_or_default();
+    match line.iter().take(LINE_BYTES_MAX + 1).position(|&b| b == b'\r') {
+        // What follows CR is skipped unseen, as in Redis, but it must be there.
+        Some(end) if from + end + 1 < rest.len() => Ok(Some((&line[..end], from + end + 2))),
+        Some(_) => Ok(None),
+        None if line.len() > LINE_BYTES_MAX => Err(error(too_long)),
+        None => Ok(None),
+    }
+}
+
+/// A decimal 64-bit integer as Redis takes it: no plus sign, no blanks, no leading zeros.
+#[must_use]
+pub fn integer(text: &[u8]) -> Option<i64> {
+    let digits = text.strip_prefix(b"-").unwrap_or(text);
+    let canonical = match digits {
+        [b'0'] => text.len() == 1,
+        [b'1'..=b'9', ..] => digits.len() <= 19,
+        _ => false,
+    };
+    if !canonical {
+        return None;
+    }
+    let mut value = 0_i64;
+    for digit in digits {
+        let digit = i64::from(digit.checked_sub(b'0').filter(|d| *d <= 9)?);
+        // Downwards, because the least integer has no positive counterpart.
+        value = value.checked_mul(10)?.checked_sub(digit)?;
+    }
+    if text.len() == digits.len() { value.checked_neg() } else { Some(value) }
+}
+
+/// The words of a line with Redis's quotes; `None` where they are not balanced.
+fn words(line: &[u8]) -> Option<Vec<Bytes>> {
+    let mut words = Vec::new();
+    let mut rest = line;
+    loop {
+        while let [blank, after @ ..] = rest
+            && blank.is_ascii_whitespace()
+        {
+            rest = after;
+        }
+        if rest.is_empty() {
+            return Some(words);
+        }
+        let (word, after) = word(rest)?;
+        words.push(Bytes::from(word));
+        rest = after;
+    }
+}
+
+fn word(mut rest: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+    let mut word = Vec::new();
+    let mut quote = None;
+    loop {
+        let (taken, after): (Option<u8>, &[u8]) = match (quote, rest) {
+            (None, []) => return Some((word, rest)),
+            (Some(_), []) => return None,
+            (None, [b, ..]) if b.is_ascii_whitespace() => return Some((word, rest)),
+            (None, [b @ (b'"' | b'\''), after @ ..]) => {
+                quote = Some(*b);
+                (None, after)
+            }
+            (Some(b'"'), [b'\\', b'x', high, low, after @ ..]) if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
+                (Some(hex(*high) << 4 | hex(*low)), after)
+            }
+            (Some(b'"'), [b'\\', escaped, after @ ..]) => (Some(unescape(*escaped)), after),
+            (Some(b'\''), [b'\\', b'\'', after @ ..]) => (Some(b'\''), after),
+            (Some(open), [b, after @ ..]) if open == *b => {
+                // A closing quote ends the word: a blank or the end must follow.
+                return after.first().is_none_or(u8::is_ascii_whitespace).then_some((word, after));
+            }
+            (_, [b, after @ ..]) => (Some(*b), after),
+        };
+        word.extend(taken);
+        rest = after;
+    }
+}
+
+fn hex(digit: u8) -> u8 {
+    match digit {
+        b'0'..=b'9' => digit - b'0',
+        b'a'..=b'f' => digit - b'a' + 10,
+        b'A'..=b'F' => digit - b'A' + 10,
+        _ => 0,
+    }
+}
+
+fn unescape(byte: u8) -> u8 {
+    match byte {
+        b'n' => b'\n',
+        b'r' => b'\r',
+        b't' => b'\t',
+        b'b' => 8,
+        b'a' => 7,
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::{Buf, BytesMut};
+    use proptest::prelude::*;
+
+    /// Feeds pieces, collects the commands; an error ends it.
+    fn feed<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Vec<Vec<u8>>>, Option<ProtocolError>) {
+        let mut parser = Parser::new(1 << 20);
+        let mut buffer = BytesMut::new();
+        let mut commands = Vec::new();
+        for piece in pieces {
+            buffer.extend_from_slice(piece);
+            loop {
+                let (taken, result) = parser.parse(&buffer, true, 3);
+                let chunk = buffer.split_to(taken).freeze();
+                let found: Vec<Vec<Vec<u8>>> =
+                    parser.commands(&chunk).map(|args| args.iter_from(0).map(<[u8]>::to_vec).collect()).collect();
+                parser.clear();
+                commands.extend(found);
+                if let Err(why) = result {
+                    return (commands, Some(why));
+                }
+                if taken == 0 {
+                    break;
+                }
+            }
+        }
+        buffer.advance(buffer.len());
+        (commands, None)
+    }
+
+    fn encode(command: &[Vec<u8>]) -> Vec<u8> {
+        let mut out = format!("*{}\r\n", command.len()).into_bytes();
+        for arg in command {
+            out.extend(format!("${}\r\n", arg.len()).bytes());
+            out.extend(arg);
+            out.extend(b"\r\n");
+        }
+        out
+    }
+
+    fn failure(bytes: &[u8]) -> String {
+        feed([bytes]).1.map(|e| e.to_string()).unwrap_or_default()
+    }
+
+    #[test]
+    fn protocol_errors_read_as_redis_says_them() {
+        let long = [b'1'; LINE_BYTES_MAX + 10];
+        let cases: &[(Vec<u8>, &str)] = &[
+            (b"*1\r\n$-1\r\n".to_vec(), "invalid bulk length"),
+            (b"*1\r\n$x\r\n".to_vec(), "invalid bulk length"),
+            (b"*1\r\n$1048577\r\n".to_vec(), "invalid bulk length"),
+            (b"*1\r\n:4\r\n".to_vec(), "expected '$', got ':'"),
+            (b"*x\r\n".to_vec(), "invalid multibulk length"),
+            (b"*+1\r\n".to_vec(), "invalid multibulk length"),
+            (b"*1048577\r\n".to_vec(), "invalid multibulk length"),
+            (b"*99999999999999999999\r\n".to_vec(), "invalid multibulk length"),
+            (b"set a \"x\r\n".to_vec(), "unbalanced quotes in request"),
+            (b"get 'a'b\r\n".to_vec(), "unbalanced quotes in request"),
+            ([b"*".as_slice(), &long].concat(), "too big mbulk count string"),
+            ([b"*1\r\n$".as_slice(), &long].concat(), "too big bulk count string"),
+            (long.to_vec(), "too big inline request"),
+        ];
+        for (bytes, text) in cases {
+            assert_eq!(failure(bytes), format!("ERR Protocol error: {text}"), "{:?}", &bytes[..bytes.len().min(20)]);
+        }
+    }
+
+    #[test]
+    fn who_has_not_said_the_password_may_send_little() {
+        let parse = |bytes: &[u8]| Parser::new(1 << 20).parse(bytes, false, 1).1.map_err(|e| e.0);
+        assert_eq!(parse(b"*11\r\n"), Err("unauthenticated multibulk length".to_owned()));
+        assert_eq!(parse(b"*1\r\n$16385\r\n"), Err("unauthenticated bulk length".to_owned()));
+        assert_eq!(parse(b"*2\r\n$4\r\nAUTH\r\n$1\r\nx\r\n"), Ok(()));
+    }
+
+    #[test]
+    fn inline_commands_take_quotes_and_escapes() {
+        let (commands, error) = feed([b"\r\nSET  a \"x\\x41\\n\\\"\" \r\nget 'it\\'s'\n*0\r\n*-1\r\nPING ''\r\n".as_slice()]);
+        assert_eq!(error, None);
+        let words = |w: &[&[u8]]| w.iter().map(|w| w.to_vec()).collect::<Vec<_>>();
+        assert_eq!(commands, [words(&[b"SET", b"a", b"xA\n\""]), words(&[b"get", b"it's"]), words(&[b"PING", b""])]);
+    }
+
+    #[test]
+    fn integers_are_those_of_redis() {
+        for (text, value) in
+            [("0", Some(0)), ("-1", Some(-1)), ("9223372036854775807", Some(i64::MAX)), ("-9223372036854775808", Some(i64::MIN))]
+        {
+            assert_eq!(integer(text.as_bytes()), value);
+        }
+        for text in
+            ["", "-", "+1", " 1", "1 ", "01", "-0", "00", "1a", "9223372036854775808", "-9223372036854775809", "99999999999999999999"]
+        {
+            assert_eq!(integer(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn where_reads_split_does_not_matter(
+            commands in prop::collection::vec(prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 1..6), 0..8),
+            cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
+        ) {
+            let bytes: Vec<u8> = commands.iter().flat_map(|c| encode(c)).collect();
+            let mut cuts: Vec<usize> = cuts.iter().map(|c| c.index(bytes.len() + 1)).collect();
+            cuts.sort_unstable();
+            cuts.push(bytes.len());
+            let mut from = 0;
+            let pieces = cuts.iter().map(|&to| { let piece = &bytes[from..to]; from = to; piece });
+            let pieces: Vec<&[u8]> = pieces.collect();
+            prop_assert_eq!(feed(pieces), (commands, None));
+        }
+
+        #[test]
+        fn any_bytes_are_commands_or_an_error(pieces in prop::collection::vec("[*$0-9\r\n\"'\\\\a -]{0,30}", 0..8), raw in prop::collection::vec(any::<u8>(), 0..64)) {
+            feed(pieces.iter().map(|p| p.as_bytes()).chain([raw.as_slice()]));
+        }
+    }
+}

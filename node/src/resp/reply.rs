@@ -1,0 +1,40 @@
+//! Outcomes of the shard as replies of Redis.
+
+use super::command::Shape;
+use super::encode::Encoder;
+use crate::shard::op::{Failure, Outcome};
+
+/// The text of a failure. `TRYAGAIN` and `CLUSTERDOWN` say that nothing happened, `UNKNOWN` that it may have.
+#[must_use]
+pub const fn failure(failure: Failure, shape: Shape) -> &'static str {
+    match failure {
+        Failure::NotAnInteger => "ERR value is not an integer or out of range",
+        Failure::NotAFloat => "ERR value is not a valid float",
+        Failure::Overflow if matches!(shape, Shape::Float) => "ERR increment would produce NaN or Infinity",
+        Failure::Overflow => "ERR increment or decrement would overflow",
+        Failure::TooLarge => "ERR string exceeds maximum allowed size (proto-max-bulk-len)",
+        Failure::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.",
+        Failure::TooFewCopies => "NOREPLICAS Not enough good replicas to write.",
+        Failure::NoPartition => "CLUSTERDOWN Hash slot not served",
+        Failure::Unavailable => "TRYAGAIN the partition is not served at the moment: nothing happened",
+        Failure::Unknown => "UNKNOWN the write may or may not have happened",
+        Failure::Overloaded => "BUSY too many operations are waiting: nothing happened",
+    }
+}
+
+/// Appends an outcome.
+pub fn outcome(encoder: &mut Encoder<'_>, shape: Shape, outcome: &Outcome) {
+    match (outcome, shape) {
+        (Outcome::Failed(why), _) => encoder.error(failure(*why, shape)),
+        (Outcome::Ok, Shape::Flag) => encoder.integer(1),
+        (Outcome::Nil, Shape::Flag) => encoder.integer(0),
+        (Outcome::Int(ms), Shape::Seconds) if *ms >= 0 => encoder.integer(ms / 1000 + i64::from(ms % 1000 >= 500)),
+        (Outcome::Int(there), Shape::Type) => encoder.simple(if *there == 0 { "none" } else { "string" }),
+        (Outcome::Ok, _) => encoder.simple("OK"),
+        (Outcome::Nil, _) => encoder.nil(),
+        (Outcome::Int(value), _) => encoder.integer(*value),
+        (Outcome::Bulk(value), _) => encoder.bulk(value),
+        // The operations that clients name by a key have no such outcome.
+        (Outcome::Keys { .. }, _) => encoder.error("ERR unexpected outcome"),
+    }
+}

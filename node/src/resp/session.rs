@@ -1,0 +1,535 @@
+//! One connection's state: what it said of itself, and its replies, in the order of its commands.
+//!
+//! A command is answered at once (`PING`), or becomes one operation, or several whose outcomes are gathered, or a sweep
+//! over all partitions in steps. Outcomes come in any order; replies leave in theirs.
+
+use super::command::{self, All, Cluster, ErrorText, Many, Request, Server, Shape};
+use super::encode::{Encoder, Protocol};
+use super::frame::Args;
+use super::gather::{Gather, Kind};
+use super::{cluster, describe, reply};
+use crate::data::core::Inner;
+use crate::data::waiters::Waiter;
+use crate::shard::op::{Action, Condition, Expiry, Operation, Outcome, PartitionOperation};
+use bytes::{Bytes, BytesMut};
+use doyen_placement::MapId;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::task::Waker;
+
+/// Replies that one connection may wait for.
+const PENDING_MAX: usize = 8192;
+/// Bytes of values in commands that are not answered yet; above it nothing more is taken from this connection.
+const PENDING_BYTES_MAX: usize = 32 << 20;
+/// Output above which nothing more is encoded or taken from this connection until the client has read.
+const OUTPUT_BYTES_SOFT: usize = 1 << 20;
+/// No single reply is larger.
+pub(super) const REPLY_BYTES_MAX: usize = 512 << 20;
+/// Longest name that a client may give itself.
+const NAME_BYTES_MAX: usize = 256;
+
+/// A connection, as its task and the shard's outcomes see it.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) session: RefCell<Session>,
+    /// The task, while it waits.
+    pub(crate) waker: RefCell<Option<Waker>>,
+    /// The task runs and looks for itself.
+    pub(crate) running: Cell<bool>,
+}
+
+/// What a connection is and what it waits for.
+#[derive(Debug)]
+pub(crate) struct Session {
+    id: u64,
+    /// It came to the cluster-aware port.
+    cluster_port: bool,
+    local: SocketAddr,
+    peer: SocketAddr,
+    protocol: Protocol,
+    pub(crate) authenticated: bool,
+    name: Bytes,
+    slots: VecDeque<Slot>,
+    /// The number of the first slot.
+    first: u64,
+    pending_bytes: usize,
+    sweeping: bool,
+    /// Nothing more is taken; closed when everything is answered.
+    pub(crate) closing: bool,
+    pub(crate) out: BytesMut,
+}
+
+/// The place of one reply.
+#[derive(Debug)]
+struct Slot {
+    protocol: Protocol,
+    weight: usize,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Waiting { shape: Shape, token: u64 },
+    Done { shape: Shape, outcome: Outcome },
+    Gathering(Box<Gather>),
+    Encoded(Bytes),
+}
+
+impl Connection {
+    pub(crate) fn new(id: u64, cluster_port: bool, local: SocketAddr, peer: SocketAddr, authenticated: bool) -> Rc<Self> {
+        let session = Session {
+            id,
+            cluster_port,
+            local,
+            peer,
+            protocol: Protocol::Resp2,
+            authenticated,
+            name: Bytes::new(),
+            slots: VecDeque::new(),
+            first: 0,
+            pending_bytes: 0,
+            sweeping: false,
+            closing: false,
+            out: BytesMut::new(),
+        };
+        Rc::new(Self { session: RefCell::new(session), waker: RefCell::default(), running: Cell::new(false) })
+    }
+
+    /// An outcome for a slot; true if its sweep has further steps.
+    pub(crate) fn deliver(&self, slot: u64, part: u32, token: u64, outcome: Outcome) -> bool {
+        let mut session = self.session.borrow_mut();
+        let Some(at) = slot.checked_sub(session.first).and_then(|i| usize::try_from(i).ok()) else { return false };
+        let Some(entry) = session.slots.get_mut(at) else { return false };
+        match &mut entry.state {
+            State::Waiting { shape, .. } => entry.state = State::Done { shape: *shape, outcome },
+            State::Gathering(gather) => {
+                gather.take(part, token, outcome);
+                if gather.has_next_step() {
+                    return true;
+                }
+            }
+            State::Done { .. } | State::Encoded(_) => return false,
+        }
+        if at == 0 && session.encode_ready() {
+            drop(session);
+            self.wake();
+        }
+        false
+    }
+
+    /// The next steps of a sweep.
+    pub(crate) fn sweep_on(self: &Rc<Self>, inner: &mut Inner, slot: u64) {
+        let mut session = self.session.borrow_mut();
+        let Some(at) = slot.checked_sub(session.first).and_then(|i| usize::try_from(i).ok()) else { return };
+        if let Some(Slot { state: State::Gathering(gather), .. }) = session.slots.get_mut(at) {
+            submit_steps(self, inner, slot, gather);
+        }
+        if session.encode_ready() {
+            drop(session);
+            self.wake();
+        }
+    }
+
+    /// The task has something to do.
+    pub(crate) fn wake(&self) {
+        if !self.running.get()
+            && let Some(waker) = self.waker.borrow().as_ref()
+        {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Runs one command.
+    pub(crate) fn execute(self: &Rc<Self>, inner: &mut Inner, args: Args<'_>) {
+        inner.counters.commands += 1;
+        let mut session = self.session.borrow_mut();
+        match session.understand(inner, args) {
+            Ok(request) => session.run(self, inner, args, request),
+            Err(error) => {
+                inner.counters.errors += 1;
+                session.answer(|e| e.error(&error.0));
+            }
+        }
+    }
+
+    /// The client is gone: nobody waits for its outcomes.
+    pub(crate) fn abandon(&self, inner: &mut Inner) {
+        let slots = std::mem::take(&mut self.session.borrow_mut().slots);
+        for slot in slots {
+            match slot.state {
+                State::Waiting { token, .. } => inner.forget(token),
+                State::Gathering(gather) => gather.tokens().for_each(|token| inner.forget(token)),
+                State::Done { .. } | State::Encoded(_) => {}
+            }
+        }
+    }
+}
+
+fn submit_steps(connection: &Rc<Connection>, inner: &mut Inner, slot: u64, gather: &mut Gather) {
+    while let Some((partition, action)) = gather.next_step() {
+        let operation = PartitionOperation { keyspace: cluster::KEYSPACE, partition, map: MapId(0), action };
+        let connection = connection.clone();
+        let part = partition.0;
+        let token = inner.submit_partition(operation, |redo| Waiter::Reply { connection, slot, part, redo });
+        gather.waits_for(token);
+    }
+}
+
+impl Session {
+    /// Whether no further command is taken for now.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.closing
+            || self.sweeping
+            || self.slots.len() >= PENDING_MAX
+            || self.pending_bytes >= PENDING_BYTES_MAX
+            || self.out.len() >= OUTPUT_BYTES_SOFT
+    }
+
+    /// Whether everything is answered, but for what is still in `out`.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// The bytes are no protocol: says so, and closes once everything before it is answered.
+    pub(crate) fn protocol_error(&mut self, text: &str) {
+        self.answer(|e| e.error(text));
+        self.closing = true;
+    }
+
+    /// Encodes the replies whose turn it is; true if there is something to write.
+    pub(crate) fn encode_ready(&mut self) -> bool {
+        while self.out.len() < OUTPUT_BYTES_SOFT {
+            let Some(slot) = self.slots.front() else { break };
+            let mut encoder = Encoder::new(&mut self.out, slot.protocol);
+            match &slot.state {
+                State::Waiting { .. } => break,
+                State::Gathering(gather) if !gather.is_done() => break,
+                State::Gathering(gather) => {
+                    self.sweeping &= !gather.is_sweep();
+                    gather.encode(&mut encoder);
+                }
+                State::Done { shape, outcome } => reply::outcome(&mut encoder, *shape, outcome),
+                State::Encoded(bytes) => self.out.extend_from_slice(bytes),
+            }
+            self.pending_bytes = self.pending_bytes.saturating_sub(slot.weight);
+            self.slots.pop_front();
+            self.first += 1;
+        }
+        !self.out.is_empty()
+    }
+
+    /// Answers at once, in order.
+    fn answer(&mut self, encode: impl FnOnce(&mut Encoder<'_>)) {
+        if self.slots.is_empty() {
+            return encode(&mut Encoder::new(&mut self.out, self.protocol));
+        }
+        let mut bytes = BytesMut::new();
+        encode(&mut Encoder::new(&mut bytes, self.protocol));
+        self.push(State::Encoded(bytes.freeze()), 0);
+    }
+
+    fn push(&mut self, state: State, weight: usize) {
+        self.pending_bytes += weight;
+        self.slots.push_back(Slot { protocol: self.protocol, weight, state });
+    }
+
+    /// The number of the next slot.
+    fn next(&self) -> u64 {
+        self.first + self.slots.len() as u64
+    }
+
+    fn understand(&self, inner: &Inner, args: Args<'_>) -> Result<Request, ErrorText> {
+        let spec = command::find(args)?;
+        if !self.authenticated && !spec.is_open() {
+            return Err("NOAUTH Authentication required.".into());
+        }
+        let (first, last, step) = spec.keys;
+        if first > 0 {
+            // Positive: the table says so.
+            let step = usize::try_from(step).unwrap_or(1).max(1);
+            let keys = if last < 0 { 1..args.len() } else { 1..2 };
+            if keys.clone().step_by(step).any(|i| args.get(i).len() > inner.limits.key_bytes_max) {
+                return Err("ERR the key is too long".into());
+            }
+            if self.cluster_port {
+                here(inner, keys.step_by(step).map(|i| args.get(i)))?;
+            }
+        }
+        command::parse(spec, args, inner.unix_ms)
+    }
+
+    fn run(&mut self, connection: &Rc<Connection>, inner: &mut Inner, args: Args<'_>, request: Request) {
+        match request {
+            Request::One { key, action, shape } => {
+                let weight = weight(&action);
+                let token = operation(connection, inner, self.next(), 0, key, action);
+                self.push(State::Waiting { shape, token }, weight);
+            }
+            Request::Many(many) => self.many(connection, inner, args, many),
+            Request::All(all) => self.sweep(connection, inner, all),
+            Request::Wait => self.answer(|e| e.integer(cluster::backups_least(inner.view.as_ref()))),
+            Request::Connection(asked) => self.about_connection(inner, asked),
+            Request::Cluster(asked) => self.about_cluster(inner, asked),
+            Request::Server(asked) => self.about_server(inner, asked),
+        }
+    }
+
+    fn many(&mut self, connection: &Rc<Connection>, inner: &mut Inner, args: Args<'_>, many: Many) {
+        let (step, kind) = match many {
+            Many::Get => (1, Kind::Values),
+            Many::Set => (2, Kind::Written),
+            Many::Delete => (1, Kind::Deleted),
+            Many::Exists => (1, Kind::Sum),
+        };
+        let slot = self.next();
+        let parts = (args.len() - 1) / step;
+        let mut gather = Box::new(Gather::of_parts(kind, parts));
+        let mut weight_all = 0;
+        for (part, at) in (0_u32..).zip((1..args.len()).step_by(step)) {
+            let action = match many {
+                Many::Get => Action::Get,
+                Many::Delete => Action::Delete,
+                Many::Exists => Action::Exists,
+                Many::Set => {
+                    Action::Set { value: args.bytes(at + 1), condition: Condition::Always, expiry: Expiry::None, get: false }
+                }
+            };
+            weight_all += weight(&action);
+            gather.waits_for(operation(connection, inner, slot, part, args.bytes(at), action));
+        }
+        self.push(State::Gathering(gather), weight_all);
+    }
+
+    fn sweep(&mut self, connection: &Rc<Connection>, inner: &mut Inner, all: All) {
+        let Some(keyspace) = cluster::keyspace(inner.view.as_ref()) else {
+            return self.answer(|e| e.error("CLUSTERDOWN Hash slot not served"));
+        };
+        let (me, own_only) = (inner.me, self.cluster_port);
+        let slot_only = match &all {
+            All::CountInSlot(slot) => Some(keyspace.partition_of_slot(*slot)),
+            _ => None,
+        };
+        let partitions = keyspace.partitions.iter().filter(|p| !own_only || p.primary() == me).map(|p| p.id);
+        let partitions = partitions.filter(|p| slot_only.is_none_or(|only| only == Some(*p))).collect();
+        let mut gather = Box::new(Gather::of_sweep(all, partitions));
+        submit_steps(connection, inner, self.next(), &mut gather);
+        self.sweeping = true;
+        self.push(State::Gathering(gather), 0);
+        self.encode_ready();
+    }
+
+    fn about_connection(&mut self, inner: &Inner, asked: command::Connection) {
+        use command::Connection as C;
+        match asked {
+            C::Ping(None) => self.answer(|e| e.simple("PONG")),
+            C::Ping(Some(text)) | C::Echo(text) => self.answer(|e| e.bulk(&text)),
+            C::Hello { protocol, auth, name } => self.hello(inner, protocol, auth, name),
+            C::Auth { user, password } => {
+                if user.is_none() && inner.password.is_none() {
+                    let text = "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?";
+                    return self.answer(|e| e.error(text));
+                }
+                if self.authenticate(inner, user.as_deref().unwrap_or(b"default"), &password) {
+                    self.answer(|e| e.simple("OK"));
+                } else {
+                    self.answer(|e| e.error(WRONGPASS));
+                }
+            }
+            C::Select(0) | C::Accept => self.answer(|e| e.simple("OK")),
+            C::Select(_) if self.cluster_port => self.answer(|e| e.error("ERR SELECT is not allowed in cluster mode")),
+            C::Select(_) => self.answer(|e| e.error("ERR DB index is out of range")),
+            C::Quit => {
+                self.answer(|e| e.simple("OK"));
+                self.closing = true;
+            }
+            C::Reset => {
+                self.protocol = Protocol::Resp2;
+                self.authenticated = inner.password.is_none();
+                self.name = Bytes::new();
+                self.answer(|e| e.simple("RESET"));
+            }
+            C::ClientId => {
+                let id = i64::try_from(self.id).unwrap_or(i64::MAX);
+                self.answer(|e| e.integer(id));
+            }
+            C::ClientSetName(name) => match self.set_name(name) {
+                Ok(()) => self.answer(|e| e.simple("OK")),
+                Err(text) => self.answer(|e| e.error(text)),
+            },
+            C::ClientGetName if self.name.is_empty() => self.answer(|e| e.nil()),
+            C::ClientGetName => {
+                let name = self.name.clone();
+                self.answer(|e| e.bulk(&name));
+            }
+            C::ClientInfo => {
+                let line = self.line();
+                self.answer(|e| e.text(&line));
+            }
+            C::ClientList => {
+                // This session is borrowed; the others are not.
+                let others = inner.connections.values().filter_map(|c| c.session.try_borrow().ok().map(|s| s.line()));
+                let lines: String = others.chain([self.line()]).collect();
+                self.answer(|e| e.text(&lines));
+            }
+        }
+    }
+
+    fn hello(&mut self, inner: &Inner, protocol: Option<i64>, auth: Option<(Bytes, Bytes)>, name: Option<Bytes>) {
+        if let Some((user, password)) = auth
+            && !self.authenticate(inner, &user, &password)
+        {
+            return self.answer(|e| e.error(WRONGPASS));
+        }
+        if !self.authenticated {
+            return self.answer(|e| e.error(HELLO_NOAUTH));
+        }
+        if let Some(Err(text)) = name.map(|name| self.set_name(name)) {
+            return self.answer(|e| e.error(text));
+        }
+        match protocol {
+            Some(3) => self.protocol = Protocol::Resp3,
+            Some(_) => self.protocol = Protocol::Resp2,
+            None => {}
+        }
+        let version = if self.protocol == Protocol::Resp3 { 3 } else { 2 };
+        let id = i64::try_from(self.id).unwrap_or(i64::MAX);
+        let mode: &[u8] = if self.cluster_port { b"cluster" } else { b"standalone" };
+        self.answer(|e| {
+            e.map(7);
+            e.bulk(b"server");
+            e.bulk(b"redis");
+            e.bulk(b"version");
+            e.bulk(describe::REDIS_VERSION.as_bytes());
+            e.bulk(b"proto");
+            e.integer(version);
+            e.bulk(b"id");
+            e.integer(id);
+            e.bulk(b"mode");
+            e.bulk(mode);
+            e.bulk(b"role");
+            e.bulk(b"master");
+            e.bulk(b"modules");
+            e.array(0);
+        });
+    }
+
+    fn authenticate(&mut self, inner: &Inner, user: &[u8], password: &[u8]) -> bool {
+        let right = user == b"default" && inner.password.as_ref().is_none_or(|p| equal_in_constant_time(p.as_bytes(), password));
+        self.authenticated |= right;
+        right
+    }
+
+    fn set_name(&mut self, name: Bytes) -> Result<(), &'static str> {
+        if name.len() > NAME_BYTES_MAX || !name.iter().all(u8::is_ascii_graphic) {
+            return Err("ERR Client names cannot contain spaces, newlines or special characters.");
+        }
+        // A copy, because a slice would keep the whole read buffer.
+        self.name = Bytes::copy_from_slice(&name);
+        Ok(())
+    }
+
+    fn line(&self) -> String {
+        let version = if self.protocol == Protocol::Resp3 { 3 } else { 2 };
+        let name = String::from_utf8_lossy(&self.name);
+        let (id, peer, local, waiting) = (self.id, self.peer, self.local, self.slots.len());
+        format!("id={id} addr={peer} laddr={local} fd=-1 name={name} flags=N db=0 oll={waiting} omem={} user=default resp={version}\n", self.out.len())
+    }
+
+    fn about_cluster(&mut self, inner: &Inner, asked: Cluster) {
+        let view = inner.view.as_ref();
+        match asked {
+            Cluster::Slots => self.answer(|e| cluster::slots(e, view)),
+            Cluster::Shards => self.answer(|e| cluster::shards(e, view)),
+            Cluster::Nodes => self.answer(|e| e.text(&cluster::nodes(view, inner.me))),
+            Cluster::Info => self.answer(|e| e.text(&cluster::info(view))),
+            Cluster::MyId => self.answer(|e| e.bulk(cluster::node_id(inner.me).as_bytes())),
+            Cluster::KeySlot(slot) => self.answer(|e| e.integer(slot.into())),
+        }
+    }
+
+    /// `INFO` shows what this node holds; how many keys the cluster has takes `DBSIZE`.
+    fn about_server(&mut self, inner: &Inner, asked: Server) {
+        match asked {
+            Server::Info(sections) => {
+                let text = describe::info(&self.facts(inner), &sections);
+                self.answer(|e| e.text(&text));
+            }
+            Server::ConfigGet(patterns) => {
+                let facts = self.facts(inner);
+                self.answer(|e| describe::config(e, &facts, &patterns));
+            }
+            Server::CommandCount => {
+                let count = i64::try_from(command::table::all().len()).unwrap_or(i64::MAX);
+                self.answer(|e| e.integer(count));
+            }
+            Server::CommandInfo(names) => self.answer(|e| describe::command_info(e, names.as_deref())),
+            Server::CommandDocs(names) => self.answer(|e| describe::command_docs(e, names.as_deref())),
+            Server::CommandList => self.answer(describe::command_list),
+            Server::CommandGetKeys(args) => self.answer(|e| describe::command_keys(e, &args)),
+        }
+    }
+
+    fn facts(&self, inner: &Inner) -> describe::Facts {
+        let stats = inner.shard.stats();
+        describe::Facts {
+            cluster_port: self.cluster_port,
+            process_id: std::process::id(),
+            run_id: cluster::node_id(inner.me),
+            tcp_port: self.local.port(),
+            uptime_s: inner.now.since(inner.started).as_secs(),
+            connected_clients: inner.connections.len(),
+            connections_max: inner.connections_max,
+            memory_bytes: stats.memory_bytes,
+            memory_bytes_max: u64::try_from(inner.limits.memory_bytes_max).unwrap_or(u64::MAX),
+            connections_received: inner.counters.connections,
+            connections_rejected: inner.counters.connections_rejected,
+            commands: inner.counters.commands,
+            expired: stats.expired,
+            parked: stats.parked,
+            backups: cluster::backups_least(inner.view.as_ref()),
+            keys: stats.keys,
+            has_password: inner.password.is_some(),
+            value_bytes_max: inner.limits.value_bytes_max,
+        }
+    }
+}
+
+const WRONGPASS: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+const HELLO_NOAUTH: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time";
+
+fn operation(connection: &Rc<Connection>, inner: &mut Inner, slot: u64, part: u32, key: Bytes, action: Action) -> u64 {
+    let operation = Operation { keyspace: cluster::KEYSPACE, map: MapId(0), key, action };
+    let connection = connection.clone();
+    inner.submit(operation, |redo| Waiter::Reply { connection, slot, part, redo })
+}
+
+/// Bytes of the client's that an unanswered operation holds.
+fn weight(action: &Action) -> usize {
+    match action {
+        Action::Set { value, .. } | Action::Append { value } => value.len(),
+        _ => 0,
+    }
+}
+
+/// Whether this node answers a cluster-aware client for these keys.
+fn here<'a>(inner: &Inner, keys: impl Iterator<Item = &'a [u8]>) -> Result<(), ErrorText> {
+    let mut slots = keys.map(doyen_placement::hash::slot);
+    let Some(slot) = slots.next() else { return Ok(()) };
+    if slots.any(|other| other != slot) {
+        return Err("CROSSSLOT Keys in request don't hash to the same slot".into());
+    }
+    let view = inner.view.as_ref();
+    let (Some(view), Some(partition)) = (view, cluster::partition_of(view, slot)) else {
+        return Err("CLUSTERDOWN Hash slot not served".into());
+    };
+    match cluster::redirect(view, inner.me, partition) {
+        Some(at) => Err(format!("MOVED {slot} {at}").into()),
+        None => Ok(()),
+    }
+}
+
+fn equal_in_constant_time(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
+}

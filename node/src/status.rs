@@ -1,0 +1,383 @@
+//! What a cluster looks like, as people and programs read it: `status`, `table`, HTTP and the demo print this.
+
+use crate::control::ClusterStatus;
+use doyen_placement::{Keyspace, MemberId, MemberState, Mode, Partition, PartitionId, PartitionRef, ReplicaState, Role, Table};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+/// A cluster at one moment, as one node knows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterReport {
+    /// The cluster; `None` until this node is a member of one.
+    pub cluster_id: Option<String>,
+    /// The term of the installed table.
+    pub term: u64,
+    /// The version of the installed table.
+    pub version: u64,
+    /// The coordinator's name, if one is known.
+    pub coordinator: Option<String>,
+    /// Every partition serves, has as many copies in sync as it should have, and no move is pending; and it is the
+    /// coordinator who says so.
+    pub safe: bool,
+    /// The members, oldest first.
+    pub members: Vec<MemberReport>,
+    /// The keyspaces.
+    pub keyspaces: Vec<KeyspaceReport>,
+    /// Moves under way.
+    pub moves: Vec<MoveReport>,
+    /// Why nothing moves, where nothing does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<String>,
+}
+
+/// A member.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberReport {
+    /// Its name.
+    pub name: String,
+    /// Its identity: one process start.
+    pub id: String,
+    /// Its seniority; the lowest is the oldest.
+    pub age: u64,
+    /// `live`, `draining`, `leaving` or `silent`.
+    pub state: String,
+    /// QUIC, control.
+    pub address: SocketAddr,
+    /// QUIC, data.
+    pub data: SocketAddr,
+    /// RESP.
+    pub resp: Option<SocketAddr>,
+    /// RESP for cluster-aware clients.
+    pub resp_cluster: Option<SocketAddr>,
+    /// HTTP.
+    pub http: Option<SocketAddr>,
+}
+
+/// A keyspace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyspaceReport {
+    /// Its name.
+    pub name: String,
+    /// How a key finds its partition.
+    pub mode: String,
+    /// How many partitions it has.
+    pub partitions: usize,
+    /// Partitions with fewer copies in sync than there should be.
+    pub under_replicated: usize,
+    /// Partitions that nobody serves.
+    pub unavailable: usize,
+}
+
+/// A partition that is on its way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MoveReport {
+    /// The keyspace.
+    pub keyspace: String,
+    /// The partition.
+    pub partition: u32,
+    /// Who holds it in sync, the primary first.
+    pub in_sync: Vec<String>,
+    /// Who is catching up.
+    pub learners: Vec<String>,
+    /// Who shall hold it, the primary first; empty where only a copy is being made.
+    pub goal: Vec<String>,
+}
+
+/// Who holds what, at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableReport {
+    /// The cluster.
+    pub cluster_id: Option<String>,
+    /// The term of the table.
+    pub term: u64,
+    /// The version of the table.
+    pub version: u64,
+    /// Maps by name.
+    pub maps: Vec<MapReport>,
+    /// The keyspaces.
+    pub keyspaces: Vec<PartitionsReport>,
+}
+
+/// A named map.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MapReport {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub id: u32,
+    /// Its keyspace.
+    pub keyspace: String,
+}
+
+/// The partitions of a keyspace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartitionsReport {
+    /// The keyspace.
+    pub name: String,
+    /// Its partitions; empty until they are assigned.
+    pub partitions: Vec<PartitionReport>,
+}
+
+/// A partition.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartitionReport {
+    /// Its number.
+    pub id: u32,
+    /// Its first and its last slot.
+    pub slots: [u16; 2],
+    /// `open`, or `assigned` until its primary reports that it serves; `unknown` where this node cannot tell, because only
+    /// the coordinator hears of it.
+    pub state: PartitionState,
+    /// Who serves it.
+    pub primary: String,
+    /// The other copies in sync.
+    pub backups: Vec<String>,
+    /// Copies that are catching up.
+    pub learners: Vec<String>,
+    /// Its epoch.
+    pub epoch: u64,
+}
+
+/// Whether a partition serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PartitionState {
+    /// Its primary has reported that it serves.
+    Open,
+    /// Its primary has not reported yet.
+    Assigned,
+    /// The coordinator, who would know, did not answer.
+    Unknown,
+}
+
+impl ClusterReport {
+    /// From what the control thread says.
+    #[must_use]
+    pub fn new(cluster: &ClusterStatus) -> Self {
+        let status = &cluster.status;
+        let Some(table) = cluster.installed.as_deref() else {
+            return Self {
+                cluster_id: None,
+                term: 0,
+                version: 0,
+                coordinator: None,
+                safe: false,
+                members: Vec::new(),
+                keyspaces: Vec::new(),
+                moves: Vec::new(),
+                waiting: status.waiting.clone(),
+            };
+        };
+        let closed: BTreeSet<PartitionRef> = status.closed.iter().copied().collect();
+        let keyspaces: Vec<_> = table.keyspaces.iter().map(|k| keyspace(table, k, &closed)).collect();
+        let moves: Vec<_> = table.keyspaces.iter().flat_map(|k| k.partitions.iter().filter_map(|p| movement(table, k, p))).collect();
+        let whole = keyspaces.iter().all(|k| k.under_replicated == 0 && k.unavailable == 0);
+        Self {
+            cluster_id: Some(table.cluster.to_string()),
+            term: table.term.0,
+            version: table.version.0,
+            coordinator: status.coordinator.and_then(|id| table.member(id)).map(|m| m.name.clone()),
+            safe: cluster.from_coordinator && whole && moves.is_empty(),
+            members: table.members.iter().map(|m| member(m)).collect(),
+            keyspaces,
+            moves,
+            waiting: status.waiting.clone(),
+        }
+    }
+}
+
+impl TableReport {
+    /// From what the control thread says.
+    #[must_use]
+    pub fn new(cluster: &ClusterStatus) -> Self {
+        let Some(table) = cluster.installed.as_deref() else {
+            return Self { cluster_id: None, term: 0, version: 0, maps: Vec::new(), keyspaces: Vec::new() };
+        };
+        let closed: BTreeSet<PartitionRef> = cluster.status.closed.iter().copied().collect();
+        let state = |at: PartitionRef| match (cluster.from_coordinator, closed.contains(&at)) {
+            (_, true) => PartitionState::Assigned,
+            (true, false) => PartitionState::Open,
+            (false, false) => PartitionState::Unknown,
+        };
+        Self {
+            cluster_id: Some(table.cluster.to_string()),
+            term: table.term.0,
+            version: table.version.0,
+            maps: table
+                .maps
+                .iter()
+                .map(|m| MapReport {
+                    name: m.name.clone(),
+                    id: m.id.0,
+                    keyspace: table.keyspace(m.keyspace).map(|k| k.name.clone()).unwrap_or_default(),
+                })
+                .collect(),
+            keyspaces: table
+                .keyspaces
+                .iter()
+                .map(|k| PartitionsReport {
+                    name: k.name.clone(),
+                    partitions: k
+                        .partitions
+                        .iter()
+                        .map(|p| PartitionReport {
+                            id: p.id.0,
+                            slots: slots(k, p.id),
+                            state: state(PartitionRef { keyspace: k.id, partition: p.id }),
+                            primary: name(table, p.primary()),
+                            backups: p.in_sync().filter(|&m| m != p.primary()).map(|m| name(table, m)).collect(),
+                            learners: p.learners().map(|m| name(table, m)).collect(),
+                            epoch: p.epoch.0,
+                        })
+                        .collect(),
+                })
+                .collect(),
+        }
+    }
+}
+
+fn slots(keyspace: &Keyspace, partition: PartitionId) -> [u16; 2] {
+    let slots = keyspace.slots_of(partition);
+    [*slots.start(), *slots.end()]
+}
+
+fn name(table: &Table, id: MemberId) -> String {
+    table.member(id).map_or_else(|| id.to_string(), |m| m.name.clone())
+}
+
+fn member(m: &doyen_placement::Member) -> MemberReport {
+    MemberReport {
+        name: m.name.clone(),
+        id: m.id.to_string(),
+        age: m.age.0,
+        state: state(m.state).into(),
+        address: m.addresses.control,
+        data: m.addresses.data,
+        resp: m.addresses.resp,
+        resp_cluster: m.addresses.resp_cluster,
+        http: m.addresses.http,
+    }
+}
+
+fn state(state: MemberState) -> &'static str {
+    match state {
+        MemberState::Live => "live",
+        MemberState::Draining => "draining",
+        MemberState::Leaving => "leaving",
+        MemberState::Silent => "silent",
+    }
+}
+
+/// Members that may hold data: how many copies there can be.
+fn holders(table: &Table) -> usize {
+    table.members.iter().filter(|m| m.role == Role::Data && m.state == MemberState::Live).count()
+}
+
+fn keyspace(table: &Table, k: &Keyspace, closed: &BTreeSet<PartitionRef>) -> KeyspaceReport {
+    let Mode::Fixed { partitions } = k.mode;
+    let mode = "fixed".to_owned();
+    if k.partitions.is_empty() {
+        let partitions = usize::from(partitions);
+        return KeyspaceReport { name: k.name.clone(), mode, partitions, under_replicated: partitions, unavailable: partitions };
+    }
+    let wanted = holders(table).min(usize::from(k.backups) + 1);
+    let silent = |id| table.member(id).is_none_or(|m| m.state == MemberState::Silent);
+    // A silent member's copy is none that counts.
+    let copies = |p: &Partition| p.in_sync().filter(|&m| !silent(m)).count();
+    let serves = |p: &Partition| !silent(p.primary()) && !closed.contains(&PartitionRef { keyspace: k.id, partition: p.id });
+    KeyspaceReport {
+        name: k.name.clone(),
+        mode,
+        partitions: k.partitions.len(),
+        under_replicated: k.partitions.iter().filter(|p| copies(p) < wanted).count(),
+        unavailable: k.partitions.iter().filter(|p| !serves(p)).count(),
+    }
+}
+
+fn movement(table: &Table, k: &Keyspace, p: &Partition) -> Option<MoveReport> {
+    let learning = p.replicas.iter().any(|r| r.state == ReplicaState::Learner);
+    (learning || p.goal.is_some()).then(|| MoveReport {
+        keyspace: k.name.clone(),
+        partition: p.id.0,
+        in_sync: p.in_sync().map(|m| name(table, m)).collect(),
+        learners: p.learners().map(|m| name(table, m)).collect(),
+        goal: p.goal.iter().flatten().map(|&m| name(table, m)).collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Defaults, Options};
+    use doyen_gossip::agreement::Status;
+    use doyen_placement::planner;
+    use doyen_placement::{Addresses, Age, ClusterId, KeyspaceId, Location, Member};
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    fn member(id: u64) -> Member {
+        let at = |port: u64| SocketAddr::from(([127, 0, 0, 1], u16::try_from(port).expect("a small port")));
+        Member {
+            id: MemberId(id),
+            age: Age(0),
+            name: format!("node-{id}"),
+            role: Role::Data,
+            state: MemberState::Live,
+            addresses: Addresses { control: at(id), data: at(id + 100), resp: Some(at(id + 200)), resp_cluster: None, http: None },
+            location: Location::default(),
+            weight: 100,
+        }
+    }
+
+    fn cluster(members: u64) -> Table {
+        let config = Options { partitions: Some(16), ..Options::default() }.resolve(Defaults::Binary).expect("holds");
+        planner::first(ClusterId(7), config.settings, config.keyspace, (1..=members).map(member).collect())
+    }
+
+    fn seen(table: Table, closed: Vec<PartitionRef>, from_coordinator: bool) -> ClusterStatus {
+        let status =
+            Status { me: MemberId(1), coordinator: Some(MemberId(1)), leading: true, installed: Some(table.name()), closed, waiting: None };
+        ClusterStatus { status, from_coordinator, installed: Some(Arc::new(table)) }
+    }
+
+    #[test]
+    fn a_whole_cluster_is_safe_when_its_coordinator_says_so() {
+        let report = ClusterReport::new(&seen(cluster(3), vec![], true));
+        assert!(report.safe, "{report:?}");
+        assert_eq!(report.coordinator.as_deref(), Some("node-1"));
+        assert_eq!(report.members.iter().map(|m| m.age).collect::<Vec<_>>(), [1, 2, 3]);
+        assert_eq!(report.keyspaces[0].partitions, 16);
+        assert!(!ClusterReport::new(&seen(cluster(3), vec![], false)).safe, "others do not hear what is open");
+    }
+
+    #[test]
+    fn what_is_not_open_is_not_safe_and_shows_as_assigned() {
+        let at = PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(3) };
+        let status = seen(cluster(3), vec![at], true);
+        let report = ClusterReport::new(&status);
+        assert_eq!((report.safe, report.keyspaces[0].unavailable), (false, 1));
+        let table = TableReport::new(&status);
+        let states: Vec<_> = table.keyspaces[0].partitions.iter().map(|p| p.state).collect();
+        assert_eq!(states.iter().filter(|s| **s == PartitionState::Assigned).count(), 1);
+        assert_eq!(states[3], PartitionState::Assigned);
+    }
+
+    #[test]
+    fn a_lost_copy_is_not_safe_until_one_node_is_all_there_is() {
+        let gone = BTreeMap::from([(MemberId(2), planner::Departure::Silent)]);
+        let report = ClusterReport::new(&seen(planner::remove(&cluster(3), &gone), vec![], true));
+        assert!(!report.safe && report.keyspaces[0].under_replicated > 0, "{report:?}");
+        let report = ClusterReport::new(&seen(planner::remove(&cluster(2), &gone), vec![], true));
+        assert!(report.safe, "one copy is all that one node can hold: {report:?}");
+    }
+
+    #[test]
+    fn the_json_has_the_fields_that_programs_rely_on() {
+        let json = serde_json::to_value(ClusterReport::new(&seen(cluster(2), vec![], true))).expect("json");
+        let keys = |v: &serde_json::Value| v.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
+        assert_eq!(keys(&json), ["cluster_id", "coordinator", "keyspaces", "members", "moves", "safe", "term", "version"]);
+        assert_eq!(keys(&json["members"][0]), ["address", "age", "data", "http", "id", "name", "resp", "resp_cluster", "state"]);
+        assert_eq!(keys(&json["keyspaces"][0]), ["mode", "name", "partitions", "unavailable", "under_replicated"]);
+    }
+}

@@ -1,0 +1,135 @@
+//! What a program that embeds nodes relies on, with real nodes on real sockets in one process.
+
+use doyen::{Departure, Map, Node, NodeError, OnLoss, StartError};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct User {
+    name: String,
+    logins: u32,
+}
+
+fn user(name: &str, logins: u32) -> User {
+    User { name: name.into(), logins }
+}
+
+async fn node(name: &str, seeds: &[&Node]) -> Node {
+    let seeds = seeds.iter().map(|n| n.addresses().control.to_string());
+    let builder = Node::builder().name(name).listen("127.0.0.1:0").seeds(seeds).partitions(64).memory_max(256 << 20);
+    builder.start().await.expect("the node starts")
+}
+
+/// Waits until the cluster has this many members and all is safe.
+async fn safe(node: &Node, members: usize) {
+    let looking = async {
+        loop {
+            if node.status().await.is_ok_and(|s| s.safe && s.members.len() == members) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    if tokio::time::timeout(Duration::from_secs(30), looking).await.is_err() {
+        panic!("not safe with {members} members: {:?}", node.status().await);
+    }
+}
+
+#[tokio::test]
+async fn a_map_is_the_same_on_every_node() {
+    let one = node("one", &[]).await;
+    let two = node("two", &[&one]).await;
+    safe(&one, 2).await;
+    let here: Map<u64, User> = one.map("users").await.expect("a map");
+    let there: Map<u64, User> = two.map("users").await.expect("a map");
+    for id in 0..50 {
+        here.insert(&id, &user("ada", 1)).await.expect("written");
+        assert_eq!(there.get(&id).await.expect("read"), Some(user("ada", 1)));
+    }
+    assert!(there.remove(&7).await.expect("removed"));
+    assert!(!here.contains(&7).await.expect("asked"));
+    assert!(!here.remove(&7).await.expect("asked"));
+
+    assert!(here.insert_if_absent(&7, &user("eve", 0)).await.expect("written"));
+    assert!(!there.insert_if_absent(&7, &user("bob", 0)).await.expect("asked"));
+    assert!(!there.compare_and_swap(&7, Some(&user("bob", 0)), &user("bob", 1)).await.expect("asked"));
+    assert!(there.compare_and_swap(&7, Some(&user("eve", 0)), &user("eve", 1)).await.expect("written"));
+    assert!(!there.compare_and_swap(&7, None, &user("eve", 2)).await.expect("asked"));
+    assert_eq!(here.get(&7).await.expect("read"), Some(user("eve", 1)));
+
+    // Another map, and what Redis clients see, are other keys.
+    let other: Map<u64, User> = one.map("others").await.expect("a map");
+    assert_eq!(other.get(&7).await.expect("read"), None);
+    one.database().set("k", "v").await.expect("written");
+    assert_eq!(two.database().get("k").await.expect("read").as_deref(), Some(&b"v"[..]));
+
+    assert_eq!(two.shutdown().await, Departure::Complete);
+    assert_eq!(here.get(&7).await.expect("read"), Some(user("eve", 1)), "what the other one held was handed over");
+    one.kill().await;
+}
+
+#[tokio::test]
+async fn entries_vanish_when_their_time_is_over() {
+    let one = node("one", &[]).await;
+    let users: Map<String, User> = one.map("users").await.expect("a map");
+    users.insert_with("soon", &user("ada", 1), Duration::from_millis(80)).await.expect("written");
+    users.insert_with("later", &user("ada", 1), Duration::from_secs(600)).await.expect("written");
+    assert!(users.contains("soon").await.expect("asked"));
+    let gone = async {
+        while users.contains("soon").await.expect("asked") {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(5), gone).await.expect("it vanishes");
+    assert!(users.contains("later").await.expect("asked"));
+    one.kill().await;
+}
+
+#[tokio::test]
+async fn a_node_that_dies_takes_nothing_with_it() {
+    let one = node("one", &[]).await;
+    let two = node("two", &[&one]).await;
+    let three = node("three", &[&one]).await;
+    safe(&one, 3).await;
+    let users: Map<u64, User> = two.map("users").await.expect("a map");
+    for id in 0..100 {
+        users.insert(&id, &user("ada", 1)).await.expect("written");
+    }
+    one.kill().await;
+    for id in 0..100 {
+        assert_eq!(users.get(&id).await.expect("read"), Some(user("ada", 1)), "key {id}");
+    }
+    safe(&two, 2).await;
+    three.kill().await;
+    two.kill().await;
+}
+
+#[tokio::test]
+async fn a_port_in_use_leaves_nothing_running() {
+    let one = node("one", &[]).await;
+    let error = Node::builder().listen(one.addresses().control).start().await.expect_err("the port is taken");
+    assert!(matches!(error, StartError::Bind { flag: "--listen", .. }), "{error}");
+    one.kill().await;
+}
+
+#[tokio::test]
+async fn a_secret_that_differs_is_no_way_in() {
+    let one = Node::builder().name("one").listen("127.0.0.1:0").secret("the secret of the cluster").start().await.expect("starts");
+    let seed = one.addresses().control.to_string();
+    one.wait_ready().await.expect("a cluster of one");
+    let two =
+        Node::builder().name("two").listen("127.0.0.1:0").secret("another secret altogether").seeds([seed]).start().await.expect("starts");
+    let refused = tokio::time::timeout(Duration::from_secs(10), two.wait_ready()).await.expect("it is told");
+    assert!(matches!(&refused, Err(NodeError::Fatal(why)) if why.contains("secret")), "{refused:?}");
+    assert_eq!(one.status().await.expect("it goes on").members.len(), 1);
+    two.kill().await;
+    one.kill().await;
+}
+
+#[tokio::test]
+async fn the_last_node_leaves_without_waiting_for_anybody() {
+    let one = Node::builder().name("one").listen("127.0.0.1:0").on_loss(OnLoss::Wait).start().await.expect("starts");
+    one.wait_ready().await.expect("a cluster of one");
+    let left = tokio::time::timeout(Duration::from_secs(10), one.shutdown()).await.expect("it does not wait for a successor");
+    assert_eq!(left, Departure::Alone);
+}
