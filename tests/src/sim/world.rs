@@ -19,10 +19,6 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 /// Events that one run handles at most: more is a machine that spins.
 const EVENTS_MAX: u64 = 6_000_000;
-/// How soon after the last fault everything must be well (I16).
-const HEAL_MAX: Nanos = 40 * SECOND;
-/// A connection whose bytes are stalled for this long breaks.
-const IDLE_MAX: Nanos = 2 * SECOND;
 
 /// Where a process may run.
 #[derive(Debug)]
