@@ -1,8 +1,12 @@
 //! Where copies should stand: the members that may hold data, how far apart they are, and how much each should hold.
 
 mod ground;
+mod seats;
+mod shares;
 
 pub(super) use ground::Ground;
+pub(super) use seats::{Seating, Seats};
+pub(super) use shares::{copies_each, leads_each};
 
 use super::health::copies_wanted;
 use crate::id::{KeyspaceId, MemberId, PartitionRef};
@@ -44,7 +48,7 @@ impl Spare {
         let mut chosen: Vec<usize> = Vec::new();
         for _ in 0..copies_wanted(keyspace, self.ground.len()) {
             let free = (0..self.ground.len()).filter(|m| !chosen.contains(m));
-            let best = free.min_by_key(|&m| (self.ground.nearness(m, &chosen), self.ground.relative(loads[m], m), m));
+            let best = free.min_by_key(|&m| (self.ground.nearness(m, chosen.iter().copied()), self.ground.relative(loads[m], m), m));
             let Some(best) = best else { break };
             loads[best] += 1;
             chosen.push(best);

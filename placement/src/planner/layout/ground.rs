@@ -67,8 +67,8 @@ impl Ground {
 
     /// How badly a copy on this member would stand with copies on the others: sharing a host is worse than any sharing of
     /// racks, sharing a rack worse than any sharing of zones.
-    pub(crate) fn nearness(&self, place: usize, others: &[usize]) -> u32 {
-        others.iter().map(|other| self.nearness_of_two(place, *other)).sum()
+    pub(crate) fn nearness(&self, place: usize, others: impl Iterator<Item = usize>) -> u32 {
+        others.map(|other| self.nearness_of_two(place, other)).sum()
     }
 
     fn nearness_of_two(&self, one: usize, other: usize) -> u32 {
