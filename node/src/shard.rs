@@ -18,6 +18,7 @@ mod execute;
 mod following;
 mod forwarding;
 mod frame;
+mod inspect;
 mod log;
 mod peers;
 mod replication;
@@ -43,6 +44,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use store::{Map, Store};
+
+#[doc(hidden)]
+pub use inspect::Inspection;
 
 /// Names a submitted operation to the shell; the machine only carries it.
 pub type Token = u64;

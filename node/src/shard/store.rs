@@ -362,6 +362,11 @@ impl Store {
         Some(sum.maps.values().fold(0, |all, one| all.wrapping_add(*one)))
     }
 
+    /// The checksum of everything, at once: for inspection only.
+    pub(super) fn content(&self) -> u64 {
+        self.following(&None).fold(0, |sum, (map, key, entry)| sum.wrapping_add(digest(map, key, entry)))
+    }
+
     /// Ends a checksum.
     pub(super) fn end_sum(&mut self, session: u32) {
         self.sums.retain(|s| s.session != session);

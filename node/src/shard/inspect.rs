@@ -1,0 +1,77 @@
+//! A look inside, for the simulation's oracle: what each partition's log holds. Nothing in production reads this.
+
+use super::{PartitionRef, Shard};
+use doyen_placement::{Epoch, Lineage};
+use std::fmt::{self, Write};
+
+/// What a node holds of one partition.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Inspection {
+    /// The partition.
+    pub at: PartitionRef,
+    /// Whose data it is.
+    pub lineage: Lineage,
+    /// The epoch installed last.
+    pub epoch: Epoch,
+    /// Everything up to here is trimmed from the log.
+    pub base: u64,
+    /// Sequence of the last entry.
+    pub last: u64,
+    /// Everything up to here is known to be committed.
+    pub committed: u64,
+    /// Where this node leads: the epoch in which its tenure began.
+    pub since: Option<Epoch>,
+    /// Whether it leads, acknowledges, and both tables say so.
+    pub open: bool,
+    /// Whether a snapshot is still arriving.
+    pub arriving: bool,
+}
+
+#[doc(hidden)]
+impl Shard {
+    /// Everything that this node holds.
+    pub fn inspect(&self) -> impl Iterator<Item = Inspection> + '_ {
+        self.slots.iter().filter_map(|(at, slot)| {
+            let held = slot.held.as_ref()?;
+            Some(Inspection {
+                at: *at,
+                lineage: held.lineage,
+                epoch: held.epoch,
+                base: held.log.base(),
+                last: held.log.last(),
+                committed: held.log.committed(),
+                since: held.lead.as_ref().map(|l| l.since),
+                open: held.lead.as_ref().is_some_and(|l| l.open && l.serving),
+                arriving: held.sink.is_some(),
+            })
+        })
+    }
+
+    /// The epoch of an entry that is still kept, and a digest of what it does.
+    #[must_use]
+    pub fn inspect_entry(&self, at: PartitionRef, seq: u64) -> Option<(Epoch, u64)> {
+        let logged = self.slots.get(&at)?.held.as_ref()?.log.entry(seq)?;
+        let mut digest = TextDigest(0xcbf2_9ce4_8422_2325);
+        // Writing to this digest cannot fail.
+        let _ = write!(digest, "{:?} {:?}", logged.effect, logged.op.as_ref().map(|op| (op.origin, op.n)));
+        Some((logged.epoch, digest.0))
+    }
+
+    /// A checksum of everything that is stored of a partition.
+    #[must_use]
+    pub fn inspect_content(&self, at: PartitionRef) -> Option<u64> {
+        Some(self.slots.get(&at)?.held.as_ref()?.store.content())
+    }
+}
+
+struct TextDigest(u64);
+
+impl Write for TextDigest {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for byte in text.bytes() {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+        Ok(())
+    }
+}

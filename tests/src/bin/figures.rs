@@ -1,0 +1,372 @@
+//! Measures the figures of the README and prints one plain line each. Start it with the release binary:
+//!
+//! ```text
+//! figures kill|stop|term --binary target/release/doyen [--runs 20] [--victim coordinator|youngest|middle]
+//! figures start          --binary ..  [--runs 5]     three fresh nodes: from start to the first acknowledged write
+//! figures join           --binary ..  [--runs 3]     a fourth node joins 100 MB
+//! figures idle           --binary ..                 CPU and memory of an idle node
+//! figures bytes          --binary ..  [--keys 1000000]
+//! ```
+//!
+//! Failover is judged for each partition by its own longest gap between two acknowledged writes: one connection writes to
+//! a handful of partitions in turn, so that a partition that waits delays few others.
+
+use doyen_placement::hash::slot;
+use doyen_tests::cluster::Cluster;
+use doyen_tests::resp::{Client, Reply};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Partitions of the measured clusters.
+const PARTITIONS: usize = 64;
+/// How long a writer waits for an answer before it connects anew.
+const ANSWER_MAX: Duration = Duration::from_secs(8);
+
+fn flag(name: &str) -> Option<String> {
+    let arguments: Vec<String> = std::env::args().collect();
+    arguments.iter().position(|a| a == name).and_then(|i| arguments.get(i + 1).cloned())
+}
+
+fn number(name: &str, default: usize) -> usize {
+    flag(name).and_then(|n| n.parse().ok()).unwrap_or(default)
+}
+
+fn main() -> ExitCode {
+    let Some(binary) = flag("--binary") else {
+        eprintln!("figures kill|stop|term|start|join|idle|bytes --binary target/release/doyen [--runs N] [--victim WHO]");
+        return ExitCode::from(2);
+    };
+    match std::env::args().nth(1).as_deref() {
+        Some("kill") => failover(&binary, Harm::Kill),
+        Some("stop") => failover(&binary, Harm::Stop),
+        Some("term") => failover(&binary, Harm::Term),
+        Some("start") => start(&binary),
+        Some("join") => join(&binary),
+        Some("idle") => idle(&binary),
+        Some("bytes") => bytes(&binary),
+        _ => {
+            eprintln!("say what to measure: kill, stop, term, start, join, idle or bytes");
+            return ExitCode::from(2);
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+fn worst(values: &[f64]) -> f64 {
+    values.iter().copied().fold(f64::NAN, f64::max)
+}
+
+// ---- failover
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Harm {
+    Kill,
+    Stop,
+    Term,
+}
+
+/// The longest gap between acknowledged writes, by partition.
+#[derive(Debug)]
+struct Gaps {
+    began: Instant,
+    /// Microseconds since `began` of the last acknowledged write, and the longest gap.
+    partitions: Vec<(AtomicU64, AtomicU64)>,
+    stop: AtomicBool,
+    unexpected: AtomicU64,
+    /// The last acknowledged number of each key, and whether a later one is in doubt.
+    acknowledged: Mutex<BTreeMap<String, (u64, bool)>>,
+}
+
+impl Gaps {
+    fn new() -> Self {
+        Self {
+            began: Instant::now(),
+            partitions: (0..PARTITIONS).map(|_| (AtomicU64::new(0), AtomicU64::new(0))).collect(),
+            stop: AtomicBool::new(false),
+            unexpected: AtomicU64::new(0),
+            acknowledged: Mutex::new(BTreeMap::new()),
+        }
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    fn written(&self, partition: usize) {
+        let now = self.now();
+        let (last, longest) = &self.partitions[partition];
+        let gap = now.saturating_sub(last.swap(now, Ordering::Relaxed));
+        longest.fetch_max(gap, Ordering::Relaxed);
+    }
+
+    /// From here on gaps count.
+    fn begin(&self) {
+        for (_, longest) in &self.partitions {
+            longest.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// The gaps in milliseconds; one that has not ended counts as long as it is.
+    fn milliseconds(&self) -> Vec<f64> {
+        let now = self.now();
+        let gap = |(last, longest): &(AtomicU64, AtomicU64)| {
+            longest.load(Ordering::Relaxed).max(now.saturating_sub(last.load(Ordering::Relaxed))) as f64 / 1_000.0
+        };
+        self.partitions.iter().map(gap).collect()
+    }
+}
+
+/// A key of each partition.
+fn keys() -> Vec<String> {
+    let mut keys = vec![String::new(); PARTITIONS];
+    let mut missing = PARTITIONS;
+    for i in 0u32.. {
+        let key = format!("key-{i}");
+        let partition = usize::from(slot(key.as_bytes())) * PARTITIONS / 16_384;
+        if keys[partition].is_empty() {
+            keys[partition] = key;
+            missing -= 1;
+            if missing == 0 {
+                break;
+            }
+        }
+    }
+    keys
+}
+
+/// Writes to these partitions in turn, through `addresses[..]` as they answer.
+fn write(gaps: &Gaps, mine: &[(usize, String)], addresses: &[SocketAddr], first: usize) {
+    let mut turn = first;
+    let mut number = 0u64;
+    let mut client = None;
+    while !gaps.stop.load(Ordering::Relaxed) {
+        for (partition, key) in mine {
+            number += 1;
+            let mut doubt = false;
+            loop {
+                if gaps.stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                if client.is_none() {
+                    turn += 1;
+                    client = Client::connect(addresses[turn % addresses.len()], ANSWER_MAX).ok();
+                }
+                let Some(open) = &mut client else {
+                    std::thread::sleep(Duration::from_millis(2));
+                    continue;
+                };
+                match open.command(&[b"SET", key.as_bytes(), number.to_string().as_bytes()]) {
+                    Ok(Reply::Simple(_)) => {
+                        gaps.written(*partition);
+                        let mut all = gaps.acknowledged.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                        all.insert(key.clone(), (number, false));
+                        break;
+                    }
+                    Ok(_) => {
+                        gaps.unexpected.fetch_add(1, Ordering::Relaxed);
+                        std::thread::sleep(Duration::from_millis(2));
+                    }
+                    Err(_) => client = None,
+                }
+                // Whatever comes next, this number may have been written.
+                if !doubt {
+                    doubt = true;
+                    let mut all = gaps.acknowledged.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                    all.entry(key.clone()).or_default().1 = true;
+                }
+            }
+        }
+    }
+}
+
+fn failover(binary: &str, harm: Harm) {
+    let runs = number("--runs", if harm == Harm::Kill { 20 } else { 5 });
+    let who = flag("--victim").unwrap_or_else(|| "coordinator".into());
+    let (mut worsts, mut lost) = (Vec::new(), 0);
+    for run in 0..runs {
+        let mut cluster = Cluster::of(binary, 3);
+        let ages = cluster.by_age();
+        let victim = match who.as_str() {
+            "coordinator" => cluster.coordinator(),
+            "youngest" => ages[2].clone(),
+            _ => ages[1].clone(),
+        };
+        let others: Vec<SocketAddr> = cluster.nodes.iter().filter(|(n, _)| **n != victim).map(|(_, p)| p.ready.resp).collect();
+        let gaps = Arc::new(Gaps::new());
+        let all: Vec<(usize, String)> = keys().into_iter().enumerate().collect();
+        let writers: Vec<_> = all
+            .chunks(2)
+            .enumerate()
+            .map(|(i, mine)| {
+                let (gaps, mine, others) = (gaps.clone(), mine.to_vec(), others.clone());
+                std::thread::spawn(move || write(&gaps, &mine, &others, i))
+            })
+            .collect();
+        std::thread::sleep(Duration::from_secs(2));
+        gaps.begin();
+        match harm {
+            Harm::Kill => cluster.kill(&victim),
+            Harm::Stop => cluster.nodes.get_mut(&victim).expect("it runs").stop(),
+            Harm::Term => {
+                cluster.leave(&victim);
+            }
+        }
+        let most = if harm == Harm::Stop { 8 } else { 4 };
+        std::thread::sleep(Duration::from_secs(most));
+        gaps.stop.store(true, Ordering::Relaxed);
+        let mut measured = gaps.milliseconds();
+        for writer in writers {
+            let _ = writer.join();
+        }
+        let reader = cluster.nodes.keys().find(|n| **n != victim).expect("others run").clone();
+        let mut client = cluster.client(&reader);
+        let all = gaps.acknowledged.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        for (key, (acknowledged, doubt)) in all.iter() {
+            let found = match client.command(&[b"GET", key.as_bytes()]) {
+                Ok(Reply::Bulk(value)) => String::from_utf8_lossy(&value).parse::<u64>().unwrap_or(0),
+                _ => 0,
+            };
+            if found != *acknowledged && !(*doubt && found > *acknowledged) {
+                lost += 1;
+            }
+        }
+        let longest = worst(&measured);
+        println!(
+            "run {run}: {victim} {harm:?}; longest gap of a partition {longest:.0} ms, median partition {:.0} ms, {} refused",
+            median(&mut measured),
+            gaps.unexpected.load(Ordering::Relaxed)
+        );
+        worsts.push(longest);
+    }
+    println!(
+        "{harm:?} {who}, {runs} runs: worst partition {:.0} ms at the median, {:.0} ms at worst; {lost} acknowledged writes lost",
+        median(&mut worsts),
+        worst(&worsts)
+    );
+}
+
+// ---- start and join
+
+fn start(binary: &str) {
+    let mut times = Vec::new();
+    for run in 0..number("--runs", 5) {
+        let mut cluster = Cluster::new(binary);
+        let began = Instant::now();
+        cluster.start_together(&["a", "b", "c"]);
+        let first = loop {
+            let reply = Client::connect(cluster.node("a").ready.resp, ANSWER_MAX).and_then(|mut c| c.command(&[b"SET", b"a", b"1"]));
+            if matches!(reply, Ok(Reply::Simple(_))) {
+                break began.elapsed().as_secs_f64();
+            }
+            assert!(began.elapsed() < Duration::from_secs(60), "no write was acknowledged: {reply:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        println!("run {run}: first acknowledged write after {first:.2} s");
+        times.push(first);
+    }
+    println!(
+        "start of three fresh nodes to the first acknowledged write: median {:.2} s, worst {:.2} s",
+        median(&mut times),
+        worst(&times)
+    );
+}
+
+/// Writes this many keys, pipelined.
+fn fill(cluster: &Cluster, keys: usize, value: &[u8]) {
+    let name = cluster.nodes.keys().next().expect("a node").clone();
+    let mut client = cluster.client(&name);
+    let batch = 256;
+    for from in (0..keys).step_by(batch) {
+        let to = (from + batch).min(keys);
+        for i in from..to {
+            client.send(&[b"SET", format!("key:{i:010}").as_bytes(), value]).expect("the node takes writes");
+        }
+        for _ in from..to {
+            let reply = client.reply().expect("a reply");
+            assert!(matches!(reply, Reply::Simple(_)), "{reply:?}");
+        }
+    }
+}
+
+fn join(binary: &str) {
+    let mut times = Vec::new();
+    for run in 0..number("--runs", 3) {
+        let mut cluster = Cluster::of(binary, 3);
+        fill(&cluster, 100_000, &[b'v'; 1_000]);
+        cluster.await_safe(3);
+        let began = Instant::now();
+        cluster.join("n3");
+        cluster.await_safe(4);
+        let took = began.elapsed().as_secs_f64();
+        let table: serde_json::Value =
+            cluster.node("n3").http("/table").ok().and_then(|t| serde_json::from_str(&t).ok()).unwrap_or_default();
+        let partitions = table["keyspaces"][0]["partitions"].as_array().cloned().unwrap_or_default();
+        let led = partitions.iter().filter(|p| p["primary"] == "n3").count();
+        let held = partitions.iter().filter(|p| p["backups"].as_array().is_some_and(|b| b.iter().any(|m| m == "n3"))).count();
+        println!("run {run}: safe after {took:.2} s; it leads {led} and backs up {held} of {}", partitions.len());
+        times.push(took);
+    }
+    println!("a fourth node joins 100 MB until safe: median {:.2} s, worst {:.2} s", median(&mut times), worst(&times));
+}
+
+// ---- idle and memory
+
+/// Processor time in clock ticks, and resident kilobytes.
+fn usage(pid: u32) -> (u64, u64) {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // After the name, which may contain anything, utime and stime are the 12th and 13th fields.
+    let after: Vec<&str> = stat.rsplit_once(')').map(|(_, rest)| rest.split_whitespace().collect()).unwrap_or_default();
+    let field = |i: usize| after.get(i).and_then(|v| v.parse::<u64>().ok()).unwrap_or(0);
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let resident = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).and_then(|l| l.split_whitespace().next()?.parse().ok());
+    (field(11) + field(12), resident.unwrap_or(0))
+}
+
+fn idle(binary: &str) {
+    let mut cluster = Cluster::new(binary);
+    // The partitions that a person gets without saying anything.
+    cluster.options.clear();
+    for name in ["n0", "n1", "n2"] {
+        cluster.join(name);
+    }
+    cluster.await_safe(3);
+    std::thread::sleep(Duration::from_secs(2));
+    let before: BTreeMap<String, u64> = cluster.nodes.iter().map(|(n, p)| (n.clone(), usage(p.pid()).0)).collect();
+    let span = Duration::from_secs(20);
+    std::thread::sleep(span);
+    for (name, process) in &cluster.nodes {
+        let (ticks, resident) = usage(process.pid());
+        // Linux counts processor time in hundredths of a second for everybody.
+        let share = (ticks - before[name]) as f64 / 100.0 / span.as_secs_f64() * 100.0;
+        println!("idle {name}: {share:.2} % of a core, {:.1} MB resident", resident as f64 / 1024.0);
+    }
+}
+
+fn bytes(binary: &str) {
+    let keys = number("--keys", 1_000_000);
+    let mut cluster = Cluster::new(binary);
+    cluster.options.clear();
+    for name in ["n0", "n1"] {
+        cluster.join(name);
+    }
+    cluster.await_safe(2);
+    let resident = |c: &Cluster| c.nodes.values().map(|p| usage(p.pid()).1).sum::<u64>() * 1024;
+    let before = resident(&cluster);
+    fill(&cluster, keys, &[b'v'; 100]);
+    cluster.await_safe(2);
+    let grown = resident(&cluster) - before;
+    let copies = keys as u64 * 2;
+    println!(
+        "{keys} keys of 14 bytes with values of 100 bytes, one backup: {:.0} bytes a key and copy (resident, tails included)",
+        grown as f64 / copies as f64
+    );
+}

@@ -1,0 +1,269 @@
+//! Several real processes with one secret: start them, wait until all is safe, hurt them.
+
+use crate::process::{PATIENCE, Process, Refused};
+use crate::resp::{Client, Reply};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Clusters that run at the same time: the machine has few cores, and starved processes look dead to each other.
+const CLUSTERS_MAX: usize = 1;
+
+static RUNNING: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
+
+/// The right to run a cluster.
+#[derive(Debug)]
+struct Permit;
+
+impl Permit {
+    fn take() -> Self {
+        let mut running = RUNNING.0.lock().unwrap_or_else(PoisonError::into_inner);
+        while *running >= CLUSTERS_MAX {
+            running = RUNNING.1.wait(running).unwrap_or_else(PoisonError::into_inner);
+        }
+        *running += 1;
+        Self
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        *RUNNING.0.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        RUNNING.1.notify_one();
+    }
+}
+
+/// A cluster of real processes. All of them are killed when this is dropped.
+#[derive(Debug)]
+pub struct Cluster {
+    binary: PathBuf,
+    /// By name. Before `_permit`: processes end before another cluster may start.
+    pub nodes: BTreeMap<String, Process>,
+    dir: TempDir,
+    starts: u32,
+    /// Given to every node.
+    pub options: Vec<String>,
+    _permit: Permit,
+}
+
+impl Cluster {
+    /// Nobody yet. `binary` is `env!("CARGO_BIN_EXE_doyen-under-test")`.
+    #[must_use]
+    pub fn new(binary: &str) -> Self {
+        let permit = Permit::take();
+        let dir = TempDir::new().expect("a directory for logs");
+        std::fs::write(dir.path().join("secret"), "a secret of the tests, long enough\n").expect("a file in our own directory");
+        let options = ["--partitions", "64"].map(str::to_owned).to_vec();
+        Self { binary: binary.into(), nodes: BTreeMap::new(), dir, starts: 0, options, _permit: permit }
+    }
+
+    /// A safe cluster of `n0`, `n1`, ...: the first forms it, the others join.
+    #[must_use]
+    pub fn of(binary: &str, members: usize) -> Self {
+        let mut cluster = Self::new(binary);
+        for i in 0..members {
+            cluster.join(&format!("n{i}"));
+        }
+        cluster.await_safe(members);
+        cluster
+    }
+
+    /// The file with the secret.
+    #[must_use]
+    pub fn secret_file(&self) -> PathBuf {
+        self.dir.path().join("secret")
+    }
+
+    /// A file in the cluster's directory.
+    #[must_use]
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Starts a node with these seeds on ports of the system's choosing.
+    ///
+    /// # Errors
+    /// It ended before it was ready.
+    pub fn try_start(&mut self, name: &str, seeds: &[SocketAddr], more: &[&str]) -> Result<(), Refused> {
+        self.starts += 1;
+        let log = self.dir.path().join(format!("{name}-{}.log", self.starts));
+        let process = Process::start(&self.binary, &self.arguments(name, seeds, more), log)?;
+        self.nodes.insert(name.to_owned(), process);
+        Ok(())
+    }
+
+    fn arguments(&self, name: &str, seeds: &[SocketAddr], more: &[&str]) -> Vec<String> {
+        let has = |flag: &str| more.contains(&flag) || self.options.iter().any(|o| o == flag);
+        let mut arguments: Vec<String> = ["run", "--name", name, "--exit-with-stdin"].map(str::to_owned).to_vec();
+        for flag in ["--listen", "--data", "--resp", "--resp-cluster", "--http"] {
+            if !has(flag) {
+                arguments.extend([flag.to_owned(), "127.0.0.1:0".to_owned()]);
+            }
+        }
+        if !has("--secret-file") {
+            arguments.extend(["--secret-file".to_owned(), self.secret_file().display().to_string()]);
+        }
+        for seed in seeds {
+            arguments.extend(["--seed".to_owned(), seed.to_string()]);
+        }
+        arguments.extend(self.options.iter().cloned());
+        arguments.extend(more.iter().map(ToString::to_string));
+        arguments
+    }
+
+    /// Starts a node; all the living are its seeds.
+    pub fn join(&mut self, name: &str) {
+        let seeds: Vec<SocketAddr> = self.nodes.values().map(|p| p.ready.listen).collect();
+        if let Err(refused) = self.try_start(name, &seeds, &[]) {
+            panic!("{name} does not start: {refused:?}");
+        }
+    }
+
+    /// Starts nodes at the same time, with each other as seeds, on control ports that were free a moment ago.
+    pub fn start_together(&mut self, names: &[&str]) {
+        'again: for _ in 0..5 {
+            let seeds = free_ports(names.len());
+            let mut handles = Vec::new();
+            for (name, address) in names.iter().zip(&seeds) {
+                self.starts += 1;
+                let log = self.dir.path().join(format!("{name}-{}.log", self.starts));
+                let arguments = self.arguments(name, &seeds, &["--listen", &address.to_string()]);
+                let binary = self.binary.clone();
+                handles.push(((*name).to_owned(), std::thread::spawn(move || Process::start(&binary, &arguments, log))));
+            }
+            for (name, handle) in handles {
+                match handle.join().expect("starting a process does not panic") {
+                    Ok(process) => {
+                        self.nodes.insert(name, process);
+                    }
+                    // Somebody else took a port meanwhile: all start anew.
+                    Err(refused) if refused.stderr.contains("in use") => {
+                        self.nodes.retain(|n, _| !names.contains(&n.as_str()));
+                        continue 'again;
+                    }
+                    Err(refused) => panic!("{name} does not start: {refused:?}"),
+                }
+            }
+            return;
+        }
+        panic!("no free ports");
+    }
+
+    /// Runs the program with other arguments, to its end.
+    #[must_use]
+    pub fn command(&self, arguments: &[&str]) -> std::process::Output {
+        std::process::Command::new(&self.binary).args(arguments).output().expect("the program starts")
+    }
+
+    /// A node.
+    #[must_use]
+    pub fn node(&self, name: &str) -> &Process {
+        &self.nodes[name]
+    }
+
+    /// What a node says of the cluster.
+    #[must_use]
+    pub fn status(&self, name: &str) -> Option<Value> {
+        serde_json::from_str(&self.nodes.get(name)?.http("/status").ok()?).ok()
+    }
+
+    /// Waits for something to be true, without a measure of speed.
+    pub fn eventually(&self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !holds(self) {
+            if Instant::now() > deadline {
+                let logs: Vec<String> = self.nodes.iter().map(|(n, p)| format!("== {n}\n{}", last_lines(&p.log(), 30))).collect();
+                let statuses: Vec<String> = self.nodes.keys().map(|n| format!("{n}: {:?}", self.status(n))).collect();
+                panic!("never happened: {what}\n{}\n{}", statuses.join("\n"), logs.join("\n"));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Waits until every node says that the cluster has this many live members and is safe.
+    pub fn await_safe(&self, members: usize) {
+        self.eventually(&format!("{members} members and safe"), |c| {
+            c.nodes.keys().all(|name| {
+                c.status(name).is_some_and(|s| {
+                    let live = s["members"].as_array().map_or(0, |m| m.iter().filter(|m| m["state"] == "live").count());
+                    let all = s["members"].as_array().map_or(0, Vec::len);
+                    s["safe"] == true && live == members && all == members
+                })
+            })
+        });
+    }
+
+    /// The coordinator's name, once all of these agree on a living one.
+    #[must_use]
+    pub fn coordinator(&self) -> String {
+        let mut found = String::new();
+        self.eventually("a coordinator", |c| {
+            let names: Vec<Option<String>> =
+                c.nodes.keys().map(|n| c.status(n).and_then(|s| s["coordinator"].as_str().map(str::to_owned))).collect();
+            let first = names.first().cloned().flatten();
+            let agreed = first.as_ref().is_some_and(|f| c.nodes.contains_key(f)) && names.iter().all(|n| *n == first);
+            if agreed {
+                found = first.unwrap_or_default();
+            }
+            agreed
+        });
+        found
+    }
+
+    /// Names from oldest to youngest.
+    #[must_use]
+    pub fn by_age(&self) -> Vec<String> {
+        let any = self.nodes.keys().find_map(|n| self.status(n)).expect("somebody answers");
+        let members = any["members"].as_array().cloned().unwrap_or_default();
+        members.iter().filter_map(|m| m["name"].as_str().map(str::to_owned)).collect()
+    }
+
+    /// SIGKILL.
+    pub fn kill(&mut self, name: &str) {
+        self.nodes.remove(name).expect("a node of this name").kill();
+    }
+
+    /// SIGTERM, and waits for the end.
+    pub fn leave(&mut self, name: &str) -> std::process::ExitStatus {
+        let process = self.nodes.remove(name).expect("a node of this name");
+        process.terminate();
+        process.wait()
+    }
+
+    /// A client of a node.
+    #[must_use]
+    pub fn client(&self, name: &str) -> Client {
+        Client::connect(self.nodes[name].ready.resp, PATIENCE).expect("a node takes clients")
+    }
+
+    /// One command through a node.
+    #[must_use]
+    pub fn command_at(&self, name: &str, words: &[&str]) -> Reply {
+        let words: Vec<&[u8]> = words.iter().map(|w| w.as_bytes()).collect();
+        self.client(name).command(&words).expect("a reply")
+    }
+
+    /// Where clients reach each node.
+    #[must_use]
+    pub fn resp_addresses(&self) -> Vec<SocketAddr> {
+        self.nodes.values().map(|p| p.ready.resp).collect()
+    }
+}
+
+/// Control ports that were free a moment ago.
+#[must_use]
+pub fn free_ports(count: usize) -> Vec<SocketAddr> {
+    let sockets: Vec<UdpSocket> = (0..count).filter_map(|_| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).ok()).collect();
+    sockets.iter().filter_map(|s| s.local_addr().ok()).collect()
+}
+
+/// The end of a text.
+#[must_use]
+pub fn last_lines(text: &str, count: usize) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(count)..].join("\n")
+}

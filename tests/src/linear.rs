@@ -1,0 +1,320 @@
+//! Is a key's history linearizable? The search of Wing and Gong with the memory of Lowe (*Testing for linearizability*).
+//!
+//! A history is the calls on one key with the moments at which they were made and answered. An operation without an
+//! answer, or with an answer that says "unknown", may have happened at any moment after its call, or never.
+
+use std::collections::{HashMap, HashSet};
+
+/// What was asked of one key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Call {
+    /// Read.
+    Get,
+    /// Write.
+    Set(Vec<u8>),
+    /// Write, and read what was there.
+    GetSet(Vec<u8>),
+    /// Delete; answers how many were there.
+    Delete,
+    /// Read and delete.
+    GetDel,
+    /// Write if the present value is this one.
+    CompareAndSwap {
+        /// What must be there; `None`: nothing.
+        expected: Option<Vec<u8>>,
+        /// What to write.
+        value: Vec<u8>,
+    },
+    /// Add to a number.
+    Incr(i64),
+    /// Append; answers the new length.
+    Append(Vec<u8>),
+    /// The partition began empty: every copy was lost.
+    Lost,
+}
+
+/// What was answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// Done.
+    Ok,
+    /// Nothing there.
+    Nil,
+    /// A number.
+    Int(i64),
+    /// A value.
+    Bulk(Vec<u8>),
+}
+
+/// One operation of a history.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// Who asked: for people only.
+    pub client: u32,
+    /// What.
+    pub call: Call,
+    /// The moment of the call. Moments are unique and ordered.
+    pub called: u64,
+    /// The moment and the answer; `None`: unknown.
+    pub answered: Option<(u64, Answer)>,
+}
+
+/// What the search found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// There is an order that explains every answer.
+    Linearizable,
+    /// There is none. The longest explained prefix ends before this entry (index into the history by call).
+    Violated(usize),
+    /// The search gave up at its limit.
+    Undecided,
+}
+
+/// Positions that the search visits at most.
+const VISITS_MAX: usize = 3_000_000;
+
+type State = u32;
+
+struct Values {
+    ids: HashMap<Option<Vec<u8>>, State>,
+    list: Vec<Option<Vec<u8>>>,
+}
+
+impl Values {
+    fn new() -> Self {
+        Self { ids: HashMap::from([(None, 0)]), list: vec![None] }
+    }
+
+    fn id(&mut self, value: Option<Vec<u8>>) -> State {
+        if let Some(&id) = self.ids.get(&value) {
+            return id;
+        }
+        let id = u32::try_from(self.list.len()).unwrap_or(u32::MAX);
+        self.list.push(value.clone());
+        self.ids.insert(value, id);
+        id
+    }
+
+    /// The state after `call` and its answer; `None` where the call has no answer in this state.
+    fn apply(&mut self, state: State, call: &Call) -> Option<(State, Answer)> {
+        let present = &self.list[state as usize];
+        let read = || present.clone().map_or(Answer::Nil, Answer::Bulk);
+        Some(match call {
+            Call::Get => (state, read()),
+            Call::Set(value) => (self.id(Some(value.clone())), Answer::Ok),
+            Call::GetSet(value) => {
+                let answer = read();
+                (self.id(Some(value.clone())), answer)
+            }
+            Call::Delete => (0, Answer::Int(i64::from(present.is_some()))),
+            Call::GetDel => (0, read()),
+            Call::Lost => (0, Answer::Ok),
+            Call::CompareAndSwap { expected, value } => {
+                if present == expected {
+                    (self.id(Some(value.clone())), Answer::Int(1))
+                } else {
+                    (state, Answer::Int(0))
+                }
+            }
+            Call::Incr(by) => {
+                let number = match present {
+                    None => 0,
+                    Some(bytes) => std::str::from_utf8(bytes).ok()?.parse::<i64>().ok()?,
+                };
+                let sum = number.checked_add(*by)?;
+                (self.id(Some(sum.to_string().into_bytes())), Answer::Int(sum))
+            }
+            Call::Append(tail) => {
+                let mut whole = present.clone().unwrap_or_default();
+                whole.extend_from_slice(tail);
+                let length = i64::try_from(whole.len()).ok()?;
+                (self.id(Some(whole)), Answer::Int(length))
+            }
+        })
+    }
+}
+
+/// A random-looking mark of one operation; the marks of a set of operations are XORed to name the set.
+fn mark(index: usize) -> u128 {
+    let mut x = (index as u64).wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut next = || {
+        x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = x;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    };
+    (u128::from(next()) << 64) | u128::from(next())
+}
+
+/// One step of the search: which operation was placed, and what else could have been.
+struct Step {
+    placed: usize,
+    before: State,
+    others: Vec<usize>,
+}
+
+/// Judges the history of one key, which starts absent.
+#[must_use]
+pub fn check(history: &[Entry]) -> Verdict {
+    let mut ops: Vec<&Entry> = history.iter().collect();
+    ops.sort_by_key(|e| e.called);
+    let mut done = vec![false; ops.len()];
+    let mut open = ops.iter().filter(|e| e.answered.is_some()).count();
+    let (mut first, mut farthest, mut visits) = (0usize, 0usize, 0usize);
+    let mut values = Values::new();
+    let mut seen: HashSet<(u128, State)> = HashSet::new();
+    let (mut set, mut state) = (0u128, 0 as State);
+    let mut steps: Vec<Step> = Vec::new();
+    let mut pending = candidates(&ops, &done, first);
+    loop {
+        if open == 0 {
+            return Verdict::Linearizable;
+        }
+        let mut moved = false;
+        while let Some(index) = pending.pop() {
+            let Some((next, answer)) = values.apply(state, &ops[index].call) else { continue };
+            if let Some((_, expected)) = &ops[index].answered
+                && *expected != answer
+            {
+                continue;
+            }
+            // An operation of unknown outcome that changes nothing need not be placed.
+            if ops[index].answered.is_none() && next == state {
+                continue;
+            }
+            if !seen.insert((set ^ mark(index), next)) {
+                continue;
+            }
+            visits += 1;
+            if visits > VISITS_MAX {
+                return Verdict::Undecided;
+            }
+            steps.push(Step { placed: index, before: state, others: std::mem::take(&mut pending) });
+            set ^= mark(index);
+            state = next;
+            done[index] = true;
+            open -= usize::from(ops[index].answered.is_some());
+            while first < ops.len() && done[first] {
+                first += 1;
+            }
+            farthest = farthest.max(first);
+            pending = candidates(&ops, &done, first);
+            moved = true;
+            break;
+        }
+        if moved {
+            continue;
+        }
+        let Some(step) = steps.pop() else { return Verdict::Violated(farthest) };
+        set ^= mark(step.placed);
+        state = step.before;
+        done[step.placed] = false;
+        open += usize::from(ops[step.placed].answered.is_some());
+        first = first.min(step.placed);
+        pending = step.others;
+    }
+}
+
+/// What may come next, to be popped from the end: known outcomes by their answer's moment first, then unknown ones.
+fn candidates(ops: &[&Entry], done: &[bool], first: usize) -> Vec<usize> {
+    let mut bound = u64::MAX;
+    let mut found: Vec<usize> = Vec::new();
+    for (i, op) in ops.iter().enumerate().skip(first) {
+        if op.called > bound {
+            break;
+        }
+        if done[i] {
+            continue;
+        }
+        if let Some((answered, _)) = op.answered {
+            bound = bound.min(answered);
+        }
+        found.push(i);
+    }
+    found.retain(|&i| ops[i].called < bound);
+    found.sort_by_key(|&i| std::cmp::Reverse(ops[i].answered.as_ref().map_or((1, u64::MAX - ops[i].called), |a| (0, a.0))));
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn op(called: u64, answered: u64, call: Call, answer: Answer) -> Entry {
+        Entry { client: 0, call, called, answered: Some((answered, answer)) }
+    }
+
+    fn unknown(called: u64, call: Call) -> Entry {
+        Entry { client: 0, call, called, answered: None }
+    }
+
+    fn set(value: &str) -> Call {
+        Call::Set(value.as_bytes().to_vec())
+    }
+
+    fn bulk(value: &str) -> Answer {
+        Answer::Bulk(value.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn a_read_after_a_write_sees_it() {
+        let good = [op(1, 2, set("a"), Answer::Ok), op(3, 4, Call::Get, bulk("a"))];
+        assert_eq!(check(&good), Verdict::Linearizable);
+        let lost = [op(1, 2, set("a"), Answer::Ok), op(3, 4, Call::Get, Answer::Nil)];
+        assert_eq!(check(&lost), Verdict::Violated(1));
+    }
+
+    #[test]
+    fn concurrent_operations_may_come_in_either_order() {
+        for seen in ["a", "b"] {
+            let history = [op(1, 10, set("a"), Answer::Ok), op(2, 9, set("b"), Answer::Ok), op(11, 12, Call::Get, bulk(seen))];
+            assert_eq!(check(&history), Verdict::Linearizable);
+        }
+    }
+
+    #[test]
+    fn a_stale_read_is_found() {
+        let history = [op(1, 2, set("a"), Answer::Ok), op(3, 4, set("b"), Answer::Ok), op(5, 6, Call::Get, bulk("a"))];
+        assert!(matches!(check(&history), Verdict::Violated(_)));
+    }
+
+    #[test]
+    fn an_unknown_write_may_happen_late_or_never_but_not_twice() {
+        let late = [unknown(1, set("a")), op(2, 3, Call::Get, Answer::Nil), op(4, 5, Call::Get, bulk("a"))];
+        assert_eq!(check(&late), Verdict::Linearizable);
+        let never = [unknown(1, set("a")), op(2, 3, Call::Get, Answer::Nil)];
+        assert_eq!(check(&never), Verdict::Linearizable);
+        let twice =
+            [unknown(1, set("a")), op(2, 3, Call::Get, bulk("a")), op(4, 5, Call::Delete, Answer::Int(1)), op(6, 7, Call::Get, bulk("a"))];
+        assert!(matches!(check(&twice), Verdict::Violated(_)));
+    }
+
+    #[test]
+    fn a_duplicated_increment_is_found() {
+        let history = [op(1, 2, Call::Incr(1), Answer::Int(1)), op(3, 4, Call::Incr(1), Answer::Int(3))];
+        assert!(matches!(check(&history), Verdict::Violated(1)));
+    }
+
+    #[test]
+    fn compare_and_swap_has_one_winner() {
+        let cas = |value: &str| Call::CompareAndSwap { expected: None, value: value.as_bytes().to_vec() };
+        let one = [op(1, 10, cas("a"), Answer::Int(1)), op(2, 9, cas("b"), Answer::Int(0)), op(11, 12, Call::Get, bulk("a"))];
+        assert_eq!(check(&one), Verdict::Linearizable);
+        let two = [op(1, 10, cas("a"), Answer::Int(1)), op(2, 9, cas("b"), Answer::Int(1))];
+        assert!(matches!(check(&two), Verdict::Violated(_)));
+    }
+
+    #[test]
+    fn many_unknown_writes_do_not_drown_the_search() {
+        let mut history = Vec::new();
+        let mut at = 1;
+        for i in 0..400 {
+            history.push(unknown(at, set(&format!("lost {i}"))));
+            history.push(op(at + 1, at + 2, set(&format!("kept {i}")), Answer::Ok));
+            history.push(op(at + 3, at + 4, Call::Get, bulk(&format!("kept {i}"))));
+            at += 5;
+        }
+        assert_eq!(check(&history), Verdict::Linearizable);
+    }
+}

@@ -1,0 +1,171 @@
+//! A deterministic simulation of whole clusters: the production machines, `Agreement` and `Shard`, in one thread.
+//!
+//! ```text
+//!   seed ─> Mix (cluster, network, faults) ─> World ── one queue of events in virtual time
+//!                                              ├─ Process: what control.rs and data.rs are in production
+//!                                              ├─ Network: datagrams, streams, data connections; cuts, loss, delay
+//!                                              ├─ Client:  operations with timeouts, and their history
+//!                                              └─ Oracle:  the invariants of the design, after every step
+//! ```
+//!
+//! Nothing here reads a clock, the system's randomness or an address of memory: a seed replays exactly, which the hash
+//! of its trace proves.
+
+mod client;
+mod control;
+mod data;
+mod fault;
+mod judge;
+mod links;
+mod logs;
+mod mix;
+mod network;
+mod oracle;
+mod process;
+mod schedule;
+mod trace;
+mod world;
+
+pub use mix::Mix;
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// What a run did.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    /// Its seed.
+    pub seed: u64,
+    /// Digest of everything that happened, in order.
+    pub trace: u64,
+    /// Virtual time that passed.
+    pub virtual_ns: u64,
+    /// Events that were handled.
+    pub events: u64,
+    /// Tables committed.
+    pub tables: u64,
+    /// Copies that learned a partition and were admitted.
+    pub moves: u64,
+    /// Primaries that changed.
+    pub failovers: u64,
+    /// Operations called.
+    pub operations: u64,
+    /// Operations answered with a result.
+    pub answered: u64,
+    /// Operations whose outcome is unknown.
+    pub unknown: u64,
+    /// Operations refused: nothing happened.
+    pub refused: u64,
+    /// Keys whose history was judged.
+    pub judged: u64,
+    /// Keys whose history was too large to judge.
+    pub undecided: u64,
+    /// Copies that were compared with another at the same position of their log.
+    pub compared: u64,
+    /// Partitions that began empty.
+    pub lost: u64,
+    /// Virtual time from the end of the faults until everything was well again.
+    pub healed_ns: u64,
+    /// Faults by kind.
+    pub faults: BTreeMap<&'static str, u64>,
+}
+
+impl Report {
+    /// Adds another run's figures.
+    pub fn add(&mut self, other: &Self) {
+        self.virtual_ns += other.virtual_ns;
+        self.events += other.events;
+        self.tables += other.tables;
+        self.moves += other.moves;
+        self.failovers += other.failovers;
+        self.operations += other.operations;
+        self.answered += other.answered;
+        self.unknown += other.unknown;
+        self.refused += other.refused;
+        self.judged += other.judged;
+        self.undecided += other.undecided;
+        self.compared += other.compared;
+        self.lost += other.lost;
+        self.healed_ns = self.healed_ns.max(other.healed_ns);
+        for (kind, count) in &other.faults {
+            *self.faults.entry(kind).or_default() += count;
+        }
+    }
+}
+
+/// A run that broke an invariant, panicked, or did nothing.
+#[derive(Debug, Clone)]
+pub struct Failed {
+    /// Its seed.
+    pub seed: u64,
+    /// Virtual time of the failure.
+    pub at_ns: u64,
+    /// What was broken.
+    pub what: String,
+    /// The last lines of the trace.
+    pub trace: Vec<String>,
+}
+
+impl std::fmt::Display for Failed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for line in &self.trace {
+            writeln!(f, "{line}")?;
+        }
+        write!(f, "seed {} at {:.6} s: {}", self.seed, self.at_ns as f64 / 1e9, self.what)
+    }
+}
+
+/// Runs one seed. `trace` keeps readable lines: the last ones are in the failure, and all are printed with `print`.
+///
+/// # Errors
+/// The first invariant that broke.
+pub fn run(seed: u64, trace: bool, print: bool) -> Result<Report, Failed> {
+    let mut world = world::World::new(seed, trace::Trace::new(trace, print));
+    let end = catch_unwind(AssertUnwindSafe(|| world.run()));
+    let what = match end {
+        Ok(Ok(report)) => return Ok(report),
+        Ok(Err(what)) => what,
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().cloned();
+            format!("panic: {}", text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default())
+        }
+    };
+    Err(Failed { seed, at_ns: world.now(), what, trace: world.trace_lines() })
+}
+
+/// A report of many runs in few lines.
+#[must_use]
+pub fn summary(total: &Report) -> String {
+    let faults: Vec<String> = total.faults.iter().map(|(kind, n)| format!("{n} {kind}")).collect();
+    format!(
+        "{:.2} virtual hours, {} events, {} tables, {} failovers, {} moves, {} partitions lost\n\
+         {} operations: {} answered, {} refused, {} unknown; {} keys judged, {} undecided, {} copies compared\n\
+         healed within {:.2} s at worst; faults: {}",
+        total.virtual_ns as f64 / 3.6e12,
+        total.events,
+        total.tables,
+        total.failovers,
+        total.moves,
+        total.lost,
+        total.operations,
+        total.answered,
+        total.refused,
+        total.unknown,
+        total.judged,
+        total.undecided,
+        total.compared,
+        total.healed_ns as f64 / 1e9,
+        faults.join(", ")
+    )
+}
+
+/// Runs one seed; a failure is run again, with a trace, which is the same run because a seed replays exactly.
+///
+/// # Errors
+/// The first invariant that broke, with the last lines of the trace.
+pub fn run_with_trace_on_failure(seed: u64) -> Result<Report, Failed> {
+    run(seed, false, false).map_err(|first| match run(seed, true, false) {
+        Err(second) => second,
+        Ok(_) => Failed { what: format!("{} (and not in the replay: not deterministic)", first.what), ..first },
+    })
+}

@@ -1,0 +1,284 @@
+//! Clients: each does one operation at a time on a few keys, through whichever process it is connected to.
+
+use super::process::{DataInput, Leaving, ProcessId};
+use super::schedule::{Event, MS, SECOND};
+use super::world::World;
+use crate::linear::{Answer, Call, Entry};
+use bytes::Bytes;
+use doyen::shard::op::{Action, Condition, Expiry, Failure, Operation, Outcome};
+use doyen_placement::{KeyspaceId, MapId};
+use rand::Rng;
+use std::collections::BTreeMap;
+
+/// A client.
+pub(crate) type ClientId = usize;
+
+/// A client.
+#[derive(Debug, Default)]
+pub(crate) struct Client {
+    /// Where it is connected.
+    pub(crate) at: Option<ProcessId>,
+    /// Its operation: serial number, key, index into the key's history.
+    pub(crate) current: Option<(u64, String, usize)>,
+    /// The final reads that it still has to do: (process, key).
+    pub(crate) last_reads: Vec<(ProcessId, String)>,
+}
+
+/// What clients saw.
+#[derive(Debug, Default)]
+pub(crate) struct Histories {
+    pub(crate) keys: BTreeMap<String, Vec<Entry>>,
+    /// Entries that did not happen at all.
+    void: BTreeMap<String, Vec<usize>>,
+    moment: u64,
+    serial: u64,
+    pub(crate) operations: u64,
+    pub(crate) answered: u64,
+    pub(crate) unknown: u64,
+    pub(crate) refused: u64,
+}
+
+impl Histories {
+    pub(crate) fn moment(&mut self) -> u64 {
+        self.moment += 1;
+        self.moment
+    }
+
+    /// The history of a key without what did not happen.
+    pub(crate) fn of(&self, key: &str) -> Vec<Entry> {
+        let void = self.void.get(key);
+        let keep = |i: &usize| !void.is_some_and(|v| v.contains(i));
+        let entries = self.keys.get(key).map_or(&[][..], Vec::as_slice);
+        entries.iter().enumerate().filter(|(i, _)| keep(i)).map(|(_, e)| e.clone()).collect()
+    }
+}
+
+fn action(call: &Call) -> Action {
+    let set = |value: &Vec<u8>, get| Action::Set {
+        value: Bytes::copy_from_slice(value),
+        condition: Condition::Always,
+        expiry: Expiry::None,
+        get,
+    };
+    match call {
+        Call::Get | Call::Lost => Action::Get,
+        Call::Set(value) => set(value, false),
+        Call::GetSet(value) => set(value, true),
+        Call::Delete => Action::Delete,
+        Call::GetDel => Action::GetDel,
+        Call::CompareAndSwap { expected, value } => {
+            Action::CompareAndSwap { expected: expected.as_ref().map(|e| Bytes::copy_from_slice(e)), value: Bytes::copy_from_slice(value) }
+        }
+        Call::Incr(by) => Action::IncrBy(*by),
+        Call::Append(tail) => Action::Append { value: Bytes::copy_from_slice(tail) },
+    }
+}
+
+impl World {
+    /// The keys of this run: registers, counters, lists.
+    pub(crate) fn keys(&self) -> Vec<String> {
+        (0..self.mix.keys).flat_map(|i| [format!("register-{i}"), format!("counter-{i}"), format!("list-{i}")]).collect()
+    }
+
+    pub(crate) fn client_next(&mut self, id: ClientId) {
+        if self.clients[id].current.is_some() {
+            return;
+        }
+        if let Some((process, key)) = self.clients[id].last_reads.pop() {
+            self.clients[id].at = Some(process);
+            return self.call(id, key, Call::Get);
+        }
+        if self.last_reads_begun {
+            return;
+        }
+        if self.stop_clients {
+            return self.clients_idle();
+        }
+        let open: Vec<ProcessId> =
+            self.slots.iter().filter_map(|s| s.process).filter(|p| self.processes[*p].leaving < Leaving::HandedOver).collect();
+        let stay = self.clients[id].at.filter(|p| open.contains(p) && !self.rng.random_bool(0.03));
+        let Some(at) = stay.or_else(|| (!open.is_empty()).then(|| open[self.rng.random_range(0..open.len())])) else {
+            return self.schedule.after(50 * MS, Event::ClientNext(id));
+        };
+        self.clients[id].at = Some(at);
+        let keys = self.keys();
+        let key = keys[self.rng.random_range(0..keys.len())].clone();
+        let call = self.draw_call(&key);
+        self.call(id, key, call);
+    }
+
+    fn draw_call(&mut self, key: &str) -> Call {
+        self.histories.serial += 1;
+        let serial = self.histories.serial;
+        let padding = self.rng.random_range(0..=self.mix.padding);
+        let value = format!("{serial}:{}", "x".repeat(padding)).into_bytes();
+        let draw = self.rng.random_range(0..100);
+        if key.starts_with("counter") {
+            return match draw {
+                0..30 => Call::Get,
+                30..95 => Call::Incr(self.rng.random_range(1..5)),
+                _ => Call::Delete,
+            };
+        }
+        if key.starts_with("list") {
+            return match draw {
+                0..35 => Call::Get,
+                35..90 => Call::Append(format!("{serial},").into_bytes()),
+                90..95 => Call::GetDel,
+                _ => Call::Delete,
+            };
+        }
+        match draw {
+            0..35 => Call::Get,
+            35..65 => Call::Set(value),
+            65..75 => Call::GetSet(value),
+            75..90 => Call::CompareAndSwap { expected: self.last_seen(key), value },
+            90..95 => Call::Delete,
+            _ => Call::GetDel,
+        }
+    }
+
+    /// A value that a compare-and-swap may well find.
+    fn last_seen(&self, key: &str) -> Option<Vec<u8>> {
+        let entries = self.histories.keys.get(key)?;
+        entries.iter().rev().take(6).find_map(|e| match (&e.call, &e.answered) {
+            (_, Some((_, Answer::Bulk(value)))) if e.call == Call::Get => Some(value.clone()),
+            (Call::Set(value) | Call::GetSet(value), Some(_)) => Some(value.clone()),
+            (Call::CompareAndSwap { value, .. }, Some((_, Answer::Int(1)))) => Some(value.clone()),
+            _ => None,
+        })
+    }
+
+    fn call(&mut self, id: ClientId, key: String, call: Call) {
+        let Some(at) = self.clients[id].at.filter(|p| !self.processes[*p].gone) else {
+            return self.schedule.after(10 * MS, Event::ClientNext(id));
+        };
+        self.histories.serial += 1;
+        self.histories.operations += 1;
+        let serial = self.histories.serial;
+        let called = self.histories.moment();
+        let operation =
+            Operation { keyspace: KeyspaceId(0), map: MapId(0), key: Bytes::copy_from_slice(key.as_bytes()), action: action(&call) };
+        self.trace.line(self.schedule.now(), || format!("client {id} -> p{at} #{serial} {key} {}", brief(&call)));
+        let entries = self.histories.keys.entry(key.clone()).or_default();
+        entries.push(Entry { client: u32::try_from(id).unwrap_or(u32::MAX), call, called, answered: None });
+        let index = entries.len() - 1;
+        self.clients[id].current = Some((serial, key, index));
+        self.data(at, DataInput::Submit(id, serial, operation));
+        let patience = if self.last_reads_begun { 10 * SECOND } else { [SECOND, 3 * SECOND, 8 * SECOND][self.rng.random_range(0..3)] };
+        self.schedule.after(patience, Event::ClientTimeout(id, serial));
+    }
+
+    /// The answer to a client's operation, if it still waits for it.
+    pub(crate) fn client_answer(&mut self, id: ClientId, serial: u64, outcome: &Outcome) {
+        let Some((current, key, index)) = self.clients[id].current.clone() else { return };
+        if current != serial {
+            return;
+        }
+        self.trace.line(self.schedule.now(), || format!("client {id} <- #{serial} {key} {}", brief_outcome(outcome)));
+        let answer = match outcome {
+            Outcome::Ok => Some(Answer::Ok),
+            Outcome::Nil => Some(Answer::Nil),
+            Outcome::Int(n) => Some(Answer::Int(*n)),
+            Outcome::Bulk(value) => Some(Answer::Bulk(value.to_vec())),
+            Outcome::Keys { .. } => return self.broken(format!("#{serial} on {key} was answered with keys")),
+            Outcome::Failed(Failure::Unknown) => None,
+            Outcome::Failed(
+                Failure::Unavailable | Failure::Overloaded | Failure::TooFewCopies | Failure::NoPartition | Failure::OutOfMemory,
+            ) => {
+                self.histories.refused += 1;
+                self.histories.void.entry(key.clone()).or_default().push(index);
+                if self.last_reads_begun {
+                    self.broken(format!("I16: after healing, reading {key} through p{:?} gave {outcome:?}", self.clients[id].at));
+                }
+                return self.client_done(id);
+            }
+            Outcome::Failed(failure) => return self.broken(format!("#{serial} on {key} failed strangely: {failure:?}")),
+        };
+        let moment = self.histories.moment();
+        match answer {
+            Some(answer) => {
+                self.histories.answered += 1;
+                if let Some(entry) = self.histories.keys.get_mut(&key).and_then(|e| e.get_mut(index)) {
+                    entry.answered = Some((moment, answer));
+                }
+            }
+            None => self.histories.unknown += 1,
+        }
+        self.client_done(id);
+    }
+
+    fn client_done(&mut self, id: ClientId) {
+        self.clients[id].current = None;
+        let think = if self.last_reads_begun { MS } else { self.rng.random_range(0..self.mix.think * 2) };
+        self.schedule.after(think, Event::ClientNext(id));
+    }
+
+    pub(crate) fn client_timeout(&mut self, id: ClientId, serial: u64) {
+        if self.clients[id].current.as_ref().is_none_or(|(current, ..)| *current != serial) {
+            return;
+        }
+        if self.last_reads_begun {
+            return self.broken(format!("I16: after healing, an operation through p{:?} got no answer", self.clients[id].at));
+        }
+        if let Some(at) = self.clients[id].at.take() {
+            self.data(at, DataInput::Forget(id, serial));
+        }
+        self.histories.unknown += 1;
+        self.trace.line(self.schedule.now(), || format!("client {id} gives up #{serial}"));
+        self.client_done(id);
+    }
+
+    /// Partitions began empty: from now on their keys may be absent, as after a delete whose moment nobody knows.
+    pub(crate) fn note_losses(&mut self) {
+        for (at, keyspace) in std::mem::take(&mut self.oracle.newly_lost) {
+            for key in self.keys() {
+                if keyspace.partition_of(MapId(0), key.as_bytes()) == Some(at) {
+                    let called = self.histories.moment();
+                    let lost = Entry { client: 0, call: Call::Lost, called, answered: None };
+                    self.histories.keys.entry(key).or_default().push(lost);
+                }
+            }
+        }
+    }
+
+    /// The process died: what its clients waited for is unknown.
+    pub(crate) fn clients_cut_off(&mut self, process: ProcessId) {
+        for id in 0..self.clients.len() {
+            if self.clients[id].at == Some(process) {
+                self.clients[id].at = None;
+                if let Some((serial, ..)) = self.clients[id].current {
+                    self.client_answer(id, serial, &Outcome::Failed(Failure::Unknown));
+                }
+            }
+        }
+    }
+}
+
+/// A call in few letters.
+pub(crate) fn brief(call: &Call) -> String {
+    let text = format!("{call:?}");
+    match call {
+        Call::Set(v) => format!("Set({})", short(v)),
+        Call::GetSet(v) => format!("GetSet({})", short(v)),
+        Call::Append(v) => format!("Append({})", short(v)),
+        Call::CompareAndSwap { expected, value } => format!("Cas({:?} -> {})", expected.as_deref().map(short), short(value)),
+        _ => text,
+    }
+}
+
+pub(crate) fn short(value: &[u8]) -> String {
+    let text = String::from_utf8_lossy(value);
+    match text.split_once(':') {
+        Some((head, _)) => head.to_owned(),
+        None if text.len() > 40 => format!("..{}", &text[text.len() - 40..]),
+        None => text.into_owned(),
+    }
+}
+
+fn brief_outcome(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Bulk(value) => format!("Bulk({})", short(value)),
+        other => format!("{other:?}"),
+    }
+}

@@ -1,0 +1,237 @@
+//! What a control thread does around its agreement machine, and the network between control threads.
+
+use super::network::Plane;
+use super::process::{ControlInput, DataInput, Leaving, ProcessId};
+use super::schedule::{Event, MS, Nanos, SECOND};
+use super::world::{World, clip, describe, slot_of_address};
+use doyen_gossip::agreement::Peer;
+use doyen_gossip::hints::Hint;
+use doyen_gossip::wire::Message;
+use doyen_gossip::{Agreement, Input, Output, Time};
+use doyen_placement::{MemberId, planner};
+use rand::Rng;
+
+impl World {
+    pub(crate) fn control(&mut self, p: ProcessId, input: ControlInput) {
+        if self.processes[p].gone {
+            return;
+        }
+        let now = self.processes[p].clock(self.schedule.now());
+        let me = self.processes[p].me;
+        match input {
+            ControlInput::Of(of, input) if of == me => self.processes[p].agreement.handle(now, input),
+            ControlInput::Used(of) if of == me => {
+                self.processes[p].agreement.handle(now, Input::Used);
+                self.after_control(p);
+                let delay = self.rng.random_range(1_000..MS);
+                return self.schedule.after(delay, Event::Data(p, DataInput::Used(me)));
+            }
+            ControlInput::Of(..) | ControlInput::Used(_) => return,
+        }
+        self.after_control(p);
+    }
+
+    pub(crate) fn control_tick(&mut self, p: ProcessId) {
+        if self.processes[p].gone || self.processes[p].control_tick_at != Some(self.schedule.now()) {
+            return;
+        }
+        self.processes[p].control_tick_at = None;
+        let now = self.processes[p].clock(self.schedule.now());
+        if self.processes[p].agreement.poll_timeout().is_some_and(|due| due <= now) {
+            self.processes[p].agreement.handle(now, Input::Tick);
+        }
+        self.after_control(p);
+    }
+
+    /// Carries out what the agreement machine wants, in order, and sets its timer.
+    pub(crate) fn after_control(&mut self, p: ProcessId) {
+        while let Some(output) = self.processes[p].agreement.poll_output() {
+            match output {
+                Output::Send { to, message } => self.send(p, to, message),
+                Output::View(view) => {
+                    let process = &self.processes[p];
+                    let (me, now) = (process.me, process.clock(self.schedule.now()));
+                    self.trace.line(self.schedule.now(), || {
+                        let names = [&view.installed, &view.accepted].map(|t| format!("{}.{}", t.term, t.version));
+                        let opens: Vec<String> = view.opens_at.iter().map(|(at, e, t)| format!("{at}@{e} in {:?}", t.since(now))).collect();
+                        format!("p{p} view installed {} accepted {} opens {opens:?} {}", names[0], names[1], describe(&view.installed))
+                    });
+                    self.trace.number(view.accepted.name().hash);
+                    if let Err(what) = self.oracle.view(me, &view) {
+                        self.broken(format!("p{p}: {what}"));
+                    }
+                    self.note_losses();
+                    self.processes[p].view = Some(view);
+                    self.processes[p].generation += 1;
+                    self.wake(p);
+                    self.close_strangers(p);
+                    let soon = self.rng.random_range(10_000..3 * MS);
+                    self.schedule.after(soon, Event::Dial(p));
+                }
+                Output::Lease(until) => self.processes[p].lease = until,
+                Output::Plan(table) => {
+                    let goals = planner::plan(&table);
+                    let input = Input::Planned { base: table.name(), goals };
+                    let me = self.processes[p].me;
+                    let delay = self.rng.random_range(MS..60 * MS);
+                    self.schedule.after(delay, Event::Control(p, ControlInput::Of(me, input)));
+                }
+                Output::AdminReply { .. } => {}
+                Output::Event(event) => self.trace.line(self.schedule.now(), || format!("p{p} says {event:?}")),
+                Output::Expelled => return self.expelled(p),
+                Output::HandedOver => {
+                    self.trace.line(self.schedule.now(), || format!("p{p} has handed over"));
+                    self.processes[p].leaving = self.processes[p].leaving.max(Leaving::HandedOver);
+                    self.schedule.after(MS, Event::Drain(p));
+                }
+                Output::Left => {
+                    self.trace.line(self.schedule.now(), || format!("p{p} has left"));
+                    let slot = self.processes[p].slot;
+                    self.end_process(p);
+                    let again = self.rng.random_range(50 * MS..4 * SECOND);
+                    return self.schedule.after(again, Event::Start(slot));
+                }
+                Output::Fatal(why) => {
+                    self.trace.line(self.schedule.now(), || format!("p{p} stops: {why}"));
+                    *self.faults.entry("fatal").or_default() += 1;
+                    let slot = self.processes[p].slot;
+                    self.end_process(p);
+                    return self.schedule.after(SECOND, Event::Start(slot));
+                }
+            }
+        }
+        let process = &self.processes[p];
+        if let Some(due) = process.agreement.poll_timeout() {
+            // At least some microseconds ahead: a timer that is always due must show as too many events, not as a hang.
+            let at = process.when(due).max(self.schedule.now() + 5_000);
+            if process.control_tick_at.is_none_or(|set| at < set || set < self.schedule.now()) {
+                self.processes[p].control_tick_at = Some(at);
+                self.schedule.at(at, Event::ControlTick(p));
+            }
+        }
+    }
+
+    /// What control.rs does on an expulsion: a fresh id, everything anew.
+    pub(crate) fn expelled(&mut self, p: ProcessId) {
+        let old = self.processes[p].me;
+        let slot = self.processes[p].slot;
+        let me = MemberId(self.rng.random());
+        self.trace.line(self.schedule.now(), || format!("p{p} was expelled as {old} and is now {me}"));
+        *self.faults.entry("expulsion").or_default() += 1;
+        self.directory.remove(&old);
+        self.oracle.died(old);
+        self.directory.insert(me, p);
+        self.slot_of.insert(me, slot);
+        let config = self.config(slot, me);
+        let now = self.processes[p].clock(self.schedule.now());
+        let process = &mut self.processes[p];
+        process.me = me;
+        process.view = None;
+        process.generation += 1;
+        process.lease = Time::ZERO;
+        process.agreement = Agreement::new(config, now);
+        process.leaving = Leaving::No;
+        for id in std::mem::take(&mut process.links).into_values() {
+            self.break_connection(id, 5 * MS);
+        }
+        self.wake(p);
+        self.after_control(p);
+    }
+
+    /// A leaver waits for its clients' last operations, then departs.
+    pub(crate) fn drain(&mut self, p: ProcessId) {
+        let process = &self.processes[p];
+        if process.gone || process.leaving != Leaving::HandedOver {
+            return;
+        }
+        if self.clients.iter().any(|c| c.at == Some(p) && c.current.is_some()) {
+            return self.schedule.after(5 * MS, Event::Drain(p));
+        }
+        let me = process.me;
+        self.processes[p].leaving = Leaving::Departing;
+        self.schedule.after(0, Event::Control(p, ControlInput::Of(me, Input::Depart)));
+    }
+
+    /// A message of the data thread to the control thread.
+    pub(crate) fn upcall(&mut self, p: ProcessId, input: impl FnOnce(MemberId) -> Input) {
+        let me = self.processes[p].shard_me;
+        let delay = self.rng.random_range(1_000..200_000);
+        self.schedule.after(delay, Event::Control(p, ControlInput::Of(me, input(me))));
+    }
+
+    pub(crate) fn delay(&mut self, from: usize, to: usize) -> Nanos {
+        let jitter = self.rng.random_range(0..=self.mix.jitter);
+        (self.mix.delay_min + jitter) * self.network.slowness(from, to)
+    }
+
+    fn send(&mut self, p: ProcessId, to: Peer, message: Message) {
+        let from = self.processes[p].slot;
+        let me = self.processes[p].me;
+        self.trace.number(p as u64);
+        self.trace.line(self.schedule.now(), || format!("p{p} -> {to:?}: {}", clip(&format!("{message:?}"))));
+        if let Message::Propose(proposal) = &message
+            && let Err(what) = self.oracle.proposes(me, proposal.name)
+        {
+            self.broken(format!("p{p}: {what}"));
+        }
+        let (slot, member) = match to {
+            Peer::Member(id) => (self.slot_of.get(&id).copied(), Some(id)),
+            Peer::Address(address) => (slot_of_address(address), None),
+        };
+        let Some(slot) = slot.filter(|s| *s < self.slots.len()) else { return };
+        let there = self.slots[slot].process;
+        let datagram = message.is_datagram();
+        let out = self.delay(from, slot);
+        let back = self.delay(slot, from);
+        let reaches = self.network.reaches(Plane::Control, from, slot);
+        let returns = self.network.reaches(Plane::Control, slot, from);
+        let Some(there) = there else {
+            if let Some(id) = member
+                && datagram
+                && reaches
+                && returns
+                && self.mix.refusals
+            {
+                self.schedule.after(out + back, Event::Control(p, ControlInput::Of(me, Input::Hint(Hint::Refused(id)))));
+            }
+            return;
+        };
+        let target = self.processes[there].me;
+        if let Peer::Address(address) = to {
+            if !reaches || !returns || self.processes[there].control_blocked(self.schedule.now()).is_some() {
+                return;
+            }
+            let identified = Input::Identified { address, id: target };
+            self.schedule.after(out + back, Event::Control(p, ControlInput::Of(me, identified)));
+            if target == me {
+                return;
+            }
+        } else if member != Some(target) {
+            return;
+        }
+        if !reaches {
+            return;
+        }
+        let loss = self.mix.loss + self.network.burst;
+        let per_mille = if datagram { loss } else { loss / 10 };
+        if self.rng.random_range(0..1_000) < per_mille {
+            return;
+        }
+        let mut copies = 1;
+        let mut late = 0;
+        if datagram {
+            copies += u32::from(self.rng.random_range(0..1_000) < self.mix.duplicates);
+            if self.rng.random_range(0..1_000) < self.mix.late {
+                late = self.rng.random_range(0..3 * SECOND);
+            }
+        } else if !returns {
+            // Without acknowledgements a stream stalls; its first packets arrive all the same.
+            late = self.rng.random_range(0..SECOND);
+        }
+        for copy in 0..copies {
+            let again = if copy == 0 { 0 } else { self.rng.random_range(0..SECOND) };
+            let input = Input::Message { from: me, message: message.clone() };
+            self.schedule.after(out + late + again, Event::Control(there, ControlInput::Of(target, input)));
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! Faults: what goes wrong, for how long, and what must not be broken by the test itself.
+
+use super::network::Plane;
+use super::process::{ControlInput, Leaving, ProcessId};
+use super::schedule::{Event, MS, Nanos, SECOND};
+use super::world::World;
+use doyen_gossip::Input;
+use doyen_gossip::hints::Hint;
+use doyen_placement::quorum::majority;
+use rand::Rng;
+use std::collections::BTreeSet;
+
+/// A kind of fault.
+pub(crate) struct Kind {
+    pub(crate) name: &'static str,
+    pub(crate) weight: u32,
+    begin: fn(&mut World) -> bool,
+}
+
+/// Every kind.
+pub(crate) const KINDS: &[Kind] = &[
+    Kind { name: "pause", weight: 4, begin: World::pause },
+    Kind { name: "control stall", weight: 2, begin: World::stall_control },
+    Kind { name: "data stall", weight: 2, begin: World::stall_data },
+    Kind { name: "one-way cut", weight: 4, begin: World::cut_one_way },
+    Kind { name: "pair cut", weight: 3, begin: World::cut_pair },
+    Kind { name: "split", weight: 3, begin: World::split },
+    Kind { name: "data plane cut", weight: 2, begin: World::cut_data },
+    Kind { name: "control plane cut", weight: 2, begin: World::cut_control },
+    Kind { name: "connection break", weight: 4, begin: World::break_one },
+    Kind { name: "crash", weight: 5, begin: World::crash_one },
+    Kind { name: "leave", weight: 3, begin: World::leave_one },
+    Kind { name: "join", weight: 4, begin: World::join_one },
+    Kind { name: "slow node", weight: 2, begin: World::slow_one },
+    Kind { name: "loss burst", weight: 2, begin: World::lose_much },
+    Kind { name: "false hint", weight: 3, begin: World::false_hint },
+    Kind { name: "wall clock jump", weight: 1, begin: World::jump },
+];
+
+/// What ends a fault.
+#[derive(Debug)]
+pub(crate) enum Undo {
+    Heal(Vec<(Plane, usize, usize)>),
+    Quicken(usize),
+    Calm,
+}
+
+impl World {
+    /// One fault, and the time of the next.
+    pub(crate) fn fault(&mut self) {
+        if self.calm {
+            return;
+        }
+        let next = self.rng.random_range(0..self.mix.fault_every * 2);
+        self.schedule.after(next, Event::Fault);
+        let total: u32 = self.mix.weights.iter().sum();
+        if total == 0 {
+            return;
+        }
+        let mut draw = self.rng.random_range(0..total);
+        for (kind, weight) in KINDS.iter().zip(self.mix.weights.clone()) {
+            if draw < weight {
+                if (kind.begin)(self) {
+                    *self.faults.entry(kind.name).or_default() += 1;
+                    self.trace.number(u64::from(draw));
+                }
+                return;
+            }
+            draw -= weight;
+        }
+    }
+
+    pub(crate) fn undo(&mut self, undo: Undo) {
+        match undo {
+            Undo::Heal(cuts) => {
+                self.trace.line(self.schedule.now(), || format!("heal {cuts:?}"));
+                for cut in &cuts {
+                    self.network.heal(cut);
+                }
+            }
+            Undo::Quicken(slot) => {
+                self.network.slow.remove(&slot);
+            }
+            Undo::Calm => self.network.burst = 0,
+        }
+    }
+
+    fn running(&self) -> Vec<ProcessId> {
+        self.slots.iter().filter_map(|s| s.process).collect()
+    }
+
+    fn one(&mut self) -> Option<ProcessId> {
+        let running = self.running();
+        (!running.is_empty()).then(|| running[self.rng.random_range(0..running.len())])
+    }
+
+    fn two_slots(&mut self) -> Option<(usize, usize)> {
+        let n = self.slots.len();
+        if n < 2 {
+            return None;
+        }
+        let a = self.rng.random_range(0..n);
+        let b = (a + self.rng.random_range(1..n)) % n;
+        Some((a, b))
+    }
+
+    /// Mostly short, now and then long.
+    fn span(&mut self, longest: Nanos) -> Nanos {
+        let longest = [longest / 10, longest / 3, longest][self.rng.random_range(0..3)];
+        self.rng.random_range(MS..longest.max(2 * MS))
+    }
+
+    fn pause(&mut self) -> bool {
+        let Some(p) = self.one() else { return false };
+        let span = self.span(self.mix.pause_max);
+        let until = self.schedule.now() + span;
+        self.trace.line(self.schedule.now(), || format!("pause p{p} for {:.3} s", span as f64 / 1e9));
+        let paused = &mut self.processes[p].paused_until;
+        *paused = until.max(*paused);
+        true
+    }
+
+    fn stall_control(&mut self) -> bool {
+        let Some(p) = self.one() else { return false };
+        let span = self.span(2 * SECOND);
+        self.trace.line(self.schedule.now(), || format!("stall control of p{p} for {:.3} s", span as f64 / 1e9));
+        self.processes[p].control_stalled_until = self.schedule.now() + span;
+        true
+    }
+
+    fn stall_data(&mut self) -> bool {
+        let Some(p) = self.one() else { return false };
+        let span = self.span(4 * SECOND);
+        self.trace.line(self.schedule.now(), || format!("stall data of p{p} for {:.3} s", span as f64 / 1e9));
+        self.processes[p].data_stalled_until = self.schedule.now() + span;
+        true
+    }
+
+    fn cut(&mut self, cuts: Vec<(Plane, usize, usize)>) -> bool {
+        let span = self.span(10 * SECOND);
+        self.trace.line(self.schedule.now(), || format!("cut {cuts:?} for {:.3} s", span as f64 / 1e9));
+        for cut in &cuts {
+            self.network.cut(cut);
+        }
+        self.schedule.after(span, Event::Undo(Undo::Heal(cuts)));
+        true
+    }
+
+    fn cut_one_way(&mut self) -> bool {
+        let Some((a, b)) = self.two_slots() else { return false };
+        self.cut(vec![(Plane::Control, a, b), (Plane::Data, a, b)])
+    }
+
+    fn cut_pair(&mut self) -> bool {
+        let Some((a, b)) = self.two_slots() else { return false };
+        self.cut(vec![(Plane::Control, a, b), (Plane::Data, a, b), (Plane::Control, b, a), (Plane::Data, b, a)])
+    }
+
+    fn split(&mut self) -> bool {
+        let n = self.slots.len();
+        let side: BTreeSet<usize> = (0..n).filter(|_| self.rng.random_bool(0.5)).collect();
+        let both = self.rng.random_bool(0.7);
+        let mut cuts = Vec::new();
+        for a in 0..n {
+            for b in 0..n {
+                if a != b && side.contains(&a) != side.contains(&b) && (both || side.contains(&a)) {
+                    cuts.extend([(Plane::Control, a, b), (Plane::Data, a, b)]);
+                }
+            }
+        }
+        !cuts.is_empty() && self.cut(cuts)
+    }
+
+    fn cut_data(&mut self) -> bool {
+        let Some((a, b)) = self.two_slots() else { return false };
+        let cuts = if self.rng.random_bool(0.5) { vec![(Plane::Data, a, b)] } else { vec![(Plane::Data, a, b), (Plane::Data, b, a)] };
+        self.cut(cuts)
+    }
+
+    fn cut_control(&mut self) -> bool {
+        let Some((a, b)) = self.two_slots() else { return false };
+        let cuts =
+            if self.rng.random_bool(0.5) { vec![(Plane::Control, a, b)] } else { vec![(Plane::Control, a, b), (Plane::Control, b, a)] };
+        self.cut(cuts)
+    }
+
+    fn break_one(&mut self) -> bool {
+        let open: Vec<u64> = self.network.connections.iter().filter(|(_, c)| !c.broken).map(|(id, _)| *id).collect();
+        if open.is_empty() {
+            return false;
+        }
+        let id = open[self.rng.random_range(0..open.len())];
+        let late = self.rng.random_range(0..2 * SECOND);
+        self.break_connection(id, late);
+        true
+    }
+
+    /// Whether the cluster can go on without this process: each table that anybody acts on keeps a majority of voters
+    /// and a copy in sync of every partition among the processes that will be there.
+    fn may_go(&self, process: ProcessId) -> bool {
+        let slot = self.processes[process].slot;
+        let alive: BTreeSet<_> = self
+            .running()
+            .into_iter()
+            .filter(|p| *p != process && self.processes[*p].leaving == Leaving::No)
+            .map(|p| self.processes[p].me)
+            .collect();
+        // The initial members must never all be strangers at once: they would form a second cluster.
+        let elsewhere = self.running().into_iter().any(|p| {
+            p != process
+                && (self.processes[p].slot < self.mix.founders || self.mix.founders == 1)
+                && self.processes[p].leaving == Leaving::No
+                && self.processes[p].view.as_ref().is_some_and(|v| v.installed.member(self.processes[p].me).is_some())
+        });
+        let formed = self.oracle.any_committed();
+        if formed && !elsewhere {
+            return false;
+        }
+        if !formed {
+            // A cluster of one that starts anew begins another cluster, which is no fault of the machine's.
+            return self.mix.founders > 1 || slot != 0;
+        }
+        let views = self.running().into_iter().filter_map(|p| self.processes[p].view.as_ref());
+        views.flat_map(|v| [&v.installed, &v.accepted]).all(|t| {
+            let voters = majority(&t.voters, |m| alive.contains(&m));
+            let copies = t.keyspaces.iter().flat_map(|k| &k.partitions).all(|p| p.in_sync().any(|m| alive.contains(&m)));
+            voters && (copies || self.mix.reckless)
+        })
+    }
+
+    fn crash_one(&mut self) -> bool {
+        let Some(p) = self.one() else { return false };
+        if !self.may_go(p) {
+            return false;
+        }
+        let slot = self.processes[p].slot;
+        let again = self.rng.random_range(20 * MS..6 * SECOND);
+        self.trace.line(self.schedule.now(), || format!("crash p{p} (slot {slot}), again in {:.3} s", again as f64 / 1e9));
+        self.end_process(p);
+        self.schedule.after(again, Event::Start(slot));
+        true
+    }
+
+    fn leave_one(&mut self) -> bool {
+        let Some(p) = self.one() else { return false };
+        let process = &self.processes[p];
+        let member = process.view.as_ref().is_some_and(|v| v.installed.member(process.me).is_some());
+        if !member || process.leaving != Leaving::No || !self.may_go(p) {
+            return false;
+        }
+        self.trace.line(self.schedule.now(), || format!("p{p} leaves"));
+        self.processes[p].leaving = Leaving::Asked;
+        let me = self.processes[p].me;
+        self.schedule.after(0, Event::Control(p, ControlInput::Of(me, Input::Leave)));
+        true
+    }
+
+    fn join_one(&mut self) -> bool {
+        let free: Vec<usize> = (self.mix.founders..self.slots.len()).filter(|s| !self.slots[*s].started).collect();
+        if free.is_empty() {
+            return false;
+        }
+        self.start(free[0]);
+        true
+    }
+
+    fn slow_one(&mut self) -> bool {
+        let slot = self.rng.random_range(0..self.slots.len());
+        let factor = self.rng.random_range(3..40);
+        self.network.slow.insert(slot, factor);
+        let span = self.span(10 * SECOND);
+        self.schedule.after(span, Event::Undo(Undo::Quicken(slot)));
+        true
+    }
+
+    fn lose_much(&mut self) -> bool {
+        self.network.burst = self.rng.random_range(100..700);
+        let span = self.span(6 * SECOND);
+        self.schedule.after(span, Event::Undo(Undo::Calm));
+        true
+    }
+
+    fn false_hint(&mut self) -> bool {
+        let (Some(at), Some(of)) = (self.one(), self.one()) else { return false };
+        if at == of {
+            return false;
+        }
+        let subject = self.processes[of].me;
+        let hint = match self.rng.random_range(0..3) {
+            0 => Hint::Refused(subject),
+            1 => Hint::Suspected(subject),
+            _ => Hint::Alive(subject),
+        };
+        let me = self.processes[at].me;
+        self.schedule.after(0, Event::Control(at, ControlInput::Of(me, Input::Hint(hint))));
+        true
+    }
+
+    fn jump(&mut self) -> bool {
+        let Some(p) = self.one() else { return false };
+        self.processes[p].wall_skew_ms += self.rng.random_range(-3_600_000..3_600_000);
+        true
+    }
+}

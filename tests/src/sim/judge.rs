@@ -1,0 +1,181 @@
+//! The end of a run: faults stop, the cluster heals within its bound, every key is read everywhere and judged.
+
+use super::process::{Leaving, Process, ProcessId};
+use super::schedule::{Event, MS, Nanos, SECOND};
+use super::world::{World, describe};
+use super::{Report, client};
+use crate::linear::{self, Verdict};
+use doyen_placement::Role;
+use rand::Rng;
+
+/// How soon after the last fault everything must be well (I16).
+const HEAL_MAX: Nanos = 40 * SECOND;
+
+impl World {
+    pub(crate) fn begin_calm(&mut self) {
+        self.calm = true;
+        self.network.heal_all();
+        let now = self.schedule.now();
+        let longest = self.processes.iter().filter(|p| !p.gone).map(|p| p.paused_until.max(p.data_stalled_until)).max();
+        self.calm_at = longest.unwrap_or(now).max(now);
+        self.trace.line(now, || "calm".into());
+        for slot in 0..self.slots.len() {
+            if self.slots[slot].started || self.rng.random_bool(0.5) {
+                self.start(slot);
+            }
+        }
+        self.mix.loss = 0;
+        self.mix.late = 0;
+        self.schedule.at(self.calm_at, Event::Healed);
+    }
+
+    pub(crate) fn look_whether_healed(&mut self) {
+        let now = self.schedule.now();
+        match self.well() {
+            Ok(()) if self.last_reads_begun => {
+                self.done = true;
+                if self.clients.iter().any(|c| c.current.is_some() || !c.last_reads.is_empty()) {
+                    self.broken("I16: the last reads take too long".into());
+                }
+            }
+            Err(why) if self.last_reads_begun => self.broken(format!("I16: healed, and then not: {why}")),
+            Ok(()) => {
+                self.healed_at = Some(now);
+                self.trace.line(now, || "healed".into());
+                self.stop_clients = true;
+                self.clients_idle();
+            }
+            Err(why) if now > self.calm_at + HEAL_MAX => self.broken(format!("I16: not healed within the bound: {why}")),
+            Err(_) => self.schedule.after(200 * MS, Event::Healed),
+        }
+    }
+
+    /// Whether one table is in force everywhere, names exactly the running processes, and has all copies.
+    fn well(&self) -> Result<(), String> {
+        let running: Vec<&Process> = self.slots.iter().filter_map(|s| s.process).map(|p| &self.processes[p]).collect();
+        let Some(first) = running.first().and_then(|p| p.view.as_ref()) else { return Err("somebody has no table".into()) };
+        let table = &first.installed;
+        for process in &running {
+            let at = process.clock(self.schedule.now());
+            let view = process
+                .view
+                .as_ref()
+                .ok_or_else(|| format!("slot {} has no table: {:?}", process.slot, process.agreement.status(at).waiting))?;
+            if view.installed.name() != table.name() || view.accepted.name() != table.name() {
+                return Err(format!(
+                    "slot {} has {:?}/{:?}, another {:?}",
+                    process.slot,
+                    view.installed.name(),
+                    view.accepted.name(),
+                    table.name()
+                ));
+            }
+            if table.member(process.me).is_none() {
+                return Err(format!("slot {} is no member", process.slot));
+            }
+            if process.shard_generation != process.generation {
+                return Err(format!("slot {} has not installed", process.slot));
+            }
+            if process.leaving != Leaving::No {
+                return Err(format!("slot {} is leaving", process.slot));
+            }
+            let closed = process.shard.stats().closed;
+            if closed > 0 {
+                return Err(format!("slot {} has {closed} closed partitions", process.slot));
+            }
+        }
+        if table.members.len() != running.len() {
+            return Err(format!("{} members, {} processes: {}", table.members.len(), running.len(), describe(table)));
+        }
+        let leading = running.iter().filter(|p| p.agreement.status(p.clock(self.schedule.now())).leading).count();
+        if leading != 1 {
+            return Err(format!("{leading} coordinators"));
+        }
+        let data = table.members.iter().filter(|m| m.role == Role::Data).count();
+        for keyspace in &table.keyspaces {
+            let wanted = (1 + usize::from(keyspace.backups)).min(data);
+            if keyspace.partitions.is_empty() {
+                return Err("nothing is assigned".into());
+            }
+            for partition in &keyspace.partitions {
+                if partition.goal.is_some() || partition.in_sync().count() != wanted || partition.learners().count() > 0 {
+                    return Err(format!("copies are missing or moving (wanted {wanted}): {}", describe(table)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Once all is well and no client waits, every key is read through every process.
+    pub(crate) fn clients_idle(&mut self) {
+        if self.healed_at.is_none() || self.last_reads_begun || self.clients.iter().any(|c| c.current.is_some()) {
+            return;
+        }
+        self.last_reads_begun = true;
+        let running: Vec<ProcessId> = self.slots.iter().filter_map(|s| s.process).collect();
+        let mut turn = 0;
+        for key in self.keys() {
+            for p in &running {
+                self.clients[turn % self.mix.clients].last_reads.push((*p, key.clone()));
+                turn += 1;
+            }
+        }
+        for id in 0..self.clients.len() {
+            self.schedule.after(0, Event::ClientNext(id));
+        }
+        // Time for the last acks, so that copies can be compared at rest.
+        self.schedule.after(4 * SECOND, Event::Healed);
+    }
+
+    pub(crate) fn judge(&mut self) -> Result<Report, String> {
+        let mut report = Report {
+            seed: self.seed,
+            virtual_ns: self.schedule.now(),
+            events: self.events,
+            operations: self.histories.operations,
+            answered: self.histories.answered,
+            unknown: self.histories.unknown,
+            refused: self.histories.refused,
+            healed_ns: self.healed_at.unwrap_or(0).saturating_sub(self.calm_at),
+            faults: self.faults.clone(),
+            trace: self.trace.digest(),
+            ..Report::default()
+        };
+        self.oracle.report(&mut report);
+        let running: Vec<&Process> = self.slots.iter().filter_map(|s| s.process).map(|p| &self.processes[p]).collect();
+        report.compared += self.oracle.logs.compare_at_rest(&running)?;
+        for key in self.keys() {
+            let history = self.histories.of(&key);
+            match linear::check(&history) {
+                Verdict::Linearizable => report.judged += 1,
+                Verdict::Undecided => report.undecided += 1,
+                Verdict::Violated(at) => return Err(format!("I10: {key} is not linearizable:\n{}", around(&history, at))),
+            }
+        }
+        let multiple = running.len() > 1;
+        let empty = report.tables == 0 || report.answered == 0 || report.judged == 0 || (multiple && report.compared == 0);
+        if empty {
+            return Err(format!(
+                "empty: {} tables, {} answers, {} keys judged, {} copies compared",
+                report.tables, report.answered, report.judged, report.compared
+            ));
+        }
+        Ok(report)
+    }
+}
+
+/// The part of a history around an entry, for people.
+fn around(history: &[linear::Entry], at: usize) -> String {
+    let from = at.saturating_sub(25);
+    let mut text = String::new();
+    for (i, e) in history.iter().enumerate().skip(from).take(50) {
+        let mark = if i == at { ">>" } else { "  " };
+        let answer = match &e.answered {
+            None => "unknown".into(),
+            Some((t, linear::Answer::Bulk(v))) => format!("@{t} Bulk({})", client::short(v)),
+            Some((t, a)) => format!("@{t} {a:?}"),
+        };
+        text.push_str(&format!("{mark} @{} client {} {} -> {answer}\n", e.called, e.client, client::brief(&e.call)));
+    }
+    text
+}

@@ -1,0 +1,150 @@
+//! The data connections between processes: dialling, breaking, bytes in order.
+
+use super::network::{Connection, ConnectionId, Plane, STALL, lane_index};
+use super::process::{DataInput, ProcessId};
+use super::schedule::{Event, MS, Nanos, SECOND};
+use super::world::World;
+use bytes::BytesMut;
+use doyen::shard::Lane;
+use doyen_placement::MemberId;
+use rand::Rng;
+
+/// A connection whose bytes are stalled for this long breaks.
+const IDLE_MAX: Nanos = 2 * SECOND;
+
+impl World {
+    pub(crate) fn dial(&mut self, p: ProcessId) {
+        if self.processes[p].gone {
+            return;
+        }
+        let wait = self.rng.random_range(80 * MS..250 * MS);
+        // One chain of dials a process is enough; a view adds a single one, which must not multiply.
+        if self.network.dial_due(p, self.schedule.now(), wait) {
+            self.schedule.after(wait, Event::Dial(p));
+        }
+        let (me, slot) = (self.processes[p].me, self.processes[p].slot);
+        for peer in self.processes[p].peers() {
+            if peer < me || self.processes[p].links.contains_key(&peer) {
+                continue;
+            }
+            let Some(&there) = self.directory.get(&peer) else { continue };
+            let target = &self.processes[there];
+            let blocked =
+                target.data_blocked(self.schedule.now()).is_some() || self.processes[p].data_blocked(self.schedule.now()).is_some();
+            let apart = !self.network.reaches(Plane::Data, slot, target.slot) || !self.network.reaches(Plane::Data, target.slot, slot);
+            if blocked || apart || !target.peers().contains(&me) || !self.network.dialling.insert((p, there)) {
+                continue;
+            }
+            let there_slot = target.slot;
+            let out = self.delay(slot, there_slot);
+            let back = self.delay(there_slot, slot);
+            let id = self.network.next_connection;
+            self.network.next_connection += 1;
+            self.network.connections.insert(id, Connection::new([(p, me), (there, peer)]));
+            self.schedule.after(out, Event::ConnectionUp(id, 1));
+            self.schedule.after(out + back, Event::ConnectionUp(id, 0));
+        }
+    }
+
+    pub(crate) fn connection_up(&mut self, id: ConnectionId, end: usize) {
+        let Some(connection) = self.network.connections.get(&id) else { return };
+        let (p, me) = connection.ends[end];
+        let peer = connection.ends[1 - end].1;
+        if end == 0 {
+            self.network.dialling.remove(&(p, connection.ends[1].0));
+        }
+        let process = &self.processes[p];
+        if connection.broken || process.gone || process.me != me || !process.peers().contains(&peer) {
+            return self.break_connection(id, 10 * MS);
+        }
+        if let Some(old) = self.processes[p].links.insert(peer, id) {
+            self.break_connection(old, SECOND);
+            self.data(p, DataInput::Disconnected(peer, old));
+        }
+        self.data(p, DataInput::Connected(peer, id));
+    }
+
+    /// Ends a connection; each end learns of it by itself, within `late`.
+    pub(crate) fn break_connection(&mut self, id: ConnectionId, late: Nanos) {
+        let Some(connection) = self.network.connections.get_mut(&id) else { return };
+        if connection.broken {
+            return;
+        }
+        connection.broken = true;
+        connection.lanes = Default::default();
+        for end in 0..2 {
+            let delay = self.rng.random_range(0..=late);
+            self.schedule.after(delay, Event::ConnectionDown(id, end));
+        }
+    }
+
+    pub(crate) fn connection_down(&mut self, id: ConnectionId, end: usize) {
+        let Some(connection) = self.network.connections.get(&id) else { return };
+        let (p, _) = connection.ends[end];
+        let peer = connection.ends[1 - end].1;
+        self.network.dialling.remove(&(connection.ends[0].0, connection.ends[1].0));
+        if self.processes[p].links.get(&peer) == Some(&id) {
+            self.processes[p].links.remove(&peer);
+            self.data(p, DataInput::Disconnected(peer, id));
+        }
+    }
+
+    /// Connections to those that are no peers any more are closed.
+    pub(crate) fn close_strangers(&mut self, p: ProcessId) {
+        let peers = self.processes[p].peers();
+        let strangers: Vec<(MemberId, ConnectionId)> =
+            self.processes[p].links.iter().filter(|(peer, _)| !peers.contains(peer)).map(|(peer, id)| (*peer, *id)).collect();
+        for (_, id) in strangers {
+            self.break_connection(id, 5 * MS);
+        }
+    }
+
+    pub(crate) fn transmit(&mut self, p: ProcessId, peer: MemberId, lane: Lane, bytes: &BytesMut) {
+        let Some(&id) = self.processes[p].shard_links.get(&peer) else { return };
+        let Some(connection) = self.network.connections.get(&id) else { return };
+        if connection.broken {
+            return;
+        }
+        let to = usize::from(connection.ends[0].0 == p && connection.ends[0].1 == self.processes[p].shard_me);
+        let slots = connection.ends.map(|(process, _)| self.processes[process].slot);
+        let delay = self.delay(slots[1 - to], slots[to]);
+        // Now and then in two pieces, so that frames arrive torn.
+        let mut pieces = vec![bytes.to_vec()];
+        if bytes.len() > 1 && self.rng.random_bool(0.05) {
+            let cut = self.rng.random_range(1..bytes.len());
+            let tail = pieces[0].split_off(cut);
+            pieces.push(tail);
+        }
+        for piece in pieces {
+            let Some(connection) = self.network.connections.get_mut(&id) else { return };
+            let at = (self.schedule.now() + delay).max(connection.last[to][lane_index(lane)]);
+            connection.last[to][lane_index(lane)] = at;
+            connection.lanes[to][lane_index(lane)].push_back(piece);
+            self.schedule.at(at, Event::Arrive(id, to, lane));
+        }
+    }
+
+    pub(crate) fn arrive(&mut self, id: ConnectionId, end: usize, lane: Lane) {
+        let now = self.schedule.now();
+        let Some(connection) = self.network.connections.get_mut(&id) else { return };
+        if connection.broken {
+            return;
+        }
+        let (p, _) = connection.ends[end];
+        let peer = connection.ends[1 - end].1;
+        let from = self.processes[connection.ends[1 - end].0].slot;
+        let reaches = self.network.reaches(Plane::Data, from, self.processes[p].slot);
+        let Some(connection) = self.network.connections.get_mut(&id) else { return };
+        if !reaches || self.processes[p].links.get(&peer) != Some(&id) {
+            let since = *connection.stalled[end].get_or_insert(now);
+            if now - since > IDLE_MAX {
+                return self.break_connection(id, SECOND);
+            }
+            return self.schedule.after(STALL, Event::Arrive(id, end, lane));
+        }
+        connection.stalled[end] = None;
+        if let Some(bytes) = connection.lanes[end][lane_index(lane)].pop_front() {
+            self.data(p, DataInput::Bytes(peer, id, lane, bytes));
+        }
+    }
+}

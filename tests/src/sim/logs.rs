@@ -1,0 +1,142 @@
+//! What the partitions' logs must never show: I5 (an old tenure acknowledges), I6 (an acknowledged write that a copy in
+//! sync lacks), I8 (two entries of one name), I9 (a committed entry that differs or is gone), I13 (copies that hold
+//! different things at one place of one log).
+
+use super::process::{Process, ProcessId};
+use doyen::shard::Inspection;
+use doyen_placement::{Epoch, Lineage, MemberId, PartitionRef};
+use std::collections::BTreeMap;
+
+/// What is true of one partition's log, as far as anybody showed it.
+#[derive(Debug, Default)]
+struct Truth {
+    entries: BTreeMap<(u64, Epoch), u64>,
+    committed: BTreeMap<u64, (Epoch, u64)>,
+    /// The youngest tenure that committed anything while it could acknowledge, and how far.
+    tenure: Epoch,
+    acknowledged: u64,
+    /// Content by the name of the last entry.
+    contents: BTreeMap<(u64, Epoch), (MemberId, u64)>,
+}
+
+/// What one node showed last of one partition.
+#[derive(Debug, Clone, Copy, Default)]
+struct Seen {
+    committed: u64,
+    last: (u64, Epoch),
+    opened: Epoch,
+}
+
+/// All logs.
+#[derive(Debug, Default)]
+pub(crate) struct Logs {
+    truths: BTreeMap<(PartitionRef, Lineage), Truth>,
+    seen: BTreeMap<(MemberId, PartitionRef, Lineage), Seen>,
+    /// Contents that were compared.
+    pub(crate) compared: u64,
+}
+
+macro_rules! hold {
+    ($condition:expr, $($text:tt)*) => {
+        if !$condition {
+            return Err(format!($($text)*));
+        }
+    };
+}
+
+impl Logs {
+    /// A process ended a pass; `may_answer` says whether its lease and view let it release.
+    pub(crate) fn look(&mut self, processes: &[Process], p: ProcessId, may_answer: bool) -> Result<(), String> {
+        let process = &processes[p];
+        for now in process.shard.inspect() {
+            let me = process.shard_me;
+            let seen = self.seen.entry((me, now.at, now.lineage)).or_default();
+            let truth = self.truths.entry((now.at, now.lineage)).or_default();
+            let last = process.shard.inspect_entry(now.at, now.last).map_or(Epoch(0), |(epoch, _)| epoch);
+            let grown = now.committed > seen.committed;
+            if seen.last != (now.last, last) || grown {
+                entries(process, &now, seen.committed, truth)?;
+            }
+            if let Some(since) = now.since.filter(|_| now.open && may_answer) {
+                if grown {
+                    hold!(since >= truth.tenure, "I5: {} acknowledges in tenure {since} after tenure {} did", now.at, truth.tenure);
+                    truth.tenure = since;
+                    truth.acknowledged = truth.acknowledged.max(now.committed);
+                    copies_have(processes, p, &now)?;
+                }
+                if seen.opened != since {
+                    seen.opened = since;
+                    hold!(
+                        now.last >= truth.acknowledged,
+                        "I9: {} opens at {} in tenure {since}, but {} was acknowledged",
+                        now.at,
+                        now.last,
+                        truth.acknowledged
+                    );
+                }
+            }
+            if !now.arriving && last != Epoch(0) && seen.last != (now.last, last) {
+                let content = process.shard.inspect_content(now.at).unwrap_or(0);
+                let (first, known) = *truth.contents.entry((now.last, last)).or_insert((me, content));
+                hold!(known == content, "I13: {} holds something else in {} at {}@{last} than {first} did", me, now.at, now.last);
+                self.compared += u64::from(first != me);
+            }
+            seen.committed = seen.committed.max(now.committed);
+            seen.last = (now.last, last);
+        }
+        Ok(())
+    }
+
+    /// All is at rest: every copy in sync holds what its primary holds.
+    pub(crate) fn compare_at_rest(&self, running: &[&Process]) -> Result<u64, String> {
+        let mut compared = 0;
+        for process in running {
+            let Some(view) = &process.view else { continue };
+            for keyspace in &view.installed.keyspaces {
+                for partition in keyspace.partitions.iter().filter(|p| p.primary() == process.me) {
+                    let at = PartitionRef { keyspace: keyspace.id, partition: partition.id };
+                    let content = process.shard.inspect_content(at);
+                    hold!(content.is_some(), "{at}: its primary holds nothing");
+                    for member in partition.in_sync().filter(|m| *m != process.me) {
+                        let copy = running.iter().find(|p| p.me == member);
+                        let other = copy.and_then(|p| p.shard.inspect_content(at));
+                        hold!(other == content, "I6: at rest the copy of {at} on {member} differs from its primary's");
+                        compared += 1;
+                    }
+                }
+            }
+        }
+        Ok(compared)
+    }
+}
+
+/// I8 and I9: entries of one name are one, and committed ones never change.
+fn entries(process: &Process, now: &Inspection, from: u64, truth: &mut Truth) -> Result<(), String> {
+    for seq in (from.max(now.base) + 1)..=now.last {
+        let Some((epoch, digest)) = process.shard.inspect_entry(now.at, seq) else { continue };
+        let known = *truth.entries.entry((seq, epoch)).or_insert(digest);
+        hold!(known == digest, "I8: two entries of {} are called {seq}@{epoch}", now.at);
+        if seq <= now.committed {
+            let known = *truth.committed.entry(seq).or_insert((epoch, digest));
+            hold!(known == (epoch, digest), "I9: {} committed {seq}@{} and now {seq}@{epoch}", now.at, known.0);
+        }
+    }
+    Ok(())
+}
+
+/// I6: what a primary acknowledges is on every copy that counts, unless that copy already acts in a later epoch.
+fn copies_have(processes: &[Process], p: ProcessId, now: &Inspection) -> Result<(), String> {
+    let Some(view) = &processes[p].view else { return Ok(()) };
+    let Some(partition) = view.installed.partition(now.at) else { return Ok(()) };
+    for member in partition.in_sync().filter(|m| *m != processes[p].shard_me) {
+        let Some(other) = processes.iter().find(|o| !o.gone && o.shard_me == member && o.me == member) else { continue };
+        let later = other.view.as_ref().and_then(|v| v.installed.partition(now.at)).is_some_and(|p| p.epoch > now.epoch);
+        let copy = other.shard.inspect().find(|i| i.at == now.at);
+        if later {
+            continue;
+        }
+        let has = copy.is_some_and(|c| c.lineage == now.lineage && c.last >= now.committed);
+        hold!(has, "I6: {} acknowledges {} of {}, and {member} has {copy:?}", processes[p].shard_me, now.committed, now.at);
+    }
+    Ok(())
+}

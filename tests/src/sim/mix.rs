@@ -1,0 +1,116 @@
+//! What a seed draws: the cluster, its network, its clients and its faults.
+
+use super::schedule::{MS, Nanos, SECOND};
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+
+/// What a seed draws.
+#[derive(Debug, Clone)]
+pub struct Mix {
+    /// Processes that form the cluster.
+    pub founders: usize,
+    /// Slots for later processes.
+    pub joiners: usize,
+    /// Partitions.
+    pub partitions: u16,
+    /// Copies beside the primary.
+    pub backups: u8,
+    /// Voters at most.
+    pub voters_max: u8,
+    /// Data members before the first assignment.
+    pub members_min: u16,
+    /// Slots that are witnesses.
+    pub witnesses: usize,
+    /// Whether the first assignment is by rendezvous.
+    pub rendezvous: bool,
+    /// How long faults happen.
+    pub faulty: Nanos,
+    /// Between faults, on average.
+    pub fault_every: Nanos,
+    /// Weight of each kind of fault, in the order of `fault::KINDS`.
+    pub weights: Vec<u32>,
+    /// Least delay of a packet.
+    pub delay_min: Nanos,
+    /// Jitter on top of it.
+    pub jitter: Nanos,
+    /// Datagrams lost, per mille.
+    pub loss: u32,
+    /// Datagrams duplicated, per mille.
+    pub duplicates: u32,
+    /// Datagrams that are very late, per mille.
+    pub late: u32,
+    /// Whether hosts answer for dead processes (ECONNREFUSED).
+    pub refusals: bool,
+    /// Longest gap between a data thread's work and its release.
+    pub pass_gap: Nanos,
+    /// How late a data thread sees a view.
+    pub view_gap: Nanos,
+    /// Longest pause.
+    pub pause_max: Nanos,
+    /// Clients.
+    pub clients: usize,
+    /// Registers, counters and lists each.
+    pub keys: usize,
+    /// Think time of a client, on average.
+    pub think: Nanos,
+    /// Snapshot chunk.
+    pub chunk_bytes: usize,
+    /// Log kept for laggards.
+    pub tail_bytes_max: usize,
+    /// Chunks in flight.
+    pub chunks_in_flight: usize,
+    /// Largest padding of a value.
+    pub padding: usize,
+    /// Drift of clocks in parts per million, at most.
+    pub drift_ppm: i64,
+    /// Whether processes may die such that copies or majorities are lost for good.
+    pub reckless: bool,
+}
+
+impl Mix {
+    /// Draws a mix.
+    pub(crate) fn draw(rng: &mut ChaCha8Rng) -> Self {
+        let founders = [1, 1, 2, 2, 3, 3, 3, 3, 4, 5, 5, 6, 7][rng.random_range(0..13)];
+        let joiners = rng.random_range(0..=(7 - founders).min(3));
+        let witnesses = usize::from(founders >= 3 && rng.random_bool(0.15));
+        let slow = rng.random_bool(0.15);
+        let weights =
+            super::fault::KINDS.iter().map(|k| if rng.random_bool(0.55) { k.weight * rng.random_range(1..4) } else { 0 }).collect();
+        Self {
+            founders,
+            joiners,
+            witnesses,
+            partitions: [1, 2, 4, 8, 16][rng.random_range(0..5)],
+            backups: [1, 1, 1, 2, 3][rng.random_range(0..5)],
+            voters_max: [7, 7, 7, 3, 5][rng.random_range(0..5)],
+            members_min: u16::try_from(rng.random_range(1..=(founders - witnesses).min(3))).unwrap_or(1),
+            rendezvous: rng.random_bool(0.5),
+            faulty: rng.random_range(10..25) * SECOND,
+            fault_every: [300 * MS, SECOND, 2 * SECOND, 4 * SECOND][rng.random_range(0..4)],
+            weights,
+            delay_min: if slow { 15 * MS } else { rng.random_range(20_000..1_000_000) },
+            jitter: if slow { 20 * MS } else { rng.random_range(10_000..2_000_000) },
+            loss: [0, 0, 0, 10, 50, 150][rng.random_range(0..6)],
+            duplicates: [0, 0, 20, 100][rng.random_range(0..4)],
+            late: [0, 0, 10, 50][rng.random_range(0..4)],
+            refusals: rng.random_bool(0.6),
+            pass_gap: [20_000, 20_000, MS, 8 * MS][rng.random_range(0..4)],
+            view_gap: [50_000, MS, 20 * MS][rng.random_range(0..3)],
+            pause_max: [2 * SECOND, 5 * SECOND, 30 * SECOND][rng.random_range(0..3)],
+            clients: rng.random_range(2..=6),
+            keys: rng.random_range(2..=6),
+            think: [10 * MS, 30 * MS, 80 * MS][rng.random_range(0..3)],
+            chunk_bytes: [64, 512, 65_536][rng.random_range(0..3)],
+            tail_bytes_max: [1_024, 16_384, 64 << 20][rng.random_range(0..3)],
+            chunks_in_flight: rng.random_range(1..=8),
+            padding: [8, 64, 600][rng.random_range(0..3)],
+            drift_ppm: [0, 100, 9_900, 9_900][rng.random_range(0..4)],
+            reckless: rng.random_bool(0.1),
+        }
+    }
+
+    /// Slots in all.
+    pub(crate) fn slots(&self) -> usize {
+        self.founders + self.joiners
+    }
+}

@@ -1,0 +1,105 @@
+//! The network between slots: which directions are cut, how long packets take, and the data connections.
+//!
+//! Control messages travel as datagrams (pings: lost, late, twice, in any order) or each on a stream of its own (late,
+//! in any order, lost only with the connection). Data travels on ordered lanes of a connection: a cut stalls it until the
+//! connection breaks, and what was in flight is gone.
+
+use super::process::ProcessId;
+use super::schedule::{MS, Nanos};
+use doyen::shard::Lane;
+use doyen_placement::MemberId;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Names a connection.
+pub(crate) type ConnectionId = u64;
+
+/// A stalled lane tries again after this long.
+pub(crate) const STALL: Nanos = 50 * MS;
+
+/// Which traffic a cut stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Plane {
+    Control,
+    Data,
+}
+
+/// One data connection. End 0 dialled.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) ends: [(ProcessId, MemberId); 2],
+    pub(crate) broken: bool,
+    /// Bytes under way to each end, by lane.
+    pub(crate) lanes: [[VecDeque<Vec<u8>>; 2]; 2],
+    /// When the last chunk of a lane arrives, so that the next does not overtake it.
+    pub(crate) last: [[Nanos; 2]; 2],
+    /// Since when bytes to an end are stalled.
+    pub(crate) stalled: [Option<Nanos>; 2],
+}
+
+impl Connection {
+    pub(crate) fn new(ends: [(ProcessId, MemberId); 2]) -> Self {
+        Self { ends, broken: false, lanes: Default::default(), last: Default::default(), stalled: [None; 2] }
+    }
+}
+
+/// An index for a lane.
+pub(crate) fn lane_index(lane: Lane) -> usize {
+    match lane {
+        Lane::Calls => 0,
+        Lane::Bulk => 1,
+    }
+}
+
+/// The network.
+#[derive(Debug, Default)]
+pub(crate) struct Network {
+    /// How often each direction is cut (cuts overlap).
+    cuts: BTreeMap<(Plane, usize, usize), u32>,
+    /// Slots whose packets are slow, with the factor.
+    pub(crate) slow: BTreeMap<usize, u64>,
+    /// Datagrams lost, per mille, on top of the mix's.
+    pub(crate) burst: u32,
+    pub(crate) connections: BTreeMap<ConnectionId, Connection>,
+    pub(crate) next_connection: ConnectionId,
+    /// When each process dials again by itself.
+    next_dial: BTreeMap<ProcessId, Nanos>,
+    /// Pairs of processes that are dialling.
+    pub(crate) dialling: BTreeSet<(ProcessId, ProcessId)>,
+}
+
+impl Network {
+    /// Whether packets from one slot reach another.
+    pub(crate) fn reaches(&self, plane: Plane, from: usize, to: usize) -> bool {
+        from == to || self.cuts.get(&(plane, from, to)).is_none_or(|n| *n == 0)
+    }
+
+    /// Whether the process's own chain of dials goes on from here.
+    pub(crate) fn dial_due(&mut self, p: ProcessId, now: Nanos, wait: Nanos) -> bool {
+        let due = self.next_dial.get(&p).is_none_or(|at| *at <= now);
+        if due {
+            self.next_dial.insert(p, now + wait);
+        }
+        due
+    }
+
+    pub(crate) fn cut(&mut self, cut: &(Plane, usize, usize)) {
+        *self.cuts.entry(*cut).or_default() += 1;
+    }
+
+    pub(crate) fn heal(&mut self, cut: &(Plane, usize, usize)) {
+        if let Some(n) = self.cuts.get_mut(cut) {
+            *n = n.saturating_sub(1);
+        }
+    }
+
+    pub(crate) fn heal_all(&mut self) {
+        self.cuts.clear();
+        self.slow.clear();
+        self.burst = 0;
+    }
+
+    /// How much slower packets between these slots are.
+    pub(crate) fn slowness(&self, from: usize, to: usize) -> u64 {
+        self.slow.get(&from).copied().unwrap_or(1).max(self.slow.get(&to).copied().unwrap_or(1))
+    }
+}

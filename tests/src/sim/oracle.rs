@@ -1,0 +1,237 @@
+//! The invariants of the design, checked after every step that could break them.
+//!
+//! What a view shows: I1 (one committed table per version), I2 (one publisher per term: never two tables of one term and
+//! version), I3 (versions never go back on a node), I4 (later tables descend from committed ones), I7 (a primary is in
+//! sync), I11 (who was removed never returns), I12 (one cluster), I15 (each slot has one partition). What shards show: I5,
+//! I6, I8, I9, I13. Clients' histories show I10; the end of the run shows I16.
+
+use super::Report;
+use super::logs::Logs;
+use doyen_gossip::agreement::View;
+use doyen_placement::{ClusterId, Keyspace, MemberId, PartitionId, ReplicaState, Table, TableName, Term, Version};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What is known of one cluster's tables.
+#[derive(Debug, Default)]
+struct Cluster {
+    /// Digest of every table that anybody accepted.
+    proposed: BTreeMap<(Term, Version), u64>,
+    committed: BTreeMap<Version, Arc<Table>>,
+}
+
+/// The oracle.
+#[derive(Debug, Default)]
+pub(crate) struct Oracle {
+    clusters: BTreeMap<ClusterId, Cluster>,
+    /// The last tables that a member installed and accepted.
+    installed: BTreeMap<MemberId, (Term, Version)>,
+    accepted: BTreeMap<MemberId, (Term, Version)>,
+    dead: BTreeSet<MemberId>,
+    moves: u64,
+    failovers: u64,
+    /// Partitions that began empty since somebody looked.
+    pub(crate) newly_lost: Vec<(PartitionId, Keyspace)>,
+    lost_count: u64,
+    /// Who published in each term.
+    publishers: BTreeMap<(ClusterId, Term), MemberId>,
+    pub(crate) logs: Logs,
+}
+
+macro_rules! hold {
+    ($condition:expr, $($text:tt)*) => {
+        if !$condition {
+            return Err(format!($($text)*));
+        }
+    };
+}
+
+impl Oracle {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether any cluster exists.
+    pub(crate) fn any_committed(&self) -> bool {
+        self.clusters.values().any(|c| !c.committed.is_empty())
+    }
+
+    /// This incarnation is no more.
+    pub(crate) fn died(&mut self, member: MemberId) {
+        self.dead.insert(member);
+    }
+
+    /// A member sends a proposal.
+    pub(crate) fn proposes(&mut self, me: MemberId, name: TableName) -> Result<(), String> {
+        let publisher = *self.publishers.entry((name.cluster, name.term)).or_insert(me);
+        hold!(publisher == me, "I2: {publisher} and {me} both publish in term {}", name.term);
+        Ok(())
+    }
+
+    /// A member shows this view.
+    pub(crate) fn view(&mut self, me: MemberId, view: &View) -> Result<(), String> {
+        for table in [&view.installed, &view.accepted] {
+            self.proposed(table)?;
+        }
+        let (installed, accepted) = (&view.installed, &view.accepted);
+        hold!(
+            (accepted.term, accepted.version) >= (installed.term, installed.version),
+            "accepted {}.{} is before installed {}.{}",
+            accepted.term,
+            accepted.version,
+            installed.term,
+            installed.version
+        );
+        if let Some((_, version)) = self.installed.insert(me, (installed.term, installed.version)) {
+            hold!(installed.version >= version, "I3: installed went back from {version} to {}", installed.version);
+        }
+        if let Some(before) = self.accepted.insert(me, (accepted.term, accepted.version)) {
+            let now = (accepted.term, accepted.version);
+            hold!(now >= before, "I3: accepted went back from {before:?} to {now:?}");
+        }
+        self.committed(installed)?;
+        self.later(accepted)
+    }
+
+    fn proposed(&mut self, table: &Arc<Table>) -> Result<(), String> {
+        let name = table.name();
+        let cluster = self.clusters.entry(table.cluster).or_default();
+        if let Some(hash) = cluster.proposed.get(&(table.term, table.version)) {
+            hold!(*hash == name.hash, "I2: two tables are called {}.{}", table.term, table.version);
+            return Ok(());
+        }
+        cluster.proposed.insert((table.term, table.version), name.hash);
+        if let Err(invalid) = table.validate() {
+            return Err(format!("table {}.{} is not valid: {invalid:?}", table.term, table.version));
+        }
+        for keyspace in &table.keyspaces {
+            for partition in &keyspace.partitions {
+                let primary = partition.replicas.first().map(|r| r.state);
+                hold!(primary == Some(ReplicaState::InSync), "I7: a primary is not in sync in {}.{}", table.term, table.version);
+            }
+        }
+        Ok(())
+    }
+
+    /// A table is in force.
+    fn committed(&mut self, table: &Arc<Table>) -> Result<(), String> {
+        let Some(cluster) = self.clusters.get_mut(&table.cluster) else { return Ok(()) };
+        if let Some(known) = cluster.committed.get(&table.version) {
+            hold!(**known == **table, "I1: two committed tables of version {}: terms {} and {}", table.version, known.term, table.term);
+            return Ok(());
+        }
+        let before = cluster.committed.range(..table.version).next_back().map(|(_, t)| t.clone());
+        let after = cluster.committed.range(table.version..).next().map(|(_, t)| t.clone());
+        cluster.committed.insert(table.version, table.clone());
+        if let Some(before) = &before {
+            descends(before, table)?;
+        }
+        if let Some(after) = &after {
+            descends(table, after)?;
+        }
+        if before.is_none() && after.is_none() {
+            covered(table)?;
+        }
+        let populated = self.clusters.values().filter(|c| c.committed.values().any(|t| t.members.len() > 1)).count();
+        hold!(populated <= 1, "I12: {populated} clusters with more than one member");
+        if let (Some(before), None) = (before, after) {
+            self.count(&before, table);
+        }
+        Ok(())
+    }
+
+    /// What is accepted in a later term builds on everything that was committed before.
+    fn later(&self, accepted: &Arc<Table>) -> Result<(), String> {
+        let Some(cluster) = self.clusters.get(&accepted.cluster) else { return Ok(()) };
+        if let Some(same) = cluster.committed.get(&accepted.version) {
+            let fine = same.name() == accepted.name() || same.term > accepted.term;
+            hold!(fine, "I4: {}.{} was accepted after {}.{} committed", accepted.term, accepted.version, same.term, same.version);
+        }
+        if let Some((_, before)) = cluster.committed.range(..accepted.version).next_back()
+            && before.term <= accepted.term
+        {
+            descends(before, accepted)?;
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, before: &Table, after: &Table) {
+        for keyspace in &after.keyspaces {
+            for (index, partition) in keyspace.partitions.iter().enumerate() {
+                let Some(old) = before.keyspace(keyspace.id).and_then(|k| k.partitions.get(index)) else { continue };
+                let admitted = partition.in_sync().filter(|m| old.learners().any(|l| l == *m)).count();
+                self.moves += admitted as u64;
+                self.failovers += u64::from(old.primary() != partition.primary());
+                if old.lineage != partition.lineage {
+                    self.newly_lost.push((partition.id, keyspace.clone()));
+                    self.lost_count += 1;
+                }
+            }
+        }
+    }
+
+    pub(crate) fn report(&self, report: &mut Report) {
+        report.tables = self.clusters.values().map(|c| c.committed.len() as u64).sum();
+        report.moves = self.moves;
+        report.failovers = self.failovers;
+        report.lost = self.lost_count;
+        report.compared = self.logs.compared;
+    }
+}
+
+/// Whether a table may come after another (I4, I11): nothing that only rises has fallen, and nobody came back.
+fn descends(before: &Table, after: &Table) -> Result<(), String> {
+    let names = format!("{}.{} -> {}.{}", before.term, before.version, after.term, after.version);
+    hold!(after.term >= before.term, "I4: {names}: the term fell");
+    hold!(after.next_age >= before.next_age, "I4: {names}: the next age fell");
+    for member in &after.members {
+        match before.member(member.id) {
+            Some(old) => hold!(old.age == member.age, "I4: {names}: {} changed its age", member.name),
+            None => hold!(member.age >= before.next_age, "I11: {names}: {} ({}) came back", member.name, member.id),
+        }
+    }
+    for keyspace in &before.keyspaces {
+        let Some(later) = after.keyspace(keyspace.id) else { return Err(format!("I4: {names}: keyspace {} is gone", keyspace.id)) };
+        hold!(
+            keyspace.partitions.is_empty() || keyspace.partitions.len() == later.partitions.len(),
+            "I15: {names}: the partitions changed"
+        );
+        for (old, new) in keyspace.partitions.iter().zip(&later.partitions) {
+            let at = old.id;
+            hold!(new.epoch >= old.epoch && new.lineage >= old.lineage, "I4: {names}: partition {at} went back");
+            hold!(new.since >= old.since && new.since <= new.epoch, "I4: {names}: the tenure of partition {at} went back");
+            let in_sync = |p: &doyen_placement::Partition| p.in_sync().collect::<BTreeSet<_>>();
+            if new.epoch == old.epoch {
+                hold!(old.primary() == new.primary(), "I4: {names}: partition {at} changed its primary within an epoch");
+            }
+            if new.since == old.since {
+                hold!(old.primary() == new.primary(), "rule 9: {names}: partition {at} changed its primary within a tenure");
+            }
+            if new.lineage == old.lineage {
+                let kept = in_sync(new).iter().any(|m| in_sync(old).contains(m)) || after.version.0 > before.version.0 + 1;
+                hold!(kept, "I14: {names}: no copy of partition {at} was kept");
+            }
+            if after.version.0 == before.version.0 + 1 && new.lineage == old.lineage {
+                for m in in_sync(new).difference(&in_sync(old)) {
+                    hold!(old.learners().any(|l| l == *m), "I13: {names}: {m} came in sync in partition {at} without learning");
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// I15: every slot belongs to exactly one partition.
+fn covered(table: &Table) -> Result<(), String> {
+    for keyspace in table.keyspaces.iter().filter(|k| !k.partitions.is_empty()) {
+        let mut owners = vec![0u32; 16_384];
+        for partition in &keyspace.partitions {
+            for slot in keyspace.slots_of(partition.id) {
+                owners[usize::from(slot)] += 1;
+                hold!(keyspace.partition_of_slot(slot) == Some(partition.id), "I15: slot {slot} is not found in its partition");
+            }
+        }
+        hold!(owners.iter().all(|n| *n == 1), "I15: a slot has no partition, or two");
+    }
+    Ok(())
+}

@@ -1,0 +1,178 @@
+//! A process: what `control.rs` and `data.rs` are in production, around the same machines.
+//!
+//! Two threads share a view, its generation and a lease. The control thread publishes a view before it carries out what
+//! follows; the data thread works in passes: install the view if it changed, take the inbox, and later, with a clock, a
+//! lease and a generation read after that, release.
+
+use super::client::ClientId;
+use super::network::ConnectionId;
+use super::schedule::Nanos;
+use bytes::BytesMut;
+use doyen::shard::op::Operation;
+use doyen::shard::{Lane, Shard, Token};
+use doyen_gossip::agreement::View;
+use doyen_gossip::{Agreement, Input, Time};
+use doyen_placement::MemberId;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// A process start, in order.
+pub(crate) type ProcessId = usize;
+
+/// What reaches a control thread.
+#[derive(Debug)]
+pub(crate) enum ControlInput {
+    /// For the machine of this incarnation; void for another.
+    Of(MemberId, Input),
+    /// The data thread asks whether the cluster of one may be used.
+    Used(MemberId),
+}
+
+/// What reaches a data thread.
+#[derive(Debug)]
+pub(crate) enum DataInput {
+    /// Something changed in what the control thread shows.
+    Wake,
+    /// The shard's timer.
+    Tick,
+    /// A connection is up.
+    Connected(MemberId, ConnectionId),
+    /// A connection is gone.
+    Disconnected(MemberId, ConnectionId),
+    /// Bytes of a connection.
+    Bytes(MemberId, ConnectionId, Lane, Vec<u8>),
+    /// A client's operation.
+    Submit(ClientId, u64, Operation),
+    /// A client gave up.
+    Forget(ClientId, u64),
+    /// The cluster of one is marked used.
+    Used(MemberId),
+}
+
+/// How far a graceful leave is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Leaving {
+    No,
+    Asked,
+    HandedOver,
+    Departing,
+}
+
+/// A process.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub(crate) slot: usize,
+    pub(crate) me: MemberId,
+    pub(crate) gone: bool,
+    pub(crate) leaving: Leaving,
+    clock_base: u64,
+    clock_ppm: i64,
+    /// What its wall clock is ahead of true time.
+    pub(crate) wall_skew_ms: i64,
+    pub(crate) paused_until: Nanos,
+    pub(crate) control_stalled_until: Nanos,
+    pub(crate) data_stalled_until: Nanos,
+
+    pub(crate) agreement: Agreement,
+    pub(crate) control_tick_at: Option<Nanos>,
+
+    pub(crate) view: Option<View>,
+    pub(crate) generation: u64,
+    pub(crate) lease: Time,
+
+    pub(crate) shard: Shard,
+    pub(crate) shard_me: MemberId,
+    pub(crate) shard_generation: u64,
+    pub(crate) data_tick_at: Option<Nanos>,
+    pub(crate) inbox: VecDeque<DataInput>,
+    /// A pass is scheduled or under way.
+    pub(crate) busy: bool,
+    pub(crate) buffers: BTreeMap<(MemberId, Lane), BytesMut>,
+    /// Connections as the network stack sees them, and as the shard was told.
+    pub(crate) links: BTreeMap<MemberId, ConnectionId>,
+    pub(crate) shard_links: BTreeMap<MemberId, ConnectionId>,
+    pub(crate) tokens: BTreeMap<Token, (ClientId, u64)>,
+    pub(crate) next_token: Token,
+}
+
+impl Process {
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn new(
+        slot: usize,
+        me: MemberId,
+        clock_base: u64,
+        clock_ppm: i64,
+        wall_skew_ms: i64,
+        agreement: Agreement,
+        shard: Shard,
+    ) -> Self {
+        Self {
+            slot,
+            me,
+            gone: false,
+            leaving: Leaving::No,
+            clock_base,
+            clock_ppm,
+            wall_skew_ms,
+            paused_until: 0,
+            control_stalled_until: 0,
+            data_stalled_until: 0,
+            agreement,
+            control_tick_at: None,
+            view: None,
+            generation: 0,
+            lease: Time::ZERO,
+            shard,
+            shard_me: me,
+            shard_generation: 0,
+            data_tick_at: None,
+            inbox: VecDeque::new(),
+            busy: false,
+            buffers: BTreeMap::new(),
+            links: BTreeMap::new(),
+            shard_links: BTreeMap::new(),
+            tokens: BTreeMap::new(),
+            next_token: 1,
+        }
+    }
+
+    /// What its clock shows at this true time.
+    pub(crate) fn clock(&self, at: Nanos) -> Time {
+        local(self.clock_base, self.clock_ppm, at)
+    }
+
+    /// When its clock shows this.
+    pub(crate) fn when(&self, time: Time) -> Nanos {
+        let elapsed = i128::from(time.0.saturating_sub(self.clock_base));
+        u64::try_from(elapsed * 1_000_000 / i128::from(1_000_000 + self.clock_ppm)).unwrap_or(u64::MAX / 2).saturating_add(1)
+    }
+
+    /// Wall time in milliseconds.
+    pub(crate) fn unix_ms(&self, at: Nanos) -> u64 {
+        (1_700_000_000_000 + at / 1_000_000).saturating_add_signed(self.wall_skew_ms)
+    }
+
+    /// Until when its control thread does nothing, if it does not.
+    pub(crate) fn control_blocked(&self, now: Nanos) -> Option<Nanos> {
+        let until = self.paused_until.max(self.control_stalled_until);
+        (until > now).then_some(until)
+    }
+
+    /// Until when its data thread does nothing, if it does not.
+    pub(crate) fn data_blocked(&self, now: Nanos) -> Option<Nanos> {
+        let until = self.paused_until.max(self.data_stalled_until);
+        (until > now).then_some(until)
+    }
+
+    /// Whom it keeps data connections with.
+    pub(crate) fn peers(&self) -> BTreeSet<MemberId> {
+        let Some(view) = &self.view else { return BTreeSet::new() };
+        let members = view.installed.members.iter().chain(&view.accepted.members);
+        members.map(|m| m.id).filter(|id| *id != self.me).collect()
+    }
+}
+
+/// What a clock of this base and drift shows at this true time.
+pub(crate) fn local(base: u64, ppm: i64, at: Nanos) -> Time {
+    let elapsed = i128::from(at) * i128::from(1_000_000 + ppm) / 1_000_000;
+    Time(base + u64::try_from(elapsed).unwrap_or(0))
+}

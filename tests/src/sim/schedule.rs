@@ -1,0 +1,88 @@
+//! The one queue of everything that will happen, in virtual time; ties fall in the order in which they were put in.
+
+use super::client::ClientId;
+use super::fault::Undo;
+use super::network::ConnectionId;
+use super::process::{ControlInput, DataInput, ProcessId};
+use doyen::shard::Lane;
+use std::collections::BTreeMap;
+
+/// True virtual time in nanoseconds. Nodes see it through clocks that drift.
+pub(crate) type Nanos = u64;
+
+/// A millisecond.
+pub(crate) const MS: Nanos = 1_000_000;
+/// A second.
+pub(crate) const SECOND: Nanos = 1_000 * MS;
+
+/// Something that happens.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// The control thread of a process takes an input.
+    Control(ProcessId, ControlInput),
+    /// The agreement machine's timer.
+    ControlTick(ProcessId),
+    /// Something reaches a data thread's inbox.
+    Data(ProcessId, DataInput),
+    /// A data thread begins a pass over its inbox.
+    DataPass(ProcessId),
+    /// A data thread ends its pass: it reads clock and lease and releases.
+    DataRelease(ProcessId),
+    /// The shard's timer.
+    DataTick(ProcessId),
+    /// A data thread says that it makes progress.
+    DataAlive(ProcessId),
+    /// A process dials the data ports of those that it is not connected with.
+    Dial(ProcessId),
+    /// An end of a data connection learns that it is up.
+    ConnectionUp(ConnectionId, usize),
+    /// An end of a data connection learns that it is gone.
+    ConnectionDown(ConnectionId, usize),
+    /// The next bytes of a lane arrive at this end.
+    Arrive(ConnectionId, usize, Lane),
+    /// A client does its next operation.
+    ClientNext(ClientId),
+    /// A client gives up its operation.
+    ClientTimeout(ClientId, u64),
+    /// The next fault.
+    Fault,
+    /// A fault ends.
+    Undo(Undo),
+    /// A slot starts a process.
+    Start(usize),
+    /// A leaver that handed over everything looks whether its clients are done.
+    Drain(ProcessId),
+    /// Faults end; from here the cluster must heal.
+    Calm,
+    /// Is everything well again?
+    Healed,
+}
+
+/// The queue.
+#[derive(Debug, Default)]
+pub(crate) struct Schedule {
+    now: Nanos,
+    next: u64,
+    queue: BTreeMap<(Nanos, u64), Event>,
+}
+
+impl Schedule {
+    pub(crate) fn now(&self) -> Nanos {
+        self.now
+    }
+
+    pub(crate) fn at(&mut self, at: Nanos, event: Event) {
+        self.queue.insert((at.max(self.now), self.next), event);
+        self.next += 1;
+    }
+
+    pub(crate) fn after(&mut self, delay: Nanos, event: Event) {
+        self.at(self.now + delay, event);
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<Event> {
+        let ((at, _), event) = self.queue.pop_first()?;
+        self.now = at;
+        Some(event)
+    }
+}

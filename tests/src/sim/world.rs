@@ -1,0 +1,345 @@
+//! The world of one seed: every process, the network, the clients, and the loop that moves them.
+
+use super::Report;
+use super::client::{Client, Histories};
+use super::mix::Mix;
+use super::network::{ConnectionId, Network};
+use super::oracle::Oracle;
+use super::process::{DataInput, Process, ProcessId, local};
+use super::schedule::{Event, MS, Nanos, SECOND, Schedule};
+use super::trace::Trace;
+use doyen::shard::{Limits, Shard};
+use doyen_gossip::agreement::Timing;
+use doyen_gossip::{Agreement, Config, Input};
+use doyen_placement::{Addresses, Assignment, Keyspace, KeyspaceId, Location, MemberId, Mode, OnLoss, Role, Settings, Table};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+
+/// Events that one run handles at most: more is a machine that spins.
+const EVENTS_MAX: u64 = 6_000_000;
+
+/// Where a process may run.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) process: Option<ProcessId>,
+    pub(crate) started: bool,
+    starts: u32,
+}
+
+/// The world of one seed.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) seed: u64,
+    pub(crate) mix: Mix,
+    pub(crate) rng: ChaCha8Rng,
+    pub(crate) schedule: Schedule,
+    pub(crate) trace: Trace,
+    pub(crate) slots: Vec<Slot>,
+    pub(crate) processes: Vec<Process>,
+    /// Who answers to an id now, and at which slot each id ever was.
+    pub(crate) directory: BTreeMap<MemberId, ProcessId>,
+    pub(crate) slot_of: BTreeMap<MemberId, usize>,
+    pub(crate) network: Network,
+    pub(crate) clients: Vec<Client>,
+    pub(crate) histories: Histories,
+    pub(crate) oracle: Oracle,
+    pub(crate) faults: BTreeMap<&'static str, u64>,
+    pub(crate) calm: bool,
+    pub(crate) calm_at: Nanos,
+    pub(crate) healed_at: Option<Nanos>,
+    pub(crate) stop_clients: bool,
+    pub(crate) last_reads_begun: bool,
+    pub(crate) done: bool,
+    pub(crate) events: u64,
+    failure: Option<String>,
+}
+
+fn control_address(slot: usize) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::new(10, 0, 0, u8::try_from(slot + 1).unwrap_or(255)), 7400))
+}
+
+fn data_address(slot: usize) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::new(10, 0, 0, u8::try_from(slot + 1).unwrap_or(255)), 7401))
+}
+
+pub(crate) fn slot_of_address(address: SocketAddr) -> Option<usize> {
+    match address {
+        SocketAddr::V4(v4) => usize::from(v4.ip().octets()[3]).checked_sub(1),
+        SocketAddr::V6(_) => None,
+    }
+}
+
+fn timing() -> Timing {
+    Timing::default()
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, trace: Trace) -> Self {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mix = Mix::draw(&mut rng);
+        let slots = (0..mix.slots()).map(|_| Slot { process: None, started: false, starts: 0 }).collect();
+        let clients = (0..mix.clients).map(|_| Client::default()).collect();
+        let mut world = Self {
+            seed,
+            oracle: Oracle::new(),
+            mix,
+            rng,
+            schedule: Schedule::default(),
+            trace,
+            slots,
+            processes: Vec::new(),
+            directory: BTreeMap::new(),
+            slot_of: BTreeMap::new(),
+            network: Network::default(),
+            clients,
+            histories: Histories::default(),
+            faults: BTreeMap::new(),
+            calm: false,
+            calm_at: 0,
+            healed_at: None,
+            stop_clients: false,
+            last_reads_begun: false,
+            done: false,
+            events: 0,
+            failure: None,
+        };
+        let mix = world.mix.clone();
+        world.trace.line(0, || format!("{mix:?}"));
+        for slot in 0..mix.founders {
+            let at = world.rng.random_range(0..1500 * MS);
+            world.schedule.at(at, Event::Start(slot));
+        }
+        for id in 0..mix.clients {
+            let at = world.rng.random_range(0..3 * SECOND);
+            world.schedule.at(at, Event::ClientNext(id));
+        }
+        let first = world.rng.random_range(0..6 * SECOND);
+        world.schedule.at(first, Event::Fault);
+        world.schedule.at(4 * SECOND + mix.faulty, Event::Calm);
+        world
+    }
+
+    pub(crate) fn now(&self) -> Nanos {
+        self.schedule.now()
+    }
+
+    pub(crate) fn trace_lines(&self) -> Vec<String> {
+        self.trace.lines()
+    }
+
+    /// An invariant is broken.
+    pub(crate) fn broken(&mut self, what: String) {
+        if self.failure.is_none() {
+            self.failure = Some(what);
+        }
+    }
+
+    /// Runs to the end.
+    pub(crate) fn run(&mut self) -> Result<Report, String> {
+        while !self.done {
+            let Some(event) = self.schedule.pop() else { return Err("nothing is left to happen".into()) };
+            self.events += 1;
+            if self.events > EVENTS_MAX {
+                return Err(format!("more than {EVENTS_MAX} events: something spins; the last: {event:?}"));
+            }
+            self.trace.number(self.schedule.now());
+            self.handle(event);
+            if let Some(what) = self.failure.take() {
+                return Err(what);
+            }
+        }
+        self.judge()
+    }
+
+    fn handle(&mut self, event: Event) {
+        let now = self.schedule.now();
+        match event {
+            Event::Control(p, input) => match self.processes[p].control_blocked(now) {
+                Some(until) => self.schedule.at(until, Event::Control(p, input)),
+                None => self.control(p, input),
+            },
+            Event::ControlTick(p) => match self.processes[p].control_blocked(now) {
+                Some(until) => {
+                    self.processes[p].control_tick_at = Some(until);
+                    self.schedule.at(until, Event::ControlTick(p));
+                }
+                None => self.control_tick(p),
+            },
+            Event::Data(p, input) => self.data(p, input),
+            Event::DataPass(p) => match self.processes[p].data_blocked(now) {
+                Some(until) => self.schedule.at(until, Event::DataPass(p)),
+                None => self.data_pass(p),
+            },
+            Event::DataRelease(p) => match self.processes[p].data_blocked(now) {
+                Some(until) => self.schedule.at(until, Event::DataRelease(p)),
+                None => self.data_release(p),
+            },
+            Event::DataTick(p) => {
+                if self.processes[p].data_tick_at == Some(now) {
+                    self.processes[p].data_tick_at = None;
+                    self.data(p, DataInput::Tick);
+                }
+            }
+            Event::DataAlive(p) => {
+                if self.processes[p].gone {
+                    return;
+                }
+                match self.processes[p].data_blocked(now) {
+                    Some(until) => self.schedule.at(until, Event::DataAlive(p)),
+                    None => {
+                        self.upcall(p, |_| Input::DataThreadAlive);
+                        self.schedule.after(50 * MS, Event::DataAlive(p));
+                    }
+                }
+            }
+            Event::Dial(p) => self.dial(p),
+            Event::ConnectionUp(id, end) => self.connection_up(id, end),
+            Event::ConnectionDown(id, end) => self.connection_down(id, end),
+            Event::Arrive(id, end, lane) => self.arrive(id, end, lane),
+            Event::ClientNext(id) => self.client_next(id),
+            Event::ClientTimeout(id, serial) => self.client_timeout(id, serial),
+            Event::Fault => self.fault(),
+            Event::Undo(undo) => self.undo(undo),
+            Event::Start(slot) => self.start(slot),
+            Event::Drain(p) => self.drain(p),
+            Event::Calm => self.begin_calm(),
+            Event::Healed => self.look_whether_healed(),
+        }
+    }
+
+    // ---- processes
+
+    /// Starts a process in a slot, unless one runs there.
+    pub(crate) fn start(&mut self, slot: usize) {
+        if self.slots[slot].process.is_some() {
+            return;
+        }
+        let me = MemberId(self.rng.random());
+        let base = self.rng.random_range(0..1 << 50);
+        let ppm = self.rng.random_range(-self.mix.drift_ppm..=self.mix.drift_ppm);
+        let skew = self.rng.random_range(-5_000..5_000);
+        let now = local(base, ppm, self.schedule.now());
+        self.slots[slot].started = true;
+        self.slots[slot].starts += 1;
+        let agreement = Agreement::new(self.config(slot, me), now);
+        let shard = Shard::new(me, self.limits(), self.rng.random(), now);
+        let p = self.processes.len();
+        self.trace.line(self.schedule.now(), || format!("start p{p} in slot {slot} as {me}"));
+        self.processes.push(Process::new(slot, me, base, ppm, skew, agreement, shard));
+        self.slots[slot].process = Some(p);
+        self.directory.insert(me, p);
+        self.slot_of.insert(me, slot);
+        self.after_control(p);
+        self.schedule.after(0, Event::DataAlive(p));
+        self.schedule.after(MS, Event::Dial(p));
+    }
+
+    pub(crate) fn config(&mut self, slot: usize, me: MemberId) -> Config {
+        let mix = &self.mix;
+        let seeds: Vec<SocketAddr> = match mix.founders {
+            1 if slot == 0 && self.slots[slot].starts == 1 => Vec::new(),
+            1 => (0..self.slots.len()).map(control_address).collect(),
+            n => (0..n).map(control_address).collect(),
+        };
+        // The first slots are data members, so that a cluster whose first witness is late still has a first member.
+        let witness = slot >= mix.founders - mix.witnesses && slot < mix.founders;
+        Config {
+            id: me,
+            name: format!("n{slot}"),
+            role: if witness { Role::Witness } else { Role::Data },
+            addresses: Addresses { control: control_address(slot), data: data_address(slot), resp: None, resp_cluster: None, http: None },
+            location: Location::default(),
+            weight: 100,
+            seeds,
+            expect: None,
+            settings: Settings {
+                voters_max: mix.voters_max,
+                members_min: mix.members_min,
+                assignment: if mix.rendezvous { Assignment::Rendezvous } else { Assignment::RoundRobin },
+            },
+            default_keyspace: Keyspace {
+                id: KeyspaceId(0),
+                name: "default".into(),
+                mode: Mode::Fixed { partitions: mix.partitions },
+                backups: mix.backups,
+                min_in_sync: 1,
+                on_loss: OnLoss::Reset { after_ms: if mix.reckless { 3_000 } else { 60_000 } },
+                default_ttl_ms: None,
+                partitions: Vec::new(),
+            },
+            timing: timing(),
+            rng_seed: self.rng.random(),
+        }
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            value_bytes_max: 1 << 20,
+            key_bytes_max: 1 << 10,
+            memory_bytes_max: 256 << 20,
+            tail_bytes_max: self.mix.tail_bytes_max,
+            park: std::time::Duration::from_secs(5),
+            waiting_max: 10_000,
+            copy_silent_max: std::time::Duration::from_millis(1_500),
+            chunk_bytes: self.mix.chunk_bytes,
+            chunks_in_flight: self.mix.chunks_in_flight,
+            copies_max: 8,
+            takeover_wait: timing().takeover_wait(),
+        }
+    }
+
+    /// The process is no more: a crash, or the end of a leave.
+    pub(crate) fn end_process(&mut self, p: ProcessId) {
+        let slot = self.processes[p].slot;
+        self.processes[p].gone = true;
+        self.processes[p].inbox.clear();
+        self.slots[slot].process = None;
+        let me = self.processes[p].me;
+        self.directory.remove(&me);
+        self.oracle.died(me);
+        let links: Vec<ConnectionId> = self.processes[p].links.values().copied().collect();
+        for id in links {
+            self.break_connection(id, 3 * SECOND);
+        }
+        self.clients_cut_off(p);
+    }
+}
+
+/// A table in few letters.
+pub(crate) fn describe(table: &Table) -> String {
+    let short = |id: MemberId| format!("{:04x}", id.0 >> 48);
+    let members: Vec<String> = table
+        .members
+        .iter()
+        .map(|m| {
+            format!(
+                "{}={}#{}{}{}",
+                m.name,
+                short(m.id),
+                m.age,
+                if table.voters.contains(&m.id) { "v" } else { "" },
+                match m.state {
+                    doyen_placement::MemberState::Live => String::new(),
+                    other => format!("({other:?})"),
+                }
+            )
+        })
+        .collect();
+    let mut partitions = Vec::new();
+    for p in table.keyspaces.iter().flat_map(|k| &k.partitions) {
+        let replicas: Vec<String> = p
+            .replicas
+            .iter()
+            .map(|r| format!("{}{}", short(r.member), if r.state == doyen_placement::ReplicaState::Learner { "?" } else { "" }))
+            .collect();
+        let goal = p.goal.as_ref().map_or(String::new(), |g| format!("=>{:?}", g.iter().map(|m| short(*m)).collect::<Vec<_>>()));
+        partitions.push(format!("{}/{}:{}{goal}", p.epoch, p.lineage, replicas.join("+")));
+    }
+    format!("[{}] [{}]", members.join(" "), partitions.join(" "))
+}
+
+pub(crate) fn clip(text: &str) -> String {
+    text.chars().take(300).collect()
+}

@@ -1,0 +1,132 @@
+//! Garbage, too much, too large: clear errors or closed connections, and nobody else disturbed.
+
+use doyen_tests::cluster::Cluster;
+use doyen_tests::load::Load;
+use doyen_tests::process::PATIENCE;
+use doyen_tests::resp::{Client, Reply};
+use rand::{RngCore, SeedableRng};
+use std::io::Write;
+use std::net::{TcpStream, UdpSocket};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
+
+fn error(reply: &Reply) -> &str {
+    match reply {
+        Reply::Error(text) => text,
+        other => panic!("an error was expected: {other:?}"),
+    }
+}
+
+#[test]
+fn garbage_at_every_port_disturbs_nobody() {
+    let mut cluster = Cluster::of(BINARY, 3);
+    let term = cluster.status("n0").expect("a status")["term"].clone();
+    let load = Load::start(cluster.resp_addresses(), 3);
+    let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(20);
+    let mut bytes = vec![0; 1_200];
+    let target = cluster.node("n1").ready.clone();
+    let udp = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    for round in 0..200 {
+        rng.fill_bytes(&mut bytes);
+        if round % 2 == 0 {
+            // Looks like the first packet of a QUIC connection.
+            bytes[..5].copy_from_slice(&[0xc3, 0, 0, 0, 1]);
+        }
+        for address in [target.listen, target.data] {
+            udp.send_to(&bytes, address).expect("the socket sends");
+        }
+        for address in [target.resp, target.resp_cluster, target.http] {
+            if let Ok(mut stream) = TcpStream::connect(address) {
+                let garbage = match round % 4 {
+                    0 => bytes.clone(),
+                    1 => b"*1000000000\r\n$5\r\nhello\r\n".to_vec(),
+                    2 => b"*2\r\n$-7\r\n$99999999999999999999\r\n".to_vec(),
+                    _ => format!("GET /{} HTTP/9.9\r\n{}", "x".repeat(20_000), "y: z\r\n".repeat(50)).into_bytes(),
+                };
+                // It may be closed in our face; that is an answer.
+                let _ = stream.write_all(&garbage);
+            }
+        }
+    }
+    let from = load.acknowledged();
+    cluster.eventually("writes go on", |_| load.acknowledged() > from + 200);
+    let tally = load.finish();
+    assert_eq!((tally.refused, tally.unknown, tally.stale.len()), (0, 0, 0), "{:?}", tally.errors);
+    assert!(cluster.nodes.values_mut().all(|p| !p.ended()), "a process ended");
+    cluster.await_safe(3);
+    assert_eq!(cluster.status("n0").expect("a status")["term"], term, "the cluster was disturbed");
+}
+
+#[test]
+fn a_value_above_the_limit_is_refused_and_the_connection_stays() {
+    let mut cluster = Cluster::new(BINARY);
+    cluster.options.extend(["--value-max", "64kb"].map(str::to_owned));
+    cluster.join("n0");
+    cluster.await_safe(1);
+    let mut client = cluster.client("n0");
+    let fits = vec![b'x'; 60_000];
+    assert_eq!(client.command(&[b"SET", b"a", &fits]).expect("a reply"), Reply::Simple("OK".into()));
+    let reply = client.command(&[b"APPEND", b"a", &fits]).expect("a reply");
+    assert!(!error(&reply).is_empty());
+    assert_eq!(client.command(&[b"STRLEN", b"a"]).expect("a reply"), Reply::Int(60_000));
+    let large = vec![b'x'; 70_000];
+    // Too long an argument is an error, and may cost the connection, as in Redis.
+    let refused = client.command(&[b"SET", b"a", &large]);
+    assert!(!matches!(refused, Ok(Reply::Simple(_))), "{refused:?}");
+    assert_eq!(cluster.client("n0").command(&[b"STRLEN", b"a"]).expect("a reply"), Reply::Int(60_000));
+}
+
+#[test]
+fn too_many_connections_are_refused_and_the_others_stay() {
+    let mut cluster = Cluster::new(BINARY);
+    cluster.options.extend(["--connections-max", "8"].map(str::to_owned));
+    cluster.join("n0");
+    cluster.await_safe(1);
+    let address = cluster.node("n0").ready.resp;
+    let mut held: Vec<Client> = (0..8).map(|_| Client::connect(address, PATIENCE).expect("a connection")).collect();
+    for client in &mut held {
+        assert_eq!(client.command(&[b"PING"]).expect("a reply"), Reply::Simple("PONG".into()));
+    }
+    let ninth = Client::connect(address, PATIENCE).and_then(|mut c| c.reply());
+    if let Ok(reply) = &ninth {
+        assert!(error(reply).contains("max number of clients"), "{reply:?}");
+    }
+    for client in &mut held {
+        assert_eq!(client.command(&[b"PING"]).expect("a reply"), Reply::Simple("PONG".into()));
+    }
+    drop(held);
+    cluster.eventually("there is room again", |_| {
+        Client::connect(address, PATIENCE).and_then(|mut c| c.command(&[b"PING"])).is_ok_and(|r| r == Reply::Simple("PONG".into()))
+    });
+}
+
+#[test]
+fn a_full_memory_refuses_writes_and_reads_go_on() {
+    let mut cluster = Cluster::new(BINARY);
+    cluster.options.extend(["--memory-max", "64mb"].map(str::to_owned));
+    cluster.join("n0");
+    cluster.join("n1");
+    cluster.await_safe(2);
+    let mut client = cluster.client("n0");
+    let value = vec![b'v'; 256 << 10];
+    let mut written = 0;
+    let full = loop {
+        match client.command(&[b"SET", format!("key-{written}").as_bytes(), &value]).expect("a reply") {
+            Reply::Simple(_) => written += 1,
+            refused => break refused,
+        }
+        assert!(written < 2_000, "64 MB held 500 MB");
+    };
+    assert!(error(&full).starts_with("OOM"), "{full:?}");
+    assert!(written > 10, "full after {written} values of 256 KiB");
+    for i in 0..written {
+        let found = client.command(&[b"GET", format!("key-{i}").as_bytes()]).expect("a reply");
+        assert_eq!(found, Reply::Bulk(value.clone()), "key-{i}");
+    }
+    // Deleting makes room.
+    for i in 0..written / 2 {
+        assert_eq!(client.command(&[b"DEL", format!("key-{i}").as_bytes()]).expect("a reply"), Reply::Int(1));
+    }
+    cluster.eventually("writes go on", |_| matches!(client.command(&[b"SET", b"again", b"1"]), Ok(Reply::Simple(_))));
+    cluster.await_safe(2);
+}

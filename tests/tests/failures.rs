@@ -1,0 +1,195 @@
+//! Real processes, killed, frozen and told to leave, each under load: no acknowledged write may be lost, nothing stale be read.
+
+use doyen_tests::cluster::Cluster;
+use doyen_tests::load::{Load, Tally};
+use doyen_tests::resp::Reply;
+use std::time::{Duration, Instant};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
+
+/// Waits until the load has got this many more writes through.
+fn progress(cluster: &Cluster, load: &Load, writes: u64) {
+    let from = load.acknowledged();
+    cluster.eventually("writes go on", |_| load.acknowledged() >= from + writes);
+}
+
+fn check(cluster: &Cluster, tally: &Tally) {
+    assert!(tally.acknowledged > 0 && !tally.keys.is_empty(), "the load did nothing: {tally:?}");
+    assert!(tally.stale.is_empty(), "stale: {:?}", tally.stale);
+    for name in cluster.nodes.keys() {
+        let lost = tally.lost(&mut cluster.client(name));
+        assert!(
+            lost.is_empty(),
+            "read through {name}: {} of {} keys are wrong: {:?}",
+            lost.len(),
+            tally.keys.len(),
+            &lost[..lost.len().min(5)]
+        );
+    }
+}
+
+/// Kills one of three under load, and sees that the two go on.
+fn kill_one_of_three(pick: impl Fn(&Cluster) -> String) {
+    let mut cluster = Cluster::of(BINARY, 3);
+    let load = Load::start(cluster.resp_addresses(), 6);
+    progress(&cluster, &load, 300);
+    let victim = pick(&cluster);
+    cluster.kill(&victim);
+    load.redirect(cluster.resp_addresses());
+    cluster.await_safe(2);
+    progress(&cluster, &load, 300);
+    let tally = load.finish();
+    check(&cluster, &tally);
+}
+
+#[test]
+fn killing_the_coordinator_loses_nothing() {
+    kill_one_of_three(Cluster::coordinator);
+}
+
+#[test]
+fn killing_a_primary_that_does_not_coordinate_loses_nothing() {
+    kill_one_of_three(|c| c.by_age()[1].clone());
+}
+
+#[test]
+fn killing_the_youngest_loses_nothing() {
+    kill_one_of_three(|c| c.by_age().last().expect("members").clone());
+}
+
+#[test]
+fn of_five_a_second_may_die_once_the_cluster_is_safe_again() {
+    let mut cluster = Cluster::of(BINARY, 5);
+    let load = Load::start(cluster.resp_addresses(), 6);
+    for left in [4, 3] {
+        progress(&cluster, &load, 200);
+        let victim = cluster.coordinator();
+        cluster.kill(&victim);
+        load.redirect(cluster.resp_addresses());
+        cluster.await_safe(left);
+    }
+    progress(&cluster, &load, 200);
+    check(&cluster, &load.finish());
+}
+
+#[test]
+fn three_of_seven_killed_at_once_leave_a_working_cluster() {
+    let mut cluster = Cluster::new(BINARY);
+    // What had both copies among the three comes back empty, soon.
+    cluster.options.extend(["--on-loss", "reset:2s"].map(str::to_owned));
+    for i in 0..7 {
+        cluster.join(&format!("n{i}"));
+    }
+    cluster.await_safe(7);
+    let first = cluster.coordinator();
+    for name in [first.as_str(), "n3", "n5"] {
+        if cluster.nodes.contains_key(name) {
+            cluster.kill(name);
+        }
+    }
+    let left = cluster.nodes.len();
+    cluster.await_safe(left);
+    let load = Load::start(cluster.resp_addresses(), 4);
+    progress(&cluster, &load, 300);
+    check(&cluster, &load.finish());
+}
+
+#[test]
+fn a_frozen_coordinator_is_succeeded_and_serves_nothing_stale_when_it_resumes() {
+    let mut cluster = Cluster::of(BINARY, 3);
+    let frozen = cluster.coordinator();
+    let survivors: Vec<String> = cluster.nodes.keys().filter(|n| **n != frozen).cloned().collect();
+    for i in 0..64 {
+        assert_eq!(cluster.command_at(&survivors[0], &["SET", &format!("key-{i}"), "old"]), Reply::Simple("OK".into()));
+    }
+    // Requests that wait in the frozen process's sockets: reads, and writes that must not be acknowledged from the past.
+    let mut stale_reader = cluster.client(&frozen);
+    let mut stale_writer = cluster.client(&frozen);
+    cluster.nodes.get_mut(&frozen).expect("it runs").stop();
+    for i in 0..64 {
+        stale_reader.send(&[b"GET", format!("key-{i}").as_bytes()]).expect("the socket takes it");
+    }
+    stale_writer.send(&[b"SET", b"late", b"from the past"]).expect("the socket takes it");
+    let frozen_at = Instant::now();
+    cluster.eventually("a successor", |c| {
+        survivors.iter().all(|n| c.status(n).is_some_and(|s| s["coordinator"].as_str().is_some_and(|name| name != frozen)))
+    });
+    let mut writer = cluster.client(&survivors[0]);
+    for i in 0..64 {
+        let key = format!("key-{i}");
+        cluster.eventually(
+            "writes go on",
+            |_| matches!(writer.command(&[b"SET", key.as_bytes(), b"new"]), Ok(Reply::Simple(ok)) if ok == "OK"),
+        );
+    }
+    // The time of the scenario; nothing is waited for but the clock.
+    std::thread::sleep(Duration::from_secs(10).saturating_sub(frozen_at.elapsed()));
+    cluster.nodes.get_mut(&frozen).expect("it runs").resume();
+    for i in 0..64 {
+        match stale_reader.reply().expect("the resumed process answers") {
+            Reply::Bulk(value) => assert_eq!(value, b"new", "key-{i} was read stale"),
+            Reply::Error(text) => assert!(text.starts_with("TRYAGAIN") || text.starts_with("CLUSTERDOWN"), "{text}"),
+            other => panic!("key-{i}: {other:?}"),
+        }
+    }
+    let late = stale_writer.reply().expect("the resumed process answers");
+    cluster.await_safe(3);
+    let found = cluster.command_at(&survivors[0], &["GET", "late"]);
+    match late {
+        Reply::Simple(_) => assert_eq!(found, Reply::Bulk(b"from the past".to_vec()), "acknowledged, and lost"),
+        Reply::Error(text) => assert!(text.starts_with("UNKNOWN") || found == Reply::Nil, "{text}, and yet {found:?}"),
+        other => panic!("{other:?}"),
+    }
+    for name in cluster.nodes.keys() {
+        for i in 0..64 {
+            assert_eq!(cluster.command_at(name, &["GET", &format!("key-{i}")]), Reply::Bulk(b"new".to_vec()), "through {name}");
+        }
+    }
+}
+
+#[test]
+fn a_frozen_member_leaves_the_coordinator_and_its_term_alone() {
+    let mut cluster = Cluster::of(BINARY, 3);
+    let coordinator = cluster.coordinator();
+    let term = cluster.status(&coordinator).expect("a status")["term"].clone();
+    let frozen = cluster.by_age().into_iter().find(|n| *n != coordinator).expect("another");
+    let load = {
+        let others = cluster.nodes.iter().filter(|(n, _)| **n != frozen).map(|(_, p)| p.ready.resp).collect();
+        Load::start(others, 4)
+    };
+    progress(&cluster, &load, 200);
+    cluster.nodes.get_mut(&frozen).expect("it runs").stop();
+    let calm: Vec<String> = cluster.nodes.keys().filter(|n| **n != frozen).cloned().collect();
+    let same = |c: &Cluster, n: &str| c.status(n).is_some_and(|s| s["coordinator"] == coordinator.as_str() && s["term"] == term);
+    cluster.eventually("the frozen one is out", |c| {
+        assert!(calm.iter().all(|n| same(c, n)), "the coordinator or its term changed");
+        c.status(&coordinator).is_some_and(|s| s["safe"] == true && s["members"].as_array().is_some_and(|m| m.len() == 2))
+    });
+    progress(&cluster, &load, 200);
+    cluster.nodes.get_mut(&frozen).expect("it runs").resume();
+    cluster.await_safe(3);
+    assert!(cluster.nodes.keys().all(|n| same(&cluster, n)), "the coordinator or its term changed");
+    check(&cluster, &load.finish());
+}
+
+#[test]
+fn rolling_restarts_fail_no_operation() {
+    let mut cluster = Cluster::of(BINARY, 3);
+    let load = Load::start(cluster.resp_addresses(), 6);
+    for name in ["n0", "n1", "n2"] {
+        progress(&cluster, &load, 200);
+        let others = cluster.nodes.iter().filter(|(n, _)| *n != name).map(|(_, p)| p.ready.resp).collect();
+        // Connections that are there stay; the leaver answers them before it closes them.
+        load.redirect(others);
+        let status = cluster.leave(name);
+        assert!(status.success(), "{name} ended with {status}");
+        cluster.join(name);
+        load.redirect(cluster.resp_addresses());
+        cluster.await_safe(3);
+    }
+    progress(&cluster, &load, 200);
+    let tally = load.finish();
+    assert!(tally.errors.is_empty(), "operations failed: {:?}", tally.errors);
+    assert_eq!((tally.refused, tally.unknown), (0, 0));
+    check(&cluster, &tally);
+}

@@ -1,0 +1,102 @@
+//! How clusters begin, whom they let in, and how few may go on.
+
+use doyen_tests::cluster::{Cluster, last_lines};
+use doyen_tests::resp::Reply;
+use std::collections::BTreeSet;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
+
+fn one_cluster(names: &[&str]) {
+    let mut cluster = Cluster::new(BINARY);
+    cluster.start_together(names);
+    cluster.await_safe(names.len());
+    let ids: BTreeSet<String> = names.iter().map(|n| cluster.status(n).expect("a status")["cluster_id"].to_string()).collect();
+    assert_eq!(ids.len(), 1, "{ids:?}");
+    for (i, name) in names.iter().enumerate() {
+        assert_eq!(cluster.command_at(name, &["SET", &format!("key-{i}"), name]), Reply::Simple("OK".into()));
+    }
+    for (i, name) in names.iter().enumerate() {
+        let from = names[(i + 1) % names.len()];
+        assert_eq!(cluster.command_at(from, &["GET", &format!("key-{i}")]), Reply::Bulk(name.as_bytes().to_vec()));
+    }
+}
+
+#[test]
+fn two_that_start_at_once_form_one_cluster() {
+    one_cluster(&["a", "b"]);
+}
+
+#[test]
+fn five_that_start_at_once_form_one_cluster() {
+    one_cluster(&["a", "b", "c", "d", "e"]);
+}
+
+#[test]
+fn a_wrong_secret_is_refused_on_both_sides_in_one_clear_line() {
+    let mut cluster = Cluster::of(BINARY, 1);
+    let other = cluster.file("other-secret");
+    std::fs::write(&other, "another secret, just as long as the first\n").expect("a file in our own directory");
+    let seed = cluster.node("n0").ready.listen;
+    let started = cluster.try_start("stranger", &[seed], &["--secret-file", &other.display().to_string()]);
+    let stranger_says = |c: &Cluster, refused: &Option<String>| refused.clone().unwrap_or_else(|| c.node("stranger").log());
+    // Either it ends at once, or it stays and says why it is alone.
+    let refused = started.err().map(|r| r.stderr);
+    let clear = |log: &str| log.lines().filter(|l| l.contains("secret")).any(|l| l.len() < 400);
+    cluster.eventually("one clear line on both sides", |c| clear(&stranger_says(c, &refused)) && clear(&c.node("n0").log()));
+    let status = cluster.status("n0").expect("a status");
+    assert_eq!(status["members"].as_array().map(Vec::len), Some(1), "it was let in: {status}");
+    assert_eq!(cluster.command_at("n0", &["SET", "a", "1"]), Reply::Simple("OK".into()));
+}
+
+#[test]
+fn a_pair_that_loses_its_younger_goes_on() {
+    let mut cluster = Cluster::of(BINARY, 2);
+    assert_eq!(cluster.command_at("n0", &["SET", "a", "1"]), Reply::Simple("OK".into()));
+    let younger = cluster.by_age().pop().expect("two members");
+    cluster.kill(&younger);
+    cluster.await_safe(1);
+    let left = cluster.nodes.keys().next().expect("one is left").clone();
+    assert_eq!(cluster.command_at(&left, &["GET", "a"]), Reply::Bulk(b"1".to_vec()));
+    assert_eq!(cluster.command_at(&left, &["SET", "a", "2"]), Reply::Simple("OK".into()));
+}
+
+#[test]
+fn a_pair_that_loses_its_older_asks_for_recover_and_goes_on_after_it() {
+    let mut cluster = Cluster::of(BINARY, 2);
+    let ages = cluster.by_age();
+    let (older, younger) = (ages[0].clone(), ages[1].clone());
+    assert_eq!(cluster.command_at(&younger, &["SET", "a", "1"]), Reply::Simple("OK".into()));
+    cluster.kill(&older);
+    cluster.eventually("it says that recover is needed", |c| {
+        c.status(&younger).is_some_and(|s| s["waiting"].as_str().is_some_and(|w| w.contains("recover")))
+    });
+    // It must refuse: the other may live behind a cut.
+    let refused = cluster.command_at(&younger, &["SET", "a", "2"]);
+    assert!(matches!(&refused, Reply::Error(text) if text.starts_with("TRYAGAIN") || text.starts_with("UNKNOWN")), "{refused:?}");
+    let http = cluster.node(&younger).ready.http.to_string();
+    let secret = cluster.secret_file().display().to_string();
+    let output = cluster.command(&["recover", "--http", &http, "--secret-file", &secret, "--assert-dead", &older]);
+    assert!(output.status.success(), "{output:?}");
+    cluster.await_safe(1);
+    let found = cluster.command_at(&younger, &["GET", "a"]);
+    assert!(found == Reply::Bulk(b"1".to_vec()) || found == Reply::Bulk(b"2".to_vec()), "{found:?}");
+    assert_eq!(cluster.command_at(&younger, &["SET", "a", "3"]), Reply::Simple("OK".into()));
+}
+
+#[test]
+fn a_seed_that_restarts_alone_joins_the_living() {
+    let mut cluster = Cluster::new(BINARY);
+    cluster.start_together(&["a", "b", "c"]);
+    cluster.await_safe(3);
+    let id = cluster.status("b").expect("a status")["cluster_id"].clone();
+    assert_eq!(cluster.command_at("b", &["SET", "k", "kept"]), Reply::Simple("OK".into()));
+    let address = cluster.node("a").ready.listen;
+    cluster.kill("a");
+    // Without any seed: it can only wait to be found, or begin a cluster of its own and give it up.
+    if let Err(refused) = cluster.try_start("a", &[], &["--listen", &address.to_string()]) {
+        panic!("it does not start: {refused:?}");
+    }
+    cluster.await_safe(3);
+    assert_eq!(cluster.status("a").expect("a status")["cluster_id"], id, "{}", last_lines(&cluster.node("a").log(), 20));
+    assert_eq!(cluster.command_at("a", &["GET", "k"]), Reply::Bulk(b"kept".to_vec()));
+}

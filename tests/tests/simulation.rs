@@ -1,0 +1,81 @@
+//! Some hundreds of seeds of the simulation. A failure prints its seed; `DOYEN_SEED=n cargo test -p doyen-tests --test
+//! simulation` replays one with its whole trace.
+
+use doyen_tests::sim::{Report, run, run_with_trace_on_failure, summary};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Seeds of the ordinary test run.
+const SEEDS: u64 = 300;
+
+fn replayed() -> Option<u64> {
+    std::env::var("DOYEN_SEED").ok()?.parse().ok()
+}
+
+fn run_all(seeds: std::ops::Range<u64>) -> Report {
+    let (next, stop) = (AtomicU64::new(seeds.start), AtomicBool::new(false));
+    let (total, failure) = (Mutex::new(Report::default()), Mutex::new(None));
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds.end {
+                        return;
+                    }
+                    match run_with_trace_on_failure(seed) {
+                        Ok(report) => total.lock().unwrap().add(&report),
+                        Err(failed) => {
+                            stop.store(true, Ordering::Relaxed);
+                            *failure.lock().unwrap() = Some(failed);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    if let Some(failed) = failure.into_inner().unwrap() {
+        panic!("{failed}\nreplay it: DOYEN_SEED={} cargo test -p doyen-tests --test simulation -- --nocapture", failed.seed);
+    }
+    total.into_inner().unwrap()
+}
+
+#[test]
+fn invariants_hold_under_every_mix_of_faults() {
+    if let Some(seed) = replayed() {
+        match run(seed, true, true) {
+            Ok(report) => return println!("{report:#?}"),
+            Err(failed) => panic!("{}", failed.what),
+        }
+    }
+    let total = run_all(0..SEEDS);
+    println!("{SEEDS} seeds: {}", summary(&total));
+    // A suite that did nothing would prove nothing.
+    assert!(total.tables > SEEDS && total.failovers > 0 && total.moves > 0, "{}", summary(&total));
+    assert!(total.answered > total.operations / 2 && total.compared > 0 && total.unknown > 0, "{}", summary(&total));
+    assert!(total.undecided * 50 <= total.judged, "too many histories could not be judged: {}", summary(&total));
+}
+
+#[test]
+fn a_seed_replays_exactly() {
+    if replayed().is_some() {
+        return;
+    }
+    for seed in [3, 14, 15] {
+        let (first, second) = (run_with_trace_on_failure(seed), run_with_trace_on_failure(seed));
+        match (first, second) {
+            (Ok(first), Ok(second)) => {
+                assert_eq!((first.trace, first.events), (second.trace, second.events), "seed {seed} is not deterministic");
+            }
+            (Err(failed), _) | (_, Err(failed)) => panic!("{failed}"),
+        }
+    }
+}
+
+#[test]
+#[ignore = "long: thousands of seeds"]
+fn invariants_hold_under_thousands_of_seeds() {
+    let total = run_all(10_000..12_000);
+    println!("{}", summary(&total));
+}
