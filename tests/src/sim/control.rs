@@ -22,9 +22,6 @@ impl World {
             ControlInput::Of(of, input) if of == me => self.processes[p].agreement.handle(now, input),
             ControlInput::Used(of) if of == me => {
                 self.processes[p].agreement.handle(now, Input::Used);
-                self.after_control(p);
-                let delay = self.rng.random_range(1_000..MS);
-                return self.schedule.after(delay, Event::Data(p, DataInput::Used(me)));
             }
             ControlInput::Of(..) | ControlInput::Used(_) => return,
         }
@@ -77,6 +74,11 @@ impl World {
                     self.schedule.after(delay, Event::Control(p, ControlInput::Of(me, input)));
                 }
                 Output::AdminReply { .. } => {}
+                Output::UsedOk => {
+                    let me = self.processes[p].me;
+                    let delay = self.rng.random_range(1_000..MS);
+                    self.schedule.after(delay, Event::Data(p, DataInput::Used(me)));
+                }
                 Output::Event(event) => self.trace.line(self.schedule.now(), || format!("p{p} says {event:?}")),
                 Output::Expelled => return self.expelled(p),
                 Output::HandedOver => {
