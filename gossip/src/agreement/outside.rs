@@ -32,6 +32,8 @@ const JOIN_TIME: Duration = Duration::from_secs(5);
 const REFUSED_TIME: Duration = Duration::from_secs(10);
 /// A founder waits this long for promises before it starts over.
 const FOUND_TIME: Duration = Duration::from_secs(2);
+/// What a founder said of itself before it was promised anything does not count against the promise: it holds this long.
+const PROMISE_TIME: Duration = Duration::from_secs(2);
 /// Processes that are remembered at most.
 const OTHERS_MAX: usize = 256;
 
@@ -42,10 +44,18 @@ pub(super) struct Outside {
     /// What other processes said of themselves, and when.
     others: BTreeMap<MemberId, (Standing, Time)>,
     /// The first table that this process has promised not to found another one beside, and its founder.
-    promise: Option<(TableName, MemberId)>,
+    promise: Option<Promise>,
     founding: Option<Founding>,
     joining: Option<Joining>,
     refused: Option<(Time, String)>,
+}
+
+/// What was promised to a founder, and when.
+#[derive(Debug, Clone, Copy)]
+struct Promise {
+    name: TableName,
+    founder: MemberId,
+    at: Time,
 }
 
 /// The first table on its way.
@@ -195,7 +205,7 @@ impl Outside {
     fn handle_committed(&mut self, cx: &mut Context, _from: MemberId, committed: Committed) -> Next {
         let Payload::Whole(table) = committed.payload else { return Next::Stay };
         let asked = self.joining.as_ref().is_some_and(|j| j.cluster == table.cluster);
-        let promised = self.promise.is_some_and(|(name, _)| name.cluster == table.cluster);
+        let promised = self.promise.is_some_and(|p| p.name.cluster == table.cluster);
         if !(asked || promised) || table.member(cx.me).is_none() || table.validate().is_err() || table.name() != committed.name {
             cx.ignore();
             return Next::Stay;
@@ -247,7 +257,7 @@ impl Outside {
                 expect: cx.config.expect.unwrap_or(u16::try_from(cx.config.seeds.len()).unwrap_or(u16::MAX)),
                 told: cx.config.expect.is_some(),
                 initial: initial.unwrap_or_default().into_iter().collect(),
-                promise: self.promise.map(|(name, _)| name),
+                promise: self.promise.map(|p| p.name),
                 known,
             },
         };
@@ -256,13 +266,16 @@ impl Outside {
 
     /// A promise lapses when everybody is there again, its founder among them or replaced, and nobody holds on to it.
     fn lapse(&mut self, cx: &Context) {
-        let Some((name, founder)) = self.promise else { return };
+        let Some(Promise { name, founder, at }) = self.promise else { return };
+        if founder == cx.me || cx.now.since(at) < PROMISE_TIME {
+            return;
+        }
         let Some(initial) = self.initial(cx) else { return };
         let holds = |id: &MemberId| match self.others.get(id).map(|(s, _)| &s.state) {
             Some(Stand::Forming { promise, .. }) => *promise == Some(name) && *id == founder,
             _ => false,
         };
-        if founder != cx.me && !initial.iter().any(holds) {
+        if !initial.iter().any(holds) {
             self.promise = None;
         }
     }
@@ -313,7 +326,7 @@ impl Outside {
             return Next::Member(Box::new(Seat::founder(cx, table)));
         }
         let name = table.name();
-        self.promise = Some((name, cx.me));
+        self.promise = Some(Promise { name, founder: cx.me, at: cx.now });
         let me = cx.me;
         for other in mine.into_iter().filter(|m| *m != me) {
             cx.send(other, Message::Found(table.clone()));
@@ -327,7 +340,7 @@ impl Outside {
         let named: BTreeSet<MemberId> = table.members.iter().map(|m| m.id).collect();
         let oldest = table.members.first().map(|m| m.id);
         let name = table.name();
-        let free = self.promise.is_none_or(|(promised, _)| promised == name);
+        let free = self.promise.is_none_or(|p| p.name == name);
         if self.joining.is_some()
             || self.founding.is_some()
             || named != initial
@@ -337,7 +350,7 @@ impl Outside {
         {
             return;
         }
-        self.promise = Some((name, from));
+        self.promise = Some(Promise { name, founder: from, at: cx.now });
         cx.send(from, Message::Promise(name));
     }
 

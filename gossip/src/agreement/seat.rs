@@ -610,7 +610,17 @@ impl Seat {
         }
     }
 
+    /// Whoever is in the table in force and does not know it is told.
+    fn inform(&self, cx: &mut Context, id: MemberId) {
+        if id != cx.me && self.tables.installed.member(id).is_some() {
+            let (name, commit) = (self.tables.installed_name, self.tables.commit.clone());
+            let payload = crate::wire::Payload::Whole(self.tables.installed.clone());
+            cx.send(id, Message::Committed(Box::new(Committed { name, payload, commit })));
+        }
+    }
+
     fn ask_join(&mut self, cx: &mut Context, from: MemberId, member: doyen_placement::Member) {
+        self.inform(cx, member.id);
         if let Office::Coordinator(office) = &mut self.office {
             office.ask_join(member);
         } else {
@@ -753,6 +763,7 @@ impl Seat {
         let Stand::Member { cluster, used } = standing.state else {
             // A process that is no member yet, at the address of one that is: that one is gone.
             let control = standing.member.addresses.control;
+            self.inform(cx, from);
             let former = self.tables.installed.members.iter().find(|m| m.addresses.control == control && m.id != from && m.id != cx.me);
             if let Some(former) = former.map(|m| m.id) {
                 self.suspect(cx, former);
