@@ -242,7 +242,8 @@ fn learners_stay_within_their_limits_and_repair_goes_first() {
     let planned = adopt(&joined, &plan(&joined));
     let limits = planner::MoveLimits { learners_per_source: 3, learners_per_target: 4, learners: 5 };
     let next = advance(&planned, &limits, &BTreeSet::new()).expect("moves begin");
-    let learners: Vec<_> = partitions(&next).flat_map(|(at, p)| p.learners().map(move |m| (at, p.primary(), m)).collect::<Vec<_>>()).collect();
+    let learners: Vec<_> =
+        partitions(&next).flat_map(|(at, p)| p.learners().map(move |m| (at, p.primary(), m)).collect::<Vec<_>>()).collect();
     assert!(!learners.is_empty() && learners.len() <= 5);
     for who in next.members.iter().map(|m| m.id) {
         assert!(learners.iter().filter(|(_, source, _)| *source == who).count() <= 3);

@@ -89,7 +89,8 @@ enum Survivors {
 }
 
 fn survivors(partition: &Partition, departure: &impl Fn(MemberId) -> Option<Departure>, reset: bool) -> Survivors {
-    let left = |keep: &dyn Fn(Option<Departure>) -> bool| -> Vec<MemberId> { partition.in_sync().filter(|m| keep(departure(*m))).collect() };
+    let left =
+        |keep: &dyn Fn(Option<Departure>) -> bool| -> Vec<MemberId> { partition.in_sync().filter(|m| keep(departure(*m))).collect() };
     let answering = left(&|d| d.is_none());
     if !answering.is_empty() {
         return Survivors::Answering(answering);

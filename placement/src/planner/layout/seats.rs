@@ -144,17 +144,21 @@ impl<'a> Seats<'a> {
     /// Moves copies from members that hold more than their share to members that hold less, first directly: and
     /// first those copies that are only planned.
     fn level(&mut self, targets: &[u64]) {
-        self.level_directly(targets, |seats, p, seat| !seats.present[p].contains(&seats.partitions[p].members[seat]));
-        self.level_directly(targets, |_, _, _| true);
         let mut work = CHAIN_WORK_MAX;
-        while let Some(chain) = self.chain_of_moves(targets, &mut work) {
+        self.level_some(targets, &mut work, |seats, p, seat| !seats.present[p].contains(&seats.partitions[p].members[seat]));
+        self.level_some(targets, &mut work, |_, _, _| true);
+    }
+
+    fn level_some(&mut self, targets: &[u64], work: &mut usize, which: impl Fn(&Self, usize, usize) -> bool) {
+        self.level_directly(targets, &which);
+        while let Some(chain) = self.chain_of_moves(targets, work, &which) {
             for (p, seat, taker) in chain {
                 self.reseat(p, seat, taker);
             }
         }
     }
 
-    fn level_directly(&mut self, targets: &[u64], which: impl Fn(&Self, usize, usize) -> bool) {
+    fn level_directly(&mut self, targets: &[u64], which: &impl Fn(&Self, usize, usize) -> bool) {
         for p in 0..self.partitions.len() {
             for seat in (0..self.partitions[p].members.len()).rev() {
                 let over = self.over(self.partitions[p].members[seat], targets);
@@ -171,14 +175,20 @@ impl<'a> Seats<'a> {
 
     /// A chain of moves, each of another partition, from a member that holds too much over members that stay as loaded as
     /// they are to one that holds too little. The shortest, by breadth first search.
-    fn chain_of_moves(&self, targets: &[u64], work: &mut usize) -> Option<Vec<(usize, usize, usize)>> {
+    fn chain_of_moves(
+        &self,
+        targets: &[u64],
+        work: &mut usize,
+        which: &impl Fn(&Self, usize, usize) -> bool,
+    ) -> Option<Vec<(usize, usize, usize)>> {
         let rich: Vec<usize> = (0..self.ground.len()).filter(|&m| self.over(m, targets) > 0).collect();
         if rich.is_empty() || (0..self.ground.len()).all(|m| self.over(m, targets) >= 0) {
             return None;
         }
         let mut held: Vec<Vec<(usize, usize)>> = vec![Vec::new(); self.ground.len()];
         for (p, seating) in self.partitions.iter().enumerate().filter(|(_, seating)| !seating.fixed) {
-            seating.members.iter().enumerate().for_each(|(seat, &m)| held[m].push((p, seat)));
+            let seats = seating.members.iter().enumerate().filter(|(seat, _)| which(self, p, *seat));
+            seats.for_each(|(seat, &m)| held[m].push((p, seat)));
         }
         let mut search = Search::from(rich, self.ground.len());
         while let Some(giver) = search.next() {
