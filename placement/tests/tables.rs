@@ -73,6 +73,16 @@ fn partitions_agree_with_themselves_and_with_the_members() {
     assert!(spoilt_partition(|p| p.id.0 = 4).is_err());
 }
 
+/// Counting on from what a peer sent must not overflow.
+#[test]
+fn counts_leave_room_to_count_on() {
+    assert_eq!(spoilt(|t| t.term = Term(u64::MAX)), Err(Invalid::Count));
+    assert_eq!(spoilt(|t| t.version = Version(u64::MAX)), Err(Invalid::Count));
+    assert_eq!(spoilt(|t| t.next_age = Age(u64::MAX)), Err(Invalid::Count));
+    assert!(spoilt_partition(|p| p.epoch = Epoch(u64::MAX)).is_err());
+    assert!(spoilt_partition(|p| p.lineage.0 = u32::MAX).is_err());
+}
+
 #[test]
 fn keyspaces_and_maps_stand_in_order_and_within_limits() {
     assert!(spoilt(|t| t.keyspaces.push(t.keyspaces[0].clone())).is_err());
