@@ -6,11 +6,13 @@
 
 pub mod hash;
 pub mod id;
+mod mode;
 pub mod planner;
+pub mod quorum;
 pub mod table;
 
 pub use id::{Age, ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, PartitionId, PartitionRef, Term, Version};
 pub use table::{
-    Addresses, Assignment, Keyspace, Location, MapEntry, Member, MemberState, Mode, OnLoss, Partition, Replica, ReplicaState, Role,
-    Settings, Table, TableName,
+    Addresses, Assignment, DeltaError, Invalid, Keyspace, Location, MapEntry, Member, MemberState, Mode, OnLoss, Partition, Replica,
+    ReplicaState, Role, Settings, Table, TableDelta, TableName,
 };

@@ -1,4 +1,46 @@
-//! Turns a table into the next.
+//! Turns a table into the next: one concern a file, each a pure function.
+//!
+//! ```text
+//!  beginning   first ── assign
+//!  members     admit   elders   remove (failover)   revive   hand_over (leaving)   reset (giving up)
+//!  partitions  change_in_sync (primaries ask)
+//!  moves       plan ──> adopt (goals) ──> advance ──> advance ──> ... ──> goals are gone
+//!  reporting   health   holds_anything
+//! ```
+//!
+//! Every function returns a table of the same term and version (agreement names it) that shares with the old one whatever
+//! it need not change. None of them drops the last in-sync copy of a partition, but for `reset`, and `remove` of the dead
+//! where the keyspace says so; those begin another lineage. The same input gives the same output, on every platform.
+
+mod admit;
+mod adopt;
+mod advance;
+mod assign;
+mod change_in_sync;
+mod edit;
+mod elders;
+mod first;
+mod hand_over;
+mod health;
+mod layout;
+mod plan;
+mod remove;
+mod reset;
+mod revive;
+
+pub use admit::admit;
+pub use adopt::adopt;
+pub use advance::{MoveLimits, advance};
+pub use assign::assign;
+pub use change_in_sync::{InSyncChange, InSyncRequest, change_in_sync};
+pub use elders::elders;
+pub use first::first;
+pub use hand_over::hand_over;
+pub use health::{Health, health, holds_anything};
+pub use plan::plan;
+pub use remove::{Departure, remove};
+pub use reset::reset;
+pub use revive::revive;
 
 use crate::id::{MemberId, PartitionRef};
 

@@ -2,9 +2,17 @@
 //!
 //! A table is a value. Changing one means making the next; agreement decides which of them is in force.
 
+pub mod delta;
+pub mod validate;
+
+pub use delta::{DeltaError, TableDelta};
+pub use validate::Invalid;
+
+use crate::hash::Digest;
 use crate::id::{Age, ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, PartitionId, PartitionRef, Term, Version};
 use serde::{Deserialize, Serialize};
-use std::net::SocketAddr;
+use std::hash::{Hash, Hasher};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 /// What a table is called: never its version alone.
@@ -87,7 +95,7 @@ pub struct Member {
 }
 
 /// Where a member is reached. Addresses are not identities.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Addresses {
     /// QUIC: agreement, gossip, joins.
     pub control: SocketAddr,
@@ -223,6 +231,38 @@ pub struct MapEntry {
     pub keyspace: KeyspaceId,
 }
 
+impl TableName {
+    /// What tables are compared by: a later term wins, and within a term a later version.
+    #[must_use]
+    pub const fn order(&self) -> (Term, Version) {
+        (self.term, self.version)
+    }
+}
+
+/// By hand: the standard library hashes IP addresses in the byte order of the machine, and a digest must not differ
+/// between machines.
+impl Hash for Addresses {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self { control, data, resp, resp_cluster, http } = self;
+        for address in [Some(control), Some(data), resp.as_ref(), resp_cluster.as_ref(), http.as_ref()] {
+            match address {
+                None => state.write_u8(0),
+                Some(address) => {
+                    match address.ip() {
+                        IpAddr::V4(ip) => state.write(&ip.octets()),
+                        IpAddr::V6(ip) => state.write(&ip.octets()),
+                    }
+                    state.write_u16(address.port());
+                    if let SocketAddr::V6(address) = address {
+                        state.write_u32(address.flowinfo());
+                        state.write_u32(address.scope_id());
+                    }
+                }
+            }
+        }
+    }
+}
+
 impl Partition {
     /// The primary.
     #[must_use]
@@ -243,6 +283,21 @@ impl Partition {
 }
 
 impl Table {
+    /// What this table is called. Goes through the whole table: keep the name where it is needed often.
+    #[must_use]
+    pub fn name(&self) -> TableName {
+        let Self { cluster, term, version, settings, members, voters, next_age, keyspaces, maps } = self;
+        let mut digest = Digest::new();
+        (settings, members, voters, next_age, keyspaces, maps).hash(&mut digest);
+        TableName { cluster: *cluster, term: *term, version: *version, hash: digest.finish() }
+    }
+
+    /// The oldest member that the voters name: the casting vote is its.
+    #[must_use]
+    pub fn oldest_voter(&self) -> Option<MemberId> {
+        self.voters.first().copied()
+    }
+
     /// The member of this id.
     #[must_use]
     pub fn member(&self, id: MemberId) -> Option<&Arc<Member>> {
@@ -259,5 +314,23 @@ impl Table {
     #[must_use]
     pub fn partition(&self, at: PartitionRef) -> Option<&Arc<Partition>> {
         self.keyspace(at.keyspace)?.partitions.get(at.partition.0 as usize)
+    }
+
+    /// The keyspace of this name.
+    #[must_use]
+    pub fn keyspace_named(&self, name: &str) -> Option<&Keyspace> {
+        self.keyspaces.iter().find(|k| k.name == name)
+    }
+
+    /// The map of this id. Map 0 is not listed.
+    #[must_use]
+    pub fn map(&self, id: MapId) -> Option<&MapEntry> {
+        self.maps.binary_search_by_key(&id, |m| m.id).ok().map(|i| &self.maps[i])
+    }
+
+    /// The map of this name.
+    #[must_use]
+    pub fn map_named(&self, name: &str) -> Option<&MapEntry> {
+        self.maps.iter().find(|m| m.name == name)
     }
 }

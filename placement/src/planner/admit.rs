@@ -1,0 +1,23 @@
+//! Newcomers.
+
+use crate::table::validate::MEMBERS_MAX;
+use crate::table::{Member, MemberState, Table};
+use std::sync::Arc;
+
+/// The table with these newcomers as its youngest members, in the given order.
+///
+/// They vote in a later table at the earliest (rule 4) and hold nothing until a plan gives them something. Who would make
+/// the table invalid (an id or a name that a member has, a member too many, bad facts) is left out.
+#[must_use]
+pub fn admit(table: &Table, newcomers: Vec<Member>) -> Table {
+    let mut next = table.clone();
+    for newcomer in newcomers {
+        let known = next.members.iter().any(|m| m.id == newcomer.id || m.name == newcomer.name);
+        if known || newcomer.validate().is_err() || next.members.len() >= MEMBERS_MAX {
+            continue;
+        }
+        next.members.push(Arc::new(Member { age: next.next_age, state: MemberState::Live, ..newcomer }));
+        next.next_age = next.next_age.next();
+    }
+    next
+}

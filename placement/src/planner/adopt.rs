@@ -1,0 +1,25 @@
+//! A plan becomes goals.
+
+use super::Plan;
+use super::edit::{change_partitions, may_receive};
+use crate::id::{MemberId, PartitionRef};
+use crate::table::Table;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The table with these goals. What the plan cannot mean any more (a partition that is gone, a member that may be given
+/// nothing) is left out, so that an old plan does no harm.
+#[must_use]
+pub fn adopt(table: &Table, plan: &Plan) -> Table {
+    let receivers: BTreeSet<MemberId> = table.members.iter().filter(|m| may_receive(m)).map(|m| m.id).collect();
+    let possible = |goal: &[MemberId]| {
+        let distinct: BTreeSet<&MemberId> = goal.iter().collect();
+        !goal.is_empty() && distinct.len() == goal.len() && distinct.iter().all(|m| receivers.contains(m))
+    };
+    let goals: BTreeMap<PartitionRef, &Vec<MemberId>> =
+        plan.iter().filter(|(_, goal)| possible(goal)).map(|(at, goal)| (*at, goal)).collect();
+    change_partitions(table, |at, partition| {
+        let mut changed = partition.clone();
+        changed.goal = Some((*goals.get(&at)?).clone());
+        Some(changed)
+    })
+}

@@ -1,0 +1,122 @@
+//! The next steps of all moves under way, in one table.
+//!
+//! ```text
+//!  goal [C, B], replicas A B:  A B        add the learner C
+//!                              A B (C)    C catches up; the primary asks to count it
+//!                              A B C      C leads
+//!                              C A B      A is dropped, the goal is gone
+//!                              C B
+//! ```
+
+use super::edit::{change_partitions, may_receive, states};
+use super::health::copies_wanted;
+use crate::id::{MemberId, PartitionRef};
+use crate::table::validate::REPLICAS_MAX;
+use crate::table::{MemberState, Partition, Replica, ReplicaState, Table};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How many learners there may be at the same time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MoveLimits {
+    /// That one primary feeds.
+    pub learners_per_source: usize,
+    /// On one member.
+    pub learners_per_target: usize,
+    /// In all.
+    pub learners: usize,
+}
+
+/// The table with the next step of every move that may take one; `None` where nothing is to be done now.
+///
+/// A partition takes one step a table at most, but for learners: a primary is switched in one table and the old copy is
+/// dropped in a later one. What lacks copies gets its learners first. `paused` names learners that are not to be added now.
+#[must_use]
+pub fn advance(table: &Table, limits: &MoveLimits, paused: &BTreeSet<(PartitionRef, MemberId)>) -> Option<Table> {
+    let receivers: BTreeSet<MemberId> = table.members.iter().filter(|m| may_receive(m)).map(|m| m.id).collect();
+    let states = states(table);
+    let silent = |m: MemberId| states.get(&m) == Some(&MemberState::Silent);
+
+    let mut traffic = Traffic::default();
+    let mut waiting: Vec<(usize, PartitionRef, MemberId, Vec<MemberId>)> = Vec::new();
+    let mut changed = false;
+    let stepped = change_partitions(table, |at, partition| {
+        let next = if silent(partition.primary()) { partition.clone() } else { step(partition, &receivers) };
+        changed |= next != *partition;
+        next.learners().for_each(|learner| traffic.add(next.primary(), learner));
+        if let Some(goal) = next.goal.as_ref().filter(|_| !silent(next.primary())) {
+            let missing: Vec<MemberId> = goal.iter().copied().filter(|m| !next.holds(*m) && !paused.contains(&(at, *m))).collect();
+            let wanted = table.keyspace(at.keyspace).map_or(goal.len(), |k| copies_wanted(k, receivers.len()));
+            let lacking = wanted.saturating_sub(next.in_sync().filter(|m| !silent(*m)).count());
+            if !missing.is_empty() {
+                waiting.push((lacking, at, next.primary(), missing));
+            }
+        }
+        Some(next)
+    });
+
+    // Repair first, and what lacks most copies before all; then in order of name (the sort is stable).
+    waiting.sort_by_key(|(lacking, ..)| std::cmp::Reverse(*lacking));
+    let mut learners: BTreeMap<PartitionRef, Vec<MemberId>> = BTreeMap::new();
+    for (_, at, source, missing) in waiting {
+        for learner in missing {
+            if traffic.admits(limits, source, learner) {
+                traffic.add(source, learner);
+                learners.entry(at).or_default().push(learner);
+            }
+        }
+    }
+    if learners.is_empty() {
+        return changed.then_some(stepped);
+    }
+    Some(change_partitions(&stepped, |at, partition| {
+        let mut next = partition.clone();
+        let room = REPLICAS_MAX.saturating_sub(next.replicas.len());
+        let added = learners.get(&at)?.iter().take(room).map(|&member| Replica { member, state: ReplicaState::Learner });
+        next.replicas.extend(added);
+        Some(next)
+    }))
+}
+
+/// The partition after its next step, learners to be added aside.
+fn step(partition: &Partition, receivers: &BTreeSet<MemberId>) -> Partition {
+    let Some(goal) = &partition.goal else { return partition.clone() };
+    let (Some(&lead), true) = (goal.first(), goal.iter().all(|m| receivers.contains(m))) else {
+        // Whom it leads to may be given nothing any more. The next plan sees to what is left over.
+        return Partition { goal: None, ..partition.clone() };
+    };
+    let in_sync: Vec<MemberId> = partition.in_sync().collect();
+    // Learners that the goal does not name serve nothing, and would count against the limits.
+    let learners: Vec<MemberId> = partition.learners().filter(|m| goal.contains(m)).collect();
+    let mut order = in_sync.clone();
+    // A learner that is under way would have to begin anew with another primary.
+    if learners.is_empty() && in_sync.contains(&lead) && partition.primary() != lead {
+        order.sort_by_key(|m| *m != lead);
+    } else if partition.primary() == lead && goal.iter().all(|m| in_sync.contains(m)) {
+        let next = partition.with_replicas(goal, &[]);
+        return Partition { goal: None, ..next };
+    }
+    partition.with_replicas(&order, &learners)
+}
+
+/// Learners under way.
+#[derive(Debug, Default)]
+struct Traffic {
+    by_source: BTreeMap<MemberId, usize>,
+    by_target: BTreeMap<MemberId, usize>,
+    all: usize,
+}
+
+impl Traffic {
+    fn add(&mut self, source: MemberId, target: MemberId) {
+        *self.by_source.entry(source).or_default() += 1;
+        *self.by_target.entry(target).or_default() += 1;
+        self.all += 1;
+    }
+
+    fn admits(&self, limits: &MoveLimits, source: MemberId, target: MemberId) -> bool {
+        let of = |counts: &BTreeMap<MemberId, usize>, m| counts.get(&m).copied().unwrap_or(0);
+        self.all < limits.learners
+            && of(&self.by_source, source) < limits.learners_per_source
+            && of(&self.by_target, target) < limits.learners_per_target
+    }
+}

@@ -1,0 +1,80 @@
+//! What primaries ask for (rule 7).
+
+use crate::id::{Epoch, MemberId, PartitionRef};
+use crate::table::{MemberState, Partition, Table};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// A change to partitions that a primary asks for, by compare-and-swap on the epoch (rule 7).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InSyncRequest {
+    /// The partition.
+    pub partition: PartitionRef,
+    /// The epoch that the primary acts in; another one in the table makes the request void.
+    pub epoch: Epoch,
+    /// What is asked.
+    pub change: InSyncChange,
+}
+
+/// What a primary may ask.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum InSyncChange {
+    /// This copy does not acknowledge: drop it from the partition.
+    Remove(MemberId),
+    /// This learner has caught up and its checksum agrees: count it.
+    Admit(MemberId),
+    /// This learner failed: drop it; nothing else changes.
+    Abandon(MemberId),
+    /// The admission of this learner is withdrawn: a new epoch without it.
+    Withdraw(MemberId),
+}
+
+/// The table with these changes, and for each whether it was made.
+///
+/// A request is void if the partition's epoch is another (after an earlier request of the same batch, too), if it would
+/// drop the primary, or if it does not fit what the member is. Who asked is checked by the caller.
+#[must_use]
+pub fn change_in_sync(table: &Table, requests: &[InSyncRequest]) -> (Table, Vec<bool>) {
+    let mut next = table.clone();
+    let done = requests.iter().map(|request| change_one(&mut next, request).is_some()).collect();
+    (next, done)
+}
+
+fn change_one(table: &mut Table, request: &InSyncRequest) -> Option<()> {
+    let partition = table.partition(request.partition)?;
+    if partition.epoch != request.epoch {
+        return None;
+    }
+    let may_count = |m: MemberId| table.member(m).is_some_and(|m| !matches!(m.state, MemberState::Silent | MemberState::Leaving));
+    let changed = changed(partition, &request.change, may_count)?;
+    let PartitionRef { keyspace, partition: number } = request.partition;
+    let keyspace = table.keyspaces.iter_mut().find(|k| k.id == keyspace)?;
+    *keyspace.partitions.get_mut(number.0 as usize)? = Arc::new(changed);
+    Some(())
+}
+
+fn changed(partition: &Partition, change: &InSyncChange, may_count: impl Fn(MemberId) -> bool) -> Option<Partition> {
+    let member = match *change {
+        InSyncChange::Remove(m) | InSyncChange::Admit(m) | InSyncChange::Abandon(m) | InSyncChange::Withdraw(m) => m,
+    };
+    if member == partition.primary() {
+        return None;
+    }
+    let counts = partition.in_sync().any(|m| m == member);
+    let learns = partition.learners().any(|m| m == member);
+    let mut in_sync: Vec<MemberId> = partition.in_sync().filter(|m| *m != member).collect();
+    let learners: Vec<MemberId> = partition.learners().filter(|m| *m != member).collect();
+    match change {
+        InSyncChange::Remove(_) if counts || learns => {}
+        InSyncChange::Admit(_) if learns && may_count(member) => in_sync.push(member),
+        InSyncChange::Abandon(_) if learns => {}
+        // The primary requires this learner's acks until it installs another epoch, whether or not it is still listed.
+        InSyncChange::Withdraw(_) => {
+            let mut next = partition.with_replicas(&in_sync, &learners);
+            next.epoch = partition.epoch.next();
+            return Some(next);
+        }
+        _ => return None,
+    }
+    Some(partition.with_replicas(&in_sync, &learners))
+}

@@ -1,0 +1,71 @@
+//! Small edits that every concern shares. Epochs change here and nowhere else.
+
+use crate::id::{MemberId, PartitionRef};
+use crate::table::{Member, MemberState, Partition, Replica, ReplicaState, Role, Table};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Whether a member may be given copies.
+pub(super) fn may_receive(member: &Member) -> bool {
+    member.role == Role::Data && member.state == MemberState::Live
+}
+
+/// How every member stands.
+pub(super) fn states(table: &Table) -> BTreeMap<MemberId, MemberState> {
+    table.members.iter().map(|m| (m.id, m.state)).collect()
+}
+
+/// The table with every partition replaced for which `change` gives another; the others stay shared.
+pub(super) fn change_partitions(table: &Table, mut change: impl FnMut(PartitionRef, &Partition) -> Option<Partition>) -> Table {
+    let mut next = table.clone();
+    for keyspace in &mut next.keyspaces {
+        for partition in &mut keyspace.partitions {
+            let at = PartitionRef { keyspace: keyspace.id, partition: partition.id };
+            match change(at, partition) {
+                Some(changed) if changed != **partition => *partition = Arc::new(changed),
+                _ => {}
+            }
+        }
+    }
+    next
+}
+
+/// Puts a member into another state, where it is not in it.
+pub(super) fn set_state(table: &mut Table, member: MemberId, state: MemberState) {
+    for present in table.members.iter_mut().filter(|m| m.id == member && m.state != state) {
+        Arc::make_mut(present).state = state;
+    }
+}
+
+impl Partition {
+    /// The partition with these replicas, the primary first, and the epochs that follow from that: another primary begins
+    /// a tenure, another in-sync set begins an epoch, learners begin nothing.
+    pub(super) fn with_replicas(&self, in_sync: &[MemberId], learners: &[MemberId]) -> Self {
+        let mut next = self.clone();
+        let as_replicas = |members: &[MemberId], state| members.iter().map(move |&member| Replica { member, state }).collect::<Vec<_>>();
+        next.replicas = as_replicas(in_sync, ReplicaState::InSync);
+        next.replicas.extend(as_replicas(learners, ReplicaState::Learner));
+        let before: Vec<MemberId> = self.in_sync().collect();
+        let same_primary = in_sync.first() == before.first();
+        let same_set = before.len() == in_sync.len() && before.iter().all(|m| in_sync.contains(m));
+        if !same_primary || !same_set {
+            next.epoch = self.epoch.next();
+        }
+        if !same_primary {
+            next.since = next.epoch;
+        }
+        next
+    }
+
+    /// The partition begun empty on these members, all of them in sync, since there is nothing to copy.
+    pub(super) fn begun_anew(&self, members: &[MemberId]) -> Self {
+        let epoch = self.epoch.next();
+        let replicas = members.iter().map(|&member| Replica { member, state: ReplicaState::InSync }).collect();
+        Self { id: self.id, replicas, epoch, since: epoch, lineage: self.lineage.next(), goal: None }
+    }
+
+    /// Whether this member holds a copy, counted or not.
+    pub(super) fn holds(&self, member: MemberId) -> bool {
+        self.replicas.iter().any(|r| r.member == member)
+    }
+}

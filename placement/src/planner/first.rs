@@ -1,0 +1,22 @@
+//! The first table of a cluster.
+
+use super::{assign, elders};
+use crate::id::{Age, ClusterId, Term, Version};
+use crate::table::{Keyspace, Member, MemberState, Settings, Table};
+use std::sync::Arc;
+
+/// The first table: the founders, oldest first, and one keyspace, assigned at once if enough of them hold data.
+#[must_use]
+pub fn first(cluster: ClusterId, settings: Settings, keyspace: Keyspace, founders: Vec<Member>) -> Table {
+    let mut members = Vec::with_capacity(founders.len());
+    let mut next_age = Age(1);
+    for founder in founders {
+        members.push(Arc::new(Member { age: next_age, state: MemberState::Live, ..founder }));
+        next_age = next_age.next();
+    }
+    let keyspaces = vec![Keyspace { partitions: Vec::new(), ..keyspace }];
+    let (term, version) = (Term::default(), Version::default());
+    let mut table = Table { cluster, term, version, settings, members, voters: Vec::new(), next_age, keyspaces, maps: Vec::new() };
+    table.voters = elders(&table);
+    assign(&table)
+}

@@ -1,0 +1,58 @@
+//! How a table stands, by itself: whether primaries have opened is not its to say.
+
+use super::edit::{may_receive, states};
+use crate::id::{KeyspaceId, MemberId};
+use crate::table::{Keyspace, MemberState, Partition, Table};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How a table stands. Keyspaces where nothing is amiss are not listed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Health {
+    /// Partitions with fewer in-sync copies on members that answer than min(1 + backups, members that may hold data).
+    pub under_replicated: BTreeMap<KeyspaceId, usize>,
+    /// Partitions that are not assigned, or whose primary is silent.
+    pub unavailable: BTreeMap<KeyspaceId, usize>,
+    /// Partitions that are on their way elsewhere.
+    pub moves: usize,
+}
+
+/// How this table stands.
+#[must_use]
+pub fn health(table: &Table) -> Health {
+    let states = states(table);
+    let silent = |m: MemberId| states.get(&m) == Some(&MemberState::Silent);
+    let receivers = table.members.iter().filter(|m| may_receive(m)).count();
+    let mut health = Health::default();
+    for keyspace in &table.keyspaces {
+        let wanted = copies_wanted(keyspace, receivers);
+        let short = |p: &Partition| p.in_sync().filter(|m| !silent(*m)).count() < wanted;
+        let partitions = || keyspace.partitions.iter();
+        let unassigned = if keyspace.partitions.is_empty() { keyspace.mode.partitions() as usize } else { 0 };
+        note(&mut health.under_replicated, keyspace.id, unassigned + partitions().filter(|p| short(p)).count());
+        note(&mut health.unavailable, keyspace.id, unassigned + partitions().filter(|p| silent(p.primary())).count());
+        health.moves += partitions().filter(|p| p.goal.is_some()).count();
+    }
+    health
+}
+
+/// Whether this member holds a copy of anything, counted or not.
+#[must_use]
+pub fn holds_anything(table: &Table, member: MemberId) -> bool {
+    table.keyspaces.iter().flat_map(|k| &k.partitions).any(|p| p.holds(member))
+}
+
+/// Every member that holds a copy of anything.
+pub(super) fn holders(table: &Table) -> BTreeSet<MemberId> {
+    table.keyspaces.iter().flat_map(|k| &k.partitions).flat_map(|p| &p.replicas).map(|r| r.member).collect()
+}
+
+/// How many copies a partition shall have where this many members may hold data.
+pub(super) fn copies_wanted(keyspace: &Keyspace, receivers: usize) -> usize {
+    receivers.min(1 + usize::from(keyspace.backups))
+}
+
+fn note(counts: &mut BTreeMap<KeyspaceId, usize>, keyspace: KeyspaceId, count: usize) {
+    if count > 0 {
+        counts.insert(keyspace, count);
+    }
+}

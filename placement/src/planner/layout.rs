@@ -1,0 +1,62 @@
+//! Where copies should stand: the members that may hold data, how far apart they are, and how much each should hold.
+
+mod ground;
+mod seats;
+mod shares;
+
+pub(super) use ground::Ground;
+pub(super) use seats::{Seating, Seats};
+pub(super) use shares::{copies_each, leads_each};
+
+use super::health::copies_wanted;
+use crate::id::{KeyspaceId, MemberId, PartitionRef};
+use crate::table::{Member, Table};
+use std::collections::BTreeMap;
+
+/// Places for partitions that begin empty, without planning: each goes to the least loaded members that are apart.
+#[derive(Debug)]
+pub(super) struct Spare {
+    ground: Ground,
+    /// Copies, by keyspace, of each member of the ground.
+    loads: BTreeMap<KeyspaceId, Vec<u64>>,
+    /// Primaries, likewise.
+    leads: BTreeMap<KeyspaceId, Vec<u64>>,
+}
+
+impl Spare {
+    /// Places on the members that `may` hold them, as loaded as they are in this table.
+    pub(super) fn new(table: &Table, may: impl Fn(&Member) -> bool) -> Self {
+        let ground = Ground::new(table.members.iter().filter(|m| may(m)).cloned().collect());
+        let mut spare = Self { ground, loads: BTreeMap::new(), leads: BTreeMap::new() };
+        for keyspace in &table.keyspaces {
+            let mut loads = vec![0; spare.ground.len()];
+            let mut leads = vec![0; spare.ground.len()];
+            for partition in &keyspace.partitions {
+                partition.replicas.iter().filter_map(|r| spare.ground.place(r.member)).for_each(|m| loads[m] += 1);
+                spare.ground.place(partition.primary()).into_iter().for_each(|m| leads[m] += 1);
+            }
+            spare.loads.insert(keyspace.id, loads);
+            spare.leads.insert(keyspace.id, leads);
+        }
+        spare
+    }
+
+    /// Members for all copies of this partition, the primary first; none where nobody may hold it.
+    pub(super) fn take(&mut self, table: &Table, at: PartitionRef) -> Vec<MemberId> {
+        let Some(keyspace) = table.keyspace(at.keyspace) else { return Vec::new() };
+        let (Some(loads), Some(leads)) = (self.loads.get_mut(&at.keyspace), self.leads.get_mut(&at.keyspace)) else { return Vec::new() };
+        let mut chosen: Vec<usize> = Vec::new();
+        for _ in 0..copies_wanted(keyspace, self.ground.len()) {
+            let free = (0..self.ground.len()).filter(|m| !chosen.contains(m));
+            let best = free.min_by_key(|&m| (self.ground.nearness(m, chosen.iter().copied()), self.ground.relative(loads[m], m), m));
+            let Some(best) = best else { break };
+            loads[best] += 1;
+            chosen.push(best);
+        }
+        if let Some(lead) = (0..chosen.len()).min_by_key(|&i| (self.ground.relative(leads[chosen[i]], chosen[i]), chosen[i])) {
+            chosen.swap(0, lead);
+            leads[chosen[0]] += 1;
+        }
+        chosen.into_iter().map(|m| self.ground.id(m)).collect()
+    }
+}

@@ -1,0 +1,95 @@
+//! The members that may hold data, by number, and how near to one another they stand.
+
+use crate::id::MemberId;
+use crate::table::Member;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Widest first: zone, rack, host.
+pub(crate) const LEVELS: usize = 3;
+
+/// Members that may hold data, in order of age. They are called by their place in it.
+#[derive(Debug)]
+pub(crate) struct Ground {
+    members: Vec<Arc<Member>>,
+    places: BTreeMap<MemberId, usize>,
+    /// For each member the number of its group at each level. Groups nest: members of one host share rack and zone.
+    groups: Vec<[usize; LEVELS]>,
+}
+
+impl Ground {
+    /// These members, which stand in order of age.
+    pub(crate) fn new(members: Vec<Arc<Member>>) -> Self {
+        let places = members.iter().enumerate().map(|(place, m)| (m.id, place)).collect();
+        let mut known: [BTreeMap<(usize, String), usize>; LEVELS] = Default::default();
+        let groups = members
+            .iter()
+            .map(|member| {
+                let mut within = 0;
+                let mut groups = [0; LEVELS];
+                for (level, known) in known.iter_mut().enumerate() {
+                    let next = known.len();
+                    within = *known.entry((within, group_name(member, level))).or_insert(next);
+                    groups[level] = within;
+                }
+                groups
+            })
+            .collect();
+        Self { members, places, groups }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    pub(crate) fn id(&self, place: usize) -> MemberId {
+        self.members[place].id
+    }
+
+    pub(crate) fn name(&self, place: usize) -> &str {
+        &self.members[place].name
+    }
+
+    pub(crate) fn weight(&self, place: usize) -> u64 {
+        // A valid table has no weight 0; a share of nothing would make divisions fail.
+        u64::from(self.members[place].weight.max(1))
+    }
+
+    /// The place of a member, if it may hold data.
+    pub(crate) fn place(&self, member: MemberId) -> Option<usize> {
+        self.places.get(&member).copied()
+    }
+
+    /// The groups that a member stands in, widest first.
+    pub(crate) fn groups(&self, place: usize) -> &[usize; LEVELS] {
+        &self.groups[place]
+    }
+
+    /// How badly a copy on this member would stand with copies on the others: sharing a host is worse than any sharing of
+    /// racks, sharing a rack worse than any sharing of zones.
+    pub(crate) fn nearness(&self, place: usize, others: impl Iterator<Item = usize>) -> u32 {
+        others.map(|other| self.nearness_of_two(place, other)).sum()
+    }
+
+    fn nearness_of_two(&self, one: usize, other: usize) -> u32 {
+        // REPLICAS_MAX is 32, so that 256 of one outweighs every other.
+        let shared = self.groups[one].iter().zip(&self.groups[other]).take_while(|(a, b)| a == b).count();
+        [0, 1, 1 << 8, 1 << 16][shared]
+    }
+
+    /// A load that can be compared between members of different weights.
+    pub(crate) fn relative(&self, load: u64, place: usize) -> u64 {
+        (load << 20) / self.weight(place)
+    }
+}
+
+/// What a member's group at this level is called. Where a level has no name the next narrower one stands for it, and the
+/// member for itself in the end; the prefix keeps their names apart.
+fn group_name(member: &Member, level: usize) -> String {
+    let location = &member.location;
+    let named = [("z", &location.zone), ("r", &location.rack), ("h", &location.host)];
+    match named[level..].iter().find(|(_, name)| !name.is_empty()) {
+        Some((kind, name)) => format!("{kind}{name}"),
+        None => format!("m{}", member.id),
+    }
+}

@@ -1,0 +1,59 @@
+//! Where partitions should be: the fewest moves to a table that is repaired, spread and balanced.
+
+use super::Plan;
+use super::edit::{may_receive, states};
+use super::health::copies_wanted;
+use super::layout::{Ground, Seating, Seats};
+use crate::id::{MemberId, PartitionRef};
+use crate::table::{Keyspace, MemberState, Partition, Table};
+
+/// Goals for the partitions whose replicas should be others. Empty: all is well, or under way.
+///
+/// Goals that are set already stay while they may be reached: whoever plans again while moves are under way adds to them. A
+/// partition whose primary is silent is left alone, since nobody can copy it.
+#[must_use]
+pub fn plan(table: &Table) -> Plan {
+    let ground = Ground::new(table.members.iter().filter(|m| may_receive(m)).cloned().collect());
+    let states = states(table);
+    let silent = |m: MemberId| states.get(&m) == Some(&MemberState::Silent);
+    table.keyspaces.iter().flat_map(|keyspace| plan_keyspace(&ground, keyspace, silent)).collect()
+}
+
+fn plan_keyspace(ground: &Ground, keyspace: &Keyspace, silent: impl Fn(MemberId) -> bool) -> Plan {
+    let copies = copies_wanted(keyspace, ground.len());
+    if copies == 0 {
+        return Plan::new();
+    }
+    let present: Vec<Seating> = keyspace.partitions.iter().map(|p| seating(ground, p, copies, &silent)).collect();
+    let fixed: Vec<bool> = present.iter().map(|p| p.fixed).collect();
+    let better = Seats::new(ground, keyspace.id, copies, present).improve();
+    let changes = keyspace.partitions.iter().enumerate().filter(|(number, _)| !fixed[*number]).filter_map(|(number, partition)| {
+        let goal = better.members(number);
+        let at = PartitionRef { keyspace: keyspace.id, partition: partition.id };
+        (!goal.is_empty() && (partition.goal.is_some() || !is_reached(partition, &goal))).then_some((at, goal))
+    });
+    changes.collect()
+}
+
+/// Who holds the partition or is about to, as far as they may.
+fn seating(ground: &Ground, partition: &Partition, copies: usize, silent: impl Fn(MemberId) -> bool) -> Seating {
+    if silent(partition.primary()) {
+        return Seating { members: Vec::new(), fixed: true };
+    }
+    if let Some(goal) = &partition.goal {
+        let members: Vec<usize> = goal.iter().filter_map(|m| ground.place(*m)).collect();
+        if members.len() == goal.len() && members.len() == copies {
+            return Seating { members, fixed: true };
+        }
+    }
+    let mut members: Vec<usize> = partition.in_sync().filter_map(|m| ground.place(m)).collect();
+    let learning = copies.saturating_sub(members.len());
+    members.extend(partition.learners().filter_map(|m| ground.place(m)).take(learning));
+    Seating { members, fixed: false }
+}
+
+/// Whether the partition is where the goal leads: these members, all in sync, and the first of them leads.
+fn is_reached(partition: &Partition, goal: &[MemberId]) -> bool {
+    let same_set = partition.replicas.len() == goal.len() && partition.in_sync().filter(|m| goal.contains(m)).count() == goal.len();
+    same_set && goal.first() == Some(&partition.primary())
+}

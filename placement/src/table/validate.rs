@@ -1,0 +1,264 @@
+//! What makes a table valid. Tables of peers are checked before anything acts on them.
+
+use super::{Keyspace, Member, MemberState, Mode, Partition, ReplicaState, Role, Table};
+use crate::hash::SLOTS;
+use crate::id::{KeyspaceId, MapId, MemberId, PartitionRef};
+use std::collections::BTreeSet;
+
+/// Members of a cluster.
+pub const MEMBERS_MAX: usize = 1000;
+/// Voters of a cluster.
+pub const VOTERS_MAX: usize = 63;
+/// Keyspaces of a cluster.
+pub const KEYSPACES_MAX: usize = 64;
+/// Partitions of a keyspace.
+pub const PARTITIONS_MAX: usize = SLOTS as usize;
+/// Copies of a partition beside the primary, as a keyspace may ask for them.
+pub const BACKUPS_MAX: u8 = 7;
+/// Copies of a partition while it moves: those that there are and those that shall be.
+pub const REPLICAS_MAX: usize = 32;
+/// Maps of a cluster.
+pub const MAPS_MAX: usize = 10_000;
+/// Bytes of a name: of a member, a keyspace, a map, a zone, a rack, a host.
+pub const NAME_BYTES_MAX: usize = 64;
+/// Largest capacity of a member; 100 is the default, 1 the least.
+pub const WEIGHT_MAX: u32 = 100_000;
+
+/// Why a table is not valid.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Invalid {
+    /// More of something than there may be.
+    #[error("too many {what}: at most {max}")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// The limit.
+        max: usize,
+    },
+    /// A name is empty or too long.
+    #[error("the name of a {what} must have 1 to {max} bytes", max = NAME_BYTES_MAX)]
+    Name {
+        /// Of what.
+        what: &'static str,
+    },
+    /// Two things share a name.
+    #[error("two {what} are called {name:?}")]
+    SameName {
+        /// What they are.
+        what: &'static str,
+        /// Their name.
+        name: String,
+    },
+    /// A member's weight is out of range.
+    #[error("member {0}: the weight must be 1 to {WEIGHT_MAX}")]
+    Weight(MemberId),
+    /// Two members share an id, or they do not stand in order of age.
+    #[error("member {0} is named twice or stands out of order of age")]
+    MemberOrder(MemberId),
+    /// There is no voter.
+    #[error("a table needs a voter")]
+    NoVoter,
+    /// A voter is no member, is silent, or stands out of order of age.
+    #[error("voter {0} is no member that answers, or stands out of order of age")]
+    Voter(MemberId),
+    /// Keyspaces do not stand in order of id.
+    #[error("keyspace {0} is named twice or stands out of order")]
+    KeyspaceOrder(KeyspaceId),
+    /// A keyspace asks for what there cannot be.
+    #[error("keyspace {keyspace}: {why}")]
+    Keyspace {
+        /// The keyspace.
+        keyspace: KeyspaceId,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A partition contradicts itself or the members.
+    #[error("partition {at}: {why}")]
+    Partition {
+        /// The partition.
+        at: PartitionRef,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A map has id 0, or maps do not stand in order of id.
+    #[error("map {0} is named twice or stands out of order")]
+    MapOrder(MapId),
+    /// A map lives in a keyspace that is not there.
+    #[error("map {0} lives in no keyspace of this table")]
+    MapKeyspace(MapId),
+}
+
+impl Table {
+    /// Checks what every table must hold to.
+    ///
+    /// # Errors
+    /// The first thing found wrong.
+    pub fn validate(&self) -> Result<(), Invalid> {
+        self.validate_members()?;
+        self.validate_voters()?;
+        self.validate_keyspaces()?;
+        self.validate_maps()
+    }
+
+    fn validate_members(&self) -> Result<(), Invalid> {
+        at_most("members", MEMBERS_MAX, self.members.len())?;
+        let mut ids = BTreeSet::new();
+        let mut names = BTreeSet::new();
+        let mut younger_than = None;
+        for member in &self.members {
+            member.validate()?;
+            if !ids.insert(member.id) || younger_than >= Some(member.age) || member.age >= self.next_age {
+                return Err(Invalid::MemberOrder(member.id));
+            }
+            younger_than = Some(member.age);
+            unique("members", &mut names, &member.name)?;
+        }
+        Ok(())
+    }
+
+    fn validate_voters(&self) -> Result<(), Invalid> {
+        at_most("voters", VOTERS_MAX.min(self.settings.voters_max.into()), self.voters.len())?;
+        if self.voters.is_empty() {
+            return Err(Invalid::NoVoter);
+        }
+        // Voters are a subsequence of the members, which stand in order of age.
+        let mut members = self.members.iter();
+        for &voter in &self.voters {
+            match members.find(|m| m.id == voter) {
+                Some(member) if member.state != MemberState::Silent => {}
+                _ => return Err(Invalid::Voter(voter)),
+            }
+        }
+        Ok(())
+    }
+
+    fn validate_keyspaces(&self) -> Result<(), Invalid> {
+        at_most("keyspaces", KEYSPACES_MAX, self.keyspaces.len())?;
+        let holders: BTreeSet<MemberId> = self.members.iter().filter(|m| m.role == Role::Data).map(|m| m.id).collect();
+        let mut names = BTreeSet::new();
+        let mut after = None;
+        for keyspace in &self.keyspaces {
+            if after >= Some(keyspace.id) {
+                return Err(Invalid::KeyspaceOrder(keyspace.id));
+            }
+            after = Some(keyspace.id);
+            keyspace.validate(&holders)?;
+            unique("keyspaces", &mut names, &keyspace.name)?;
+        }
+        Ok(())
+    }
+
+    fn validate_maps(&self) -> Result<(), Invalid> {
+        at_most("maps", MAPS_MAX, self.maps.len())?;
+        let mut names = BTreeSet::new();
+        // Map 0 always exists and is not listed.
+        let mut after = MapId(0);
+        for map in &self.maps {
+            if after >= map.id {
+                return Err(Invalid::MapOrder(map.id));
+            }
+            after = map.id;
+            name("map", &map.name)?;
+            unique("maps", &mut names, &map.name)?;
+            if self.keyspace(map.keyspace).is_none() {
+                return Err(Invalid::MapKeyspace(map.id));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Member {
+    /// Checks what a member says of itself. A newcomer's word is checked with this before it is admitted.
+    ///
+    /// # Errors
+    /// The first thing found wrong.
+    pub fn validate(&self) -> Result<(), Invalid> {
+        name("member", &self.name)?;
+        for part in [&self.location.zone, &self.location.rack, &self.location.host] {
+            if part.len() > NAME_BYTES_MAX {
+                return Err(Invalid::Name { what: "location" });
+            }
+        }
+        if !(1..=WEIGHT_MAX).contains(&self.weight) {
+            return Err(Invalid::Weight(self.id));
+        }
+        Ok(())
+    }
+}
+
+impl Keyspace {
+    fn validate(&self, holders: &BTreeSet<MemberId>) -> Result<(), Invalid> {
+        let wrong = |why| Err(Invalid::Keyspace { keyspace: self.id, why });
+        name("keyspace", &self.name)?;
+        let Mode::Fixed { partitions } = self.mode;
+        if !partitions.is_power_of_two() || usize::from(partitions) > PARTITIONS_MAX {
+            return wrong("the number of partitions must be a power of two up to 16384");
+        }
+        if self.backups > BACKUPS_MAX {
+            return wrong("at most 7 backups");
+        }
+        if self.min_in_sync == 0 || self.min_in_sync > self.backups + 1 {
+            return wrong("min_in_sync must be 1 to 1 + backups");
+        }
+        if !self.partitions.is_empty() && self.partitions.len() != usize::from(partitions) {
+            return wrong("either every partition is assigned or none is");
+        }
+        for (number, partition) in self.partitions.iter().enumerate() {
+            let at = PartitionRef { keyspace: self.id, partition: partition.id };
+            if partition.id.0 as usize != number {
+                return Err(Invalid::Partition { at, why: "stands in another's place" });
+            }
+            partition.validate(holders).map_err(|why| Invalid::Partition { at, why })?;
+        }
+        Ok(())
+    }
+}
+
+impl Partition {
+    fn validate(&self, holders: &BTreeSet<MemberId>) -> Result<(), &'static str> {
+        if self.since > self.epoch {
+            return Err("the tenure began after the present epoch");
+        }
+        if self.replicas.len() > REPLICAS_MAX {
+            return Err("too many replicas");
+        }
+        if self.replicas.first().is_none_or(|primary| primary.state != ReplicaState::InSync) {
+            return Err("the primary must be there and in sync");
+        }
+        if !self.replicas.is_sorted_by_key(|r| r.state == ReplicaState::Learner) {
+            return Err("in-sync replicas must stand before learners");
+        }
+        distinct_holders(self.replicas.iter().map(|r| r.member), holders)?;
+        match &self.goal {
+            Some(goal) if goal.is_empty() || goal.len() > REPLICAS_MAX => Err("a goal names 1 to 32 members"),
+            Some(goal) => distinct_holders(goal.iter().copied(), holders),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Lists are short (`REPLICAS_MAX`): looking back beats a set, and this runs for every partition of every table.
+fn distinct_holders(members: impl Iterator<Item = MemberId> + Clone, holders: &BTreeSet<MemberId>) -> Result<(), &'static str> {
+    for (place, member) in members.clone().enumerate() {
+        if members.clone().take(place).any(|earlier| earlier == member) {
+            return Err("names a member twice");
+        }
+        if !holders.contains(&member) {
+            return Err("names somebody who is no member that holds data");
+        }
+    }
+    Ok(())
+}
+
+fn name(what: &'static str, name: &str) -> Result<(), Invalid> {
+    if name.is_empty() || name.len() > NAME_BYTES_MAX { Err(Invalid::Name { what }) } else { Ok(()) }
+}
+
+fn unique<'a>(what: &'static str, names: &mut BTreeSet<&'a str>, name: &'a str) -> Result<(), Invalid> {
+    if names.insert(name) { Ok(()) } else { Err(Invalid::SameName { what, name: name.into() }) }
+}
+
+fn at_most(what: &'static str, max: usize, count: usize) -> Result<(), Invalid> {
+    if count > max { Err(Invalid::TooMany { what, max }) } else { Ok(()) }
+}
