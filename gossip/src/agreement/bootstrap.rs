@@ -290,7 +290,8 @@ impl Forming {
         let place = |m: &Member| cx.config.seeds.iter().position(|s| *s == m.addresses.control).unwrap_or(usize::MAX);
         let member = |id: &MemberId| if *id == cx.me() { Some(cx.member()) } else { self.fresh(cx, *id).map(|s| s.member.clone()) };
         let mut members: Vec<Member> = founders.iter().filter_map(member).collect();
-        members.sort_by_key(|m| (place(m), m.id));
+        // Who writes the table coordinates first, so it is the oldest.
+        members.sort_by_key(|m| (m.id != cx.me(), place(m), m.id));
         let table = self.first(cx, members);
         if let Err(why) = table.validate() {
             cx.event(Event::NoCoordinator { why: format!("the initial members cannot form a cluster: {why}") });

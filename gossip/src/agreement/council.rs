@@ -109,7 +109,7 @@ impl Council {
     // ---- time
 
     pub(super) fn timeout(&self, cx: &Context) -> Option<Time> {
-        let times = [Some(self.next_ping), self.stand_at, self.detector.due(cx.now), self.role_timeout(cx), self.requests.timeout()];
+        let times = [Some(self.next_ping), self.stand_at, self.detector.due(cx.now), self.role_timeout(cx), self.requests.timeout(self.leader.is_some())];
         times.into_iter().fold(None, earlier)
     }
 

@@ -254,6 +254,7 @@ impl Net {
     pub(super) fn healed(&self) -> bool {
         self.agreed().is_some_and(|table| {
             table.members.len() == self.processes.len()
+                && table.voters.len() == table.members.len().min(7)
                 && self.processes.values().all(|p| p.lease > self.local(p))
                 && table.keyspaces.iter().all(|k| {
                     !k.partitions.is_empty()

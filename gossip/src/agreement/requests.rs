@@ -52,9 +52,11 @@ enum Leave {
 }
 
 impl Requests {
-    pub(super) fn timeout(&self) -> Option<Time> {
+    /// `led`: somebody is there to be asked.
+    pub(super) fn timeout(&self, led: bool) -> Option<Time> {
+        let report = self.report_at.filter(|_| led);
         let tickets = self.tickets.values().map(|t| t.again.min(t.deadline)).min();
-        [self.ask_at, self.report_at, tickets, self.recover.map(|(_, at)| at)].into_iter().fold(None, earlier)
+        [self.ask_at, report, tickets, self.recover.map(|(_, at)| at)].into_iter().fold(None, earlier)
     }
 
     pub(super) fn departing(&self) -> bool {

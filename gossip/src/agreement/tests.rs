@@ -1,6 +1,7 @@
 //! Scenarios, each named after what must happen.
 
 use super::net::{MS, Net};
+use doyen_placement::{KeyspaceId, MemberId, PartitionId, PartitionRef, Table};
 use super::{AdminReply, AdminRequest, Event, Input};
 
 #[test]
@@ -35,11 +36,9 @@ fn a_fourth_joins_and_gets_its_share() {
     let mut net = Net::cluster(3, 3);
     net.until(2000, Net::healed);
     net.start(3);
-    net.until(4000, |net| net.healed() && net.agreed().is_some_and(|t| t.members.len() == 4));
-    let table = net.agreed().unwrap();
-    assert_eq!(table.voters.len(), 4);
-    let share = table.keyspaces[0].partitions.iter().filter(|p| p.primary() == table.members[3].id).count();
-    assert_eq!(share, 2);
+    let led = |t: &Table, m: MemberId| t.keyspaces[0].partitions.iter().filter(|p| p.primary() == m).count();
+    let shared = |t: &Table| t.members.len() == 4 && t.voters.len() == 4 && led(t, t.members[3].id) == 2;
+    net.until(4000, |net| net.healed() && net.agreed().is_some_and(|t| shared(&t)));
 }
 
 #[test]
@@ -126,16 +125,15 @@ fn graceful_leave_needs_no_wait() {
             net.input(slot, Input::Leave);
             net.until(500, |net| net.process(slot).handed_over);
             // The successors acknowledge at once: the leaver sealed.
-            net.run_ms(40);
             let id = net.at(slot).unwrap();
-            for partition in 0..8 {
-                let at = doyen_placement::PartitionRef {
-                    keyspace: doyen_placement::KeyspaceId(0),
-                    partition: doyen_placement::PartitionId(partition),
-                };
-                let found = net.acknowledgers(at);
-                assert!(found.len() == 1 && found[0].0 != id, "{found:?} {:#?}", net.summary());
-            }
+            let by_others = |net: &Net| {
+                (0..8).all(|p| {
+                    let at = PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(p) };
+                    let found = net.acknowledgers(at);
+                    found.len() == 1 && found[0].0 != id
+                })
+            };
+            assert!(net.until(300, by_others) < 50);
             net.input(slot, Input::Depart);
             net.until(500, |net| net.process(slot).left);
             net.kill(slot);
