@@ -4,163 +4,419 @@
 //!   messages, hints, requests, plans ──> handle(now, input) ──> poll_output()
 //!                       poll_timeout() ──> handle(now, Input::Tick)
 //!
-//!   Outside (bootstrap, joining) ──> Seat (a member: tables, votes, lease) ──> Over (expelled, left)
-//!                                      └ Office: follower, candidate, coordinator
+//!   forming ──living cluster found──> joining ──admitted──> member ──the cluster went on without it──> over
+//!      └──────────first table──────────────────────────────>┘
 //! ```
 //!
-//! The rules that the comments number are those of the design ("Rules of agreement"). In short: a coordinator is elected
-//! by majorities of the voters that its tables name, publishes one table at a time, and commits it with majorities of the
-//! voters of the committed and of the new one. Everything else is a function of committed tables.
+//! Every input is followed by a turn: whatever is due then is done, so a late or a missing tick delays, and breaks nothing.
 
 mod api;
+mod bootstrap;
 mod context;
-mod coordinator;
+mod council;
 mod duties;
 mod election;
+mod join;
 mod lease;
-mod outside;
-mod seat;
-mod tables;
+mod publication;
+mod requests;
+#[cfg(test)]
+mod net;
+#[cfg(test)]
+mod tests;
 
 pub use api::{AdminReply, AdminRequest, Config, Event, Input, Output, Peer, Status, Timing, View};
 pub use doyen_placement::planner::{InSyncChange, InSyncRequest};
 
+use crate::hints::Hint;
 use crate::time::Time;
-use context::Context;
-use doyen_placement::MemberId;
-use outside::Outside;
-use seat::Seat;
+use crate::wire::{Commit, Message, Stand, Standing};
+use bootstrap::{Formed, Forming};
+use context::{Context, Named, earlier};
+use council::Council;
+use doyen_placement::{ClusterId, MemberId, MemberState};
+use election::Role;
+use join::Joining;
+use publication::Leader;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Addresses of former members that are still dialled.
+const FORMER_MAX: usize = 64;
+/// Members dial seeds and former members' addresses this often, at least and at most.
+const DIAL: (Duration, Duration) = (Duration::from_millis(800), Duration::from_millis(1200));
 
 /// The machine.
 #[derive(Debug)]
 pub struct Agreement {
     cx: Context,
     phase: Phase,
+    /// Addresses where somebody may be who does not know of this cluster.
+    former: BTreeSet<SocketAddr>,
+    /// Members of the last table that was looked at for the above.
+    members: BTreeMap<MemberId, SocketAddr>,
+    dial_at: Time,
 }
 
 #[derive(Debug)]
 enum Phase {
-    /// No member of anything yet.
-    Outside(Outside),
-    /// A member.
-    Member(Box<Seat>),
-    /// Expelled, or gone.
-    Over,
-}
-
-/// What a phase leads to.
-#[derive(Debug)]
-enum Next {
-    Stay,
-    Outside(Outside),
-    Member(Box<Seat>),
-    Over,
+    Forming(Box<Forming>),
+    Joining(Box<Joining>),
+    Member(Box<Council>),
 }
 
 impl Agreement {
     /// A fresh process that knows nothing but its configuration.
     #[must_use]
     pub fn new(config: Config, now: Time) -> Self {
-        let mut cx = Context::new(config, now);
-        let phase = match Outside::new(&mut cx) {
-            Next::Member(seat) => Phase::Member(seat),
-            Next::Outside(outside) => Phase::Outside(outside),
-            Next::Stay | Next::Over => Phase::Over,
-        };
-        Self { cx, phase }
+        let cx = Context::new(config, now);
+        let phase = Phase::Forming(Box::new(Forming::new(&cx)));
+        Self { cx, phase, former: BTreeSet::new(), members: BTreeMap::new(), dial_at: now }
     }
 
     /// Takes an input.
     pub fn handle(&mut self, now: Time, input: Input) {
-        // Time never runs backwards here, whatever a caller hands in.
-        self.cx.now = self.cx.now.max(now);
-        match input {
-            Input::DataThreadAlive => self.cx.data_alive = self.cx.now,
-            Input::Identified { address, id } => self.cx.identified(address, id),
-            Input::Seeds(seeds) => self.cx.set_seeds(seeds),
-            Input::Used => self.cx.used_asked = true,
-            Input::Leave => self.cx.leaving = true,
-            Input::Depart => (self.cx.leaving, self.cx.departing) = (true, true),
-            other => {
-                let next = match &mut self.phase {
-                    Phase::Outside(outside) => outside.handle(&mut self.cx, other),
-                    Phase::Member(seat) => seat.handle(&mut self.cx, other),
-                    Phase::Over => Next::Stay,
-                };
-                self.enter(next);
+        // Time never goes back, whoever says so.
+        self.cx.now = now.max(self.cx.now);
+        if let Phase::Member(council) = &mut self.phase {
+            if council.over {
+                return;
+            }
+            if council.late(&self.cx) {
+                council.woke();
             }
         }
-        // A phase that has just begun acts at once.
-        loop {
-            let next = match &mut self.phase {
-                Phase::Outside(outside) => outside.drive(&mut self.cx),
-                Phase::Member(seat) => seat.drive(&mut self.cx),
-                Phase::Over => Next::Stay,
-            };
-            if matches!(next, Next::Stay) {
-                break;
-            }
-            self.enter(next);
-        }
-    }
-
-    fn enter(&mut self, next: Next) {
-        match next {
-            Next::Stay => {}
-            Next::Outside(outside) => self.phase = Phase::Outside(outside),
-            Next::Member(seat) => self.phase = Phase::Member(seat),
-            Next::Over => self.phase = Phase::Over,
-        }
+        self.take(input);
+        self.turn();
     }
 
     /// The next thing to do, in order, until there is none.
     pub fn poll_output(&mut self) -> Option<Output> {
-        self.cx.out.pop_front()
+        self.cx.outputs.pop_front()
     }
 
     /// When `Input::Tick` is due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
         match &self.phase {
-            Phase::Outside(outside) => Some(outside.due(&self.cx)),
-            Phase::Member(seat) => Some(seat.due(&self.cx)),
-            Phase::Over => None,
+            Phase::Forming(forming) => forming.timeout(),
+            Phase::Joining(joining) => earlier(joining.timeout(), Some(self.dial_at)),
+            Phase::Member(council) if council.over => None,
+            Phase::Member(council) => earlier(council.timeout(&self.cx), Some(self.dial_at)),
         }
     }
 
     /// This process.
     #[must_use]
     pub fn id(&self) -> MemberId {
-        self.cx.me
+        self.cx.me()
+    }
+
+    /// Messages of peers that made no sense and were dropped.
+    #[must_use]
+    pub fn ignored(&self) -> u64 {
+        self.cx.ignored
     }
 
     /// What this node knows of the cluster: for `status` and tests.
     #[must_use]
-    pub fn status(&self, _now: Time) -> Status {
+    pub fn status(&self, now: Time) -> Status {
+        let me = self.cx.me();
+        let nothing = |waiting| Status { me, coordinator: None, leading: false, installed: None, closed: Vec::new(), waiting };
         match &self.phase {
-            Phase::Outside(outside) => Status {
-                me: self.cx.me,
-                coordinator: None,
-                leading: false,
-                installed: None,
-                closed: Vec::new(),
-                waiting: Some(outside.waiting(&self.cx)),
-            },
-            Phase::Member(seat) => seat.status(&self.cx),
-            Phase::Over => Status {
-                me: self.cx.me,
-                coordinator: None,
-                leading: false,
-                installed: None,
-                closed: Vec::new(),
-                waiting: Some("this process is no member any more".to_owned()),
+            Phase::Forming(forming) => nothing(Some(forming.waiting(&self.cx))),
+            Phase::Joining(joining) => nothing(Some(joining.why.clone().unwrap_or_else(|| format!("waits to be admitted to {}", joining.cluster())))),
+            Phase::Member(council) => Status {
+                me,
+                coordinator: council.leader,
+                leading: matches!(council.role, Role::Leader(_)) && council.leader == Some(me) && !council.out && now >= self.cx.now,
+                installed: Some(council.committed.name),
+                closed: council.closed(),
+                waiting: council.leader.is_none().then(|| council.why_leaderless(&self.cx)),
             },
         }
     }
 
-    /// Messages that were ignored because they made no sense: a counter for metrics.
-    #[must_use]
-    pub const fn ignored(&self) -> u64 {
-        self.cx.ignored
+    fn take(&mut self, input: Input) {
+        let cx = &mut self.cx;
+        match (input, &mut self.phase) {
+            (Input::Tick, _) => {}
+            (Input::Message { from, message }, _) if from != cx.me() => self.message(from, message),
+            (Input::Message { .. }, _) => cx.ignore(),
+            (Input::Identified { address, id }, Phase::Forming(forming)) => forming.identified(address, id),
+            (Input::Identified { .. }, Phase::Joining(_) | Phase::Member(_)) => {}
+            (Input::Hint(Hint::Address(address)), Phase::Forming(forming)) => forming.hinted(address),
+            (Input::Hint(Hint::Address(address)), Phase::Joining(_) | Phase::Member(_)) => self.remember(address),
+            (Input::Hint(hint), Phase::Member(council)) => council.on_hint(cx, &hint),
+            (Input::Seeds(seeds), _) => cx.config.seeds = seeds,
+            (Input::DataThreadAlive, _) => cx.alive_at = cx.now,
+            (Input::Used, phase) => {
+                cx.used_asked = true;
+                if let Phase::Member(council) = phase {
+                    council.used = true;
+                }
+            }
+            (Input::Opened(opened), Phase::Member(council)) => council.opened(cx, &opened),
+            (Input::InSync(requests), Phase::Member(council)) => council.in_sync(cx, requests),
+            (Input::Admin { ticket, request }, Phase::Member(council)) => council.admin(cx, ticket, request),
+            (Input::Recover { dead, ticket }, Phase::Member(council)) => council.recover(cx, &dead, ticket),
+            (Input::Planned { base, goals }, Phase::Member(council)) => council.planned(base, goals),
+            (Input::Leave, Phase::Member(council)) => council.leave(cx),
+            (Input::Depart, Phase::Member(council)) => council.depart(cx),
+            (Input::Pull(name), Phase::Member(council)) => council.pull_any(cx, name),
+            (Input::Admin { ticket, .. } | Input::Recover { ticket, .. }, Phase::Forming(_) | Phase::Joining(_)) => {
+                let reply = AdminReply::Refused("this node is part of no cluster yet".into());
+                cx.outputs.push_back(Output::AdminReply { ticket, reply });
+            }
+            // Part of nothing: there is nothing to hand over.
+            (Input::Leave, Phase::Forming(_) | Phase::Joining(_)) => cx.outputs.push_back(Output::HandedOver),
+            (Input::Depart, Phase::Forming(_) | Phase::Joining(_)) => cx.outputs.push_back(Output::Left),
+            (Input::Hint(_) | Input::Opened(_) | Input::InSync(_) | Input::Planned { .. } | Input::Pull(_), Phase::Forming(_) | Phase::Joining(_)) => {}
+        }
+    }
+
+    /// Whatever is due.
+    fn turn(&mut self) {
+        let cx = &mut self.cx;
+        match &mut self.phase {
+            Phase::Forming(forming) => {
+                let formed = forming.turn(cx);
+                self.form(formed);
+            }
+            Phase::Joining(joining) => {
+                if !joining.turn(cx) {
+                    let mut forming = Forming::new(cx);
+                    self.former.iter().for_each(|a| forming.hinted(*a));
+                    self.phase = Phase::Forming(Box::new(forming));
+                }
+                self.dial();
+            }
+            Phase::Member(_) => {
+                self.member_turn();
+                self.dial();
+            }
+        }
+    }
+
+    fn member_turn(&mut self) {
+        let (cx, Phase::Member(council)) = (&mut self.cx, &mut self.phase) else { return };
+        council.turn(cx);
+        if cx.used_asked && council.used {
+            cx.used_asked = false;
+            cx.outputs.push_back(Output::UsedOk);
+        }
+    }
+
+    // ---- whom to dial
+
+    fn remember(&mut self, address: SocketAddr) {
+        if address != self.cx.config.addresses.control && self.former.len() < FORMER_MAX {
+            self.former.insert(address);
+        }
+    }
+
+    /// Seeds and former members' addresses, so that whoever starts there hears of the living cluster.
+    fn dial(&mut self) {
+        if self.dial_at > self.cx.now {
+            return;
+        }
+        self.dial_at = self.cx.now + self.cx.jitter(DIAL.0, DIAL.1);
+        let mut taken = BTreeSet::from([self.cx.config.addresses.control]);
+        if let Phase::Member(council) = &self.phase {
+            if council.over {
+                return;
+            }
+            let live = council.committed.members.iter().filter(|m| m.state != MemberState::Silent);
+            taken.extend(live.map(|m| m.addresses.control));
+            let members: BTreeMap<_, _> = council.committed.members.iter().map(|m| (m.id, m.addresses.control)).collect();
+            let gone: Vec<SocketAddr> = self.members.iter().filter(|(id, _)| !members.contains_key(id)).map(|(_, a)| *a).collect();
+            self.members = members;
+            gone.into_iter().for_each(|a| self.remember(a));
+            self.former.retain(|a| !taken.contains(a));
+        }
+        let standing = self.cx.standing(self.stand());
+        let addresses: BTreeSet<SocketAddr> = self.cx.config.seeds.iter().chain(&self.former).copied().filter(|a| !taken.contains(a)).collect();
+        for address in addresses {
+            self.cx.dial(address, Message::Probe(standing.clone()));
+        }
+    }
+
+    fn stand(&self) -> Stand {
+        match &self.phase {
+            Phase::Forming(forming) => forming.stand(&self.cx),
+            Phase::Joining(_) => Stand::Joining,
+            Phase::Member(council) => Stand::Member { cluster: council.cluster(), used: council.used },
+        }
+    }
+
+    // ---- phases
+
+    fn form(&mut self, formed: Option<Formed>) {
+        let cx = &mut self.cx;
+        match formed {
+            None => {}
+            Some(Formed::Founded(table)) => {
+                let members: Vec<MemberId> = table.members.iter().map(|m| m.id).collect();
+                let mut council = Council::new(cx, table.clone(), None, members.len() > 1);
+                council.voted = Some(cx.me());
+                council.role = Role::Leader(Box::new(Leader::new(cx, members.iter().copied().collect())));
+                council.set_leader(cx, Some(cx.me()));
+                let me = cx.me();
+                for member in members.into_iter().filter(|m| *m != me) {
+                    let (name, predecessor) = (table.name, table.name);
+                    let commit = Commit { name, predecessor, ages: Vec::new(), seals: Vec::new() };
+                    cx.send(member, Message::Commit(Box::new(commit)));
+                }
+                self.enter(council);
+            }
+            Some(Formed::Founder(table)) => {
+                let writer = table.members.iter().map(|m| m.id).min();
+                let mut council = Council::new(cx, table, None, true);
+                council.voted = writer;
+                council.set_leader(cx, writer);
+                self.enter(council);
+            }
+            Some(Formed::Found(cluster, contact)) => self.phase = Phase::Joining(Box::new(Joining::new(cx, cluster, contact))),
+        }
+    }
+
+    fn enter(&mut self, council: Council) {
+        self.dial_at = self.cx.now + DIAL.0;
+        self.phase = Phase::Member(Box::new(council));
+        self.member_turn();
+    }
+
+    /// A fresh cluster of one gives way; it joins in the same process, having done nothing yet.
+    fn meet(&mut self, from: MemberId, theirs: ClusterId, used: bool) {
+        let (cx, Phase::Member(council)) = (&mut self.cx, &mut self.phase) else { return };
+        let ours = council.cluster();
+        if ours == theirs {
+            return;
+        }
+        let fresh = !council.used && council.committed.members.len() == 1;
+        if fresh && (used || theirs < ours) {
+            cx.event(Event::Note(format!("this cluster of one, {ours}, is unused: it gives way to {theirs} and joins it")));
+            self.phase = Phase::Joining(Box::new(Joining::new(cx, theirs, from)));
+        } else if used && council.used {
+            cx.foreign(ours, theirs, from);
+        }
+    }
+
+    // ---- messages
+
+    fn message(&mut self, from: MemberId, message: Message) {
+        match message {
+            Message::Probe(standing) => {
+                if self.standing(from, *standing) {
+                    let answer = self.cx.standing(self.stand());
+                    self.cx.send(from, Message::ProbeAnswer(answer));
+                }
+            }
+            Message::ProbeAnswer(standing) => _ = self.standing(from, *standing),
+            message => match &mut self.phase {
+                Phase::Forming(_) => self.forming_message(from, message),
+                Phase::Joining(_) => self.joining_message(from, message),
+                Phase::Member(_) => self.member_message(from, message),
+            },
+        }
+    }
+
+    /// False: it made no sense.
+    fn standing(&mut self, from: MemberId, standing: Standing) -> bool {
+        let listed = match &standing.state {
+            Stand::Forming { initial, known, .. } => initial.len().max(known.len()),
+            Stand::Joining | Stand::Member { .. } => 0,
+        };
+        if standing.member.id != from || standing.member.validate().is_err() || listed > bootstrap::LISTED_MAX {
+            self.cx.ignore();
+            return false;
+        }
+        let state = standing.state.clone();
+        match (&mut self.phase, state) {
+            (Phase::Forming(forming), _) => {
+                let formed = forming.hear(&mut self.cx, from, standing);
+                self.form(formed);
+            }
+            (Phase::Joining(joining), Stand::Member { cluster, .. }) if cluster == joining.cluster() => joining.heard(&self.cx, from),
+            (Phase::Joining(_), _) => {}
+            (Phase::Member(_), Stand::Member { cluster, used }) => self.meet(from, cluster, used),
+            (Phase::Member(_), Stand::Forming { .. } | Stand::Joining) => {}
+        }
+        true
+    }
+
+    fn forming_message(&mut self, from: MemberId, message: Message) {
+        let (cx, Phase::Forming(forming)) = (&mut self.cx, &mut self.phase) else { return };
+        match message {
+            Message::Found(table) => {
+                let table = Named::new(table);
+                forming.on_found(cx, from, table);
+            }
+            Message::Promise(name) => {
+                let formed = forming.on_promise(from, name);
+                self.form(formed);
+            }
+            message => {
+                // Only members send the rest, so that first table is committed.
+                if let Some(table) = message.cluster().and_then(|c| forming.confirmed(c)) {
+                    self.form(Some(Formed::Founder(table)));
+                    self.member_message(from, message);
+                }
+            }
+        }
+    }
+
+    fn joining_message(&mut self, from: MemberId, message: Message) {
+        let (cx, Phase::Joining(joining)) = (&mut self.cx, &mut self.phase) else { return };
+        if message.cluster() != Some(joining.cluster()) {
+            return cx.ignore();
+        }
+        joining.heard(cx, from);
+        match message {
+            Message::Committed(committed) => {
+                if let Some(table) = joining.admitted(cx, &committed) {
+                    let council = Council::new(cx, table, committed.commit, true);
+                    self.enter(council);
+                }
+            }
+            Message::JoinRefused { member, why, .. } if member == cx.me() => joining.on_refused(cx, why),
+            Message::Commit(commit) => {
+                let (cluster, have) = (commit.name.cluster, None);
+                cx.send(from, Message::Pull { cluster, have });
+            }
+            _ => {}
+        }
+    }
+
+    fn member_message(&mut self, from: MemberId, message: Message) {
+        let (cx, Phase::Member(council)) = (&mut self.cx, &mut self.phase) else { return };
+        if let Some(theirs) = message.cluster().filter(|c| *c != council.cluster()) {
+            return cx.foreign(council.cluster(), theirs, from);
+        }
+        match message {
+            Message::Ping(ping) => council.on_ping(cx, from, ping),
+            Message::Pong(pong) => council.on_pong(cx, from, pong),
+            Message::PreVote(ballot) => council.on_pre_vote(cx, from, ballot),
+            Message::PreVoteAnswer(answer) => council.on_pre_vote_answer(cx, from, answer),
+            Message::Vote(ballot) => council.on_vote(cx, from, ballot),
+            Message::VoteAnswer(answer) => council.on_vote_answer(cx, from, answer),
+            Message::Propose(proposal) => council.on_propose(cx, from, *proposal),
+            Message::Ack(ack) => council.on_ack(cx, from, *ack),
+            Message::Refuse { name, term, coordinator, whole } => council.on_refuse(cx, from, name, term, coordinator, whole),
+            Message::Commit(commit) => council.on_commit(cx, from, *commit),
+            Message::Pull { have, .. } => council.on_pull(cx, from, have),
+            Message::Committed(committed) => council.on_committed(cx, from, *committed),
+            Message::Join { .. } | Message::InSync { .. } | Message::Opened { .. } | Message::Admin { .. } | Message::Leave { .. } => {
+                council.on_request(cx, from, message);
+            }
+            Message::JoinRefused { member, .. } if member != cx.me() && council.leader == Some(from) => cx.send(member, message),
+            Message::OpenedSeen { sequence, .. } => council.report_read(sequence),
+            Message::AdminReply { ticket, reply, .. } => {
+                let me = cx.me();
+                council.reply(cx, me, ticket, reply);
+            }
+            Message::Found(_) | Message::Promise(_) | Message::JoinRefused { .. } | Message::Probe(_) | Message::ProbeAnswer(_) => cx.ignore(),
+        }
     }
 }

@@ -59,6 +59,8 @@ pub enum Message {
         name: TableName,
         /// The term of whoever refuses.
         term: Term,
+        /// Who coordinates in that term, as far as it knows.
+        coordinator: Option<MemberId>,
         /// The difference could not be applied: send the whole table.
         whole: bool,
     },

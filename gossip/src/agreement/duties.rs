@@ -1,293 +1,470 @@
-//! What a coordinator changes: every change is a function of `placement::planner`, and travels in the next table.
-//!
-//! Urgent changes (the dead, joins, leaves, people's requests) go at once; changes of in-sync sets and steps of moves are
-//! batched (rule 11).
+//! What a coordinator looks after. Each duty is a step from one table to the next by a pure function of the planner; all
+//! that is due travels in one table.
 
 use super::api::{AdminReply, AdminRequest, Output};
-use super::context::Context;
-use super::coordinator::Coordinator;
-use super::seat::{Office, Seat};
+use super::context::{Context, Named, earlier};
+use super::council::Council;
+use super::election::Role;
+use super::lease::partitions;
+use crate::time::Time;
 use crate::wire::Message;
-use doyen_placement::planner::{
-    Departure, InSyncChange, MoveLimits, admit, adopt, advance, assign, change_in_sync, elders, hand_over, holds_anything, remove, reset,
-    revive,
-};
+use doyen_placement::planner::{self, Departure, InSyncChange, InSyncRequest, MoveLimits, Plan};
 use doyen_placement::quorum::majority;
-use doyen_placement::{MapEntry, MapId, MemberId, MemberState, OnLoss, Table};
+use doyen_placement::{Epoch, MapEntry, MapId, Member, MemberId, MemberState, OnLoss, PartitionRef, Table, TableName};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
-/// Partitions that one report may name.
-pub(super) const OPENED_MAX: usize = 65_536;
-/// Learners at the same time.
-const MOVES: MoveLimits = MoveLimits { learners_per_source: 16, learners_per_target: 32, learners: 64 };
-/// First and longest pause after a learner failed.
-const LEARNER_PAUSE: Duration = Duration::from_millis(200);
-const LEARNER_PAUSE_MAX: Duration = Duration::from_secs(10);
+/// Newcomers that wait at the same time.
+const JOINERS_MAX: usize = 64;
+/// Requests of primaries that wait at the same time.
+const IN_SYNC_MAX: usize = 32_768;
+/// Requests of people that wait at the same time.
+const ADMIN_MAX: usize = 256;
+/// A plan that does not come is asked for again.
+const PLAN_PATIENCE: Duration = Duration::from_secs(5);
+/// A learner that failed is not tried again for this long, and twice as long each time after.
+const BACKOFF: Duration = Duration::from_secs(1);
+/// But never longer than this.
+const BACKOFF_MAX: Duration = Duration::from_secs(30);
+/// Copies under way at the same time.
+const MOVES: MoveLimits = MoveLimits { learners_per_source: 32, learners_per_target: 64, learners: 256 };
 
-/// A table to be, and whom to answer when it is committed.
-type Prepared = (Table, Vec<(MemberId, u64, AdminReply)>);
+/// A coordinator's list of things to do.
+#[derive(Debug)]
+pub(super) struct Duties {
+    joiners: BTreeMap<MemberId, Member>,
+    /// Members that somebody of their name and address says are dead, and since when that was looked into.
+    doubted: BTreeMap<MemberId, Time>,
+    dead: BTreeSet<MemberId>,
+    leaving: BTreeSet<MemberId>,
+    departing: BTreeSet<MemberId>,
+    in_sync: Vec<InSyncRequest>,
+    admin: Vec<(MemberId, u64, AdminRequest)>,
+    /// Since when this coordinator has known a silent member as silent.
+    silent_since: BTreeMap<MemberId, Time>,
+    reset_at: Option<Time>,
+    /// Learners that failed: until when, and for how long.
+    backoff: BTreeMap<(PartitionRef, MemberId), (Time, Duration)>,
+    goals: Option<(TableName, Plan)>,
+    plan_wanted: bool,
+    plan_asked: Option<Time>,
+    moving: bool,
+    batch_at: Time,
+    /// Tenures that their primaries reported as open.
+    opened: BTreeMap<PartitionRef, Epoch>,
+}
 
-impl Seat {
-    pub(super) fn departed(&self) -> bool {
-        self.tables.installed.members.is_empty()
+/// The next table, and whom its commit answers.
+#[derive(Debug, Default)]
+pub(super) struct Draft {
+    /// `None`: as the one before.
+    pub(super) table: Option<Table>,
+    replies: Vec<(MemberId, u64, AdminReply)>,
+    /// It holds more than steps of moves.
+    unplanned: bool,
+}
+
+impl Duties {
+    pub(super) fn new(now: Time) -> Self {
+        Self {
+            joiners: BTreeMap::new(),
+            doubted: BTreeMap::new(),
+            dead: BTreeSet::new(),
+            leaving: BTreeSet::new(),
+            departing: BTreeSet::new(),
+            in_sync: Vec::new(),
+            admin: Vec::new(),
+            silent_since: BTreeMap::new(),
+            reset_at: None,
+            backoff: BTreeMap::new(),
+            goals: None,
+            plan_wanted: true,
+            plan_asked: None,
+            moving: true,
+            batch_at: now,
+            opened: BTreeMap::new(),
+        }
     }
 
-    /// The next table, if anything is to be changed.
-    pub(super) fn next_table(&mut self, cx: &mut Context) -> Option<Prepared> {
-        let cluster = self.tables.installed.cluster;
-        let Office::Coordinator(office) = &mut self.office else { return None };
-        if office.in_flight.is_some() {
+    pub(super) fn timeout(&self, cx: &Context) -> Option<Time> {
+        let batched = self.moving || !self.in_sync.is_empty() || self.goals.is_some();
+        let batch = (batched && self.batch_at > cx.now).then_some(self.batch_at);
+        let retry = self.backoff.values().map(|(until, _)| *until).filter(|until| *until > cx.now).min();
+        let plan = self.plan_asked.map(|at| at + PLAN_PATIENCE);
+        [batch, retry, plan, self.reset_at.filter(|at| *at > cx.now)].into_iter().fold(None, earlier)
+    }
+
+    pub(super) fn open(&mut self, at: PartitionRef, since: Epoch) {
+        self.opened.insert(at, since);
+    }
+
+    pub(super) fn is_open(&self, at: PartitionRef, since: Epoch) -> bool {
+        self.opened.get(&at) == Some(&since)
+    }
+
+    pub(super) fn leave(&mut self, member: MemberId, gone: bool) {
+        let set = if gone { &mut self.departing } else { &mut self.leaving };
+        set.insert(member);
+    }
+
+    pub(super) fn ask(&mut self, requests: Vec<InSyncRequest>) {
+        let room = IN_SYNC_MAX.saturating_sub(self.in_sync.len());
+        for request in requests.into_iter().take(room) {
+            if !self.in_sync.contains(&request) {
+                self.in_sync.push(request);
+            }
+        }
+    }
+
+    /// False: too many wait.
+    pub(super) fn administer(&mut self, origin: MemberId, ticket: u64, request: AdminRequest) -> bool {
+        if self.admin.iter().any(|(o, t, _)| (*o, *t) == (origin, ticket)) {
+            return true;
+        }
+        if self.admin.len() >= ADMIN_MAX {
+            return false;
+        }
+        self.admin.push((origin, ticket, request));
+        true
+    }
+
+    pub(super) fn planned(&mut self, base: TableName, goals: Plan) {
+        self.plan_asked = None;
+        self.goals = Some((base, goals));
+    }
+}
+
+impl Council {
+    /// Whatever is due, in one table.
+    pub(super) fn attend(&mut self, cx: &mut Context) {
+        let mut role = std::mem::replace(&mut self.role, Role::Follower);
+        let draft = match &mut role {
+            Role::Leader(leader) => {
+                let joined = |m: MemberId| leader.has_joined(m);
+                let joined: BTreeSet<MemberId> = self.accepted.members.iter().map(|m| m.id).filter(|m| joined(*m)).chain([cx.me()]).collect();
+                self.draft(cx, &mut leader.duties, &joined)
+            }
+            Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) => None,
+        };
+        self.role = role;
+        match draft {
+            Some(draft) => self.propose(cx, draft),
+            None => self.want_plan(cx),
+        }
+    }
+
+    fn draft(&mut self, cx: &mut Context, duties: &mut Duties, joined: &BTreeSet<MemberId>) -> Option<Draft> {
+        let base = self.accepted.clone();
+        let mut table: Cow<'_, Table> = Cow::Borrowed(&base.table);
+        let mut draft = Draft::default();
+        self.draft_members(cx, duties, &mut table);
+        if let Cow::Borrowed(_) = table {
+        } else {
+            draft.unplanned = true;
+        }
+        if table.keyspaces.iter().any(|k| k.partitions.is_empty()) {
+            let assigned = planner::assign(&table);
+            if assigned != *table {
+                table = Cow::Owned(assigned);
+                draft.unplanned = true;
+            }
+        }
+        self.draft_admin(cx, duties, &mut table, &mut draft);
+        if cx.now >= duties.batch_at {
+            draft_moves(cx, duties, base.name, &mut table, &mut draft);
+        }
+        self.draft_voters(&base, &mut table, joined);
+        let changed = *table != *base.table;
+        if !changed && base.name == self.committed.name {
+            // Nothing to commit: whoever waits for what is so already is answered.
+            for (origin, ticket, reply) in draft.replies {
+                self.reply(cx, origin, ticket, reply);
+            }
             return None;
         }
-        let base = self.tables.accepted.clone();
-        // Rule 4: before voters may change, what is accepted must be committed.
-        let settled = self.tables.accepted_name == self.tables.installed_name;
-        if !settled {
-            return Some((base.as_ref().clone(), Vec::new()));
-        }
-        let mut next = base.as_ref().clone();
+        duties.batch_at = cx.now + cx.config.timing.batch;
+        draft.table = changed.then(|| table.into_owned());
+        Some(draft)
+    }
 
-        let (me, timing) = (cx.me, &cx.config.timing);
-        let is_silent = |m: MemberId| m != me && cx.detector.silent(m, cx.now, timing.pings_missed_max, timing.ping_interval);
-        let quiet: BTreeSet<MemberId> = base.members.iter().map(|m| m.id).filter(|m| is_silent(*m)).collect();
-        let silent = |m: MemberId| quiet.contains(&m);
-        let may_vote = |office: &Coordinator, voters: &[MemberId]| majority(voters, |v| v == me || office.joined.contains(&v));
-
-        // ---- the dead, the given up, the gone
-        let mut going: BTreeMap<MemberId, Departure> = BTreeMap::new();
-        for member in &base.members {
-            let empty = || !holds_anything(&base, member.id);
-            if office.gone.contains(&member.id) && member.state == MemberState::Leaving && empty() {
-                going.insert(member.id, Departure::Left);
-            } else if self.asserted.contains(&member.id) {
-                going.insert(member.id, Departure::Dead);
+    /// The dead, the silent, those who return, who leave and who come.
+    fn draft_members(&mut self, cx: &mut Context, duties: &mut Duties, table: &mut Cow<'_, Table>) {
+        let me = cx.me();
+        let mut gone = BTreeMap::new();
+        let mut back = BTreeSet::new();
+        duties.reset_at = None;
+        duties.silent_since.retain(|m, _| table.member(*m).is_some_and(|m| m.state == MemberState::Silent));
+        for member in table.members.iter().filter(|m| m.id != me) {
+            let silent = self.silent(cx, member.id);
+            let recent = |at: Time| cx.now.since(at) <= cx.config.timing.ping_interval * 2;
+            let answers = self.detector.answered_at(member.id).is_some_and(recent);
+            if duties.dead.contains(&member.id) || self.asserted_dead.contains(&member.id) {
+                gone.insert(member.id, Departure::Dead);
+            } else if member.state == MemberState::Silent && answers && !silent {
+                back.insert(member.id);
             } else if member.state == MemberState::Silent {
-                let since = *office.silent_since.entry(member.id).or_insert(cx.now);
-                if office.vouched.contains(&member.id) || lost_for_good(&base, member.id, cx.now.since(since)) {
-                    going.insert(member.id, Departure::Dead);
+                let since = *duties.silent_since.entry(member.id).or_insert(cx.now);
+                if let Some(after) = reset_after(table, member.id) {
+                    let at = since + after;
+                    if at <= cx.now {
+                        gone.insert(member.id, Departure::Dead);
+                    } else {
+                        duties.reset_at = earlier(duties.reset_at, Some(at));
+                    }
                 }
-            } else if silent(member.id) {
-                let left = member.state == MemberState::Leaving && empty();
-                going.insert(member.id, if left { Departure::Left } else { Departure::Silent });
+            } else if silent {
+                gone.insert(member.id, Departure::Silent);
             }
         }
-        if !going.is_empty() {
-            let without = remove(&next, &going);
-            // Tables that change no voter are always allowed (rule 4).
-            if without.voters == next.voters || may_vote(office, &without.voters) {
-                next = without;
+        for &member in &duties.departing {
+            if table.member(member).is_some_and(|m| m.state == MemberState::Leaving) && !planner::holds_anything(table, member) {
+                gone.entry(member).or_insert(Departure::Left);
             }
         }
-
-        // ---- voters: of the members that were there before
-        let should = elders(&next);
-        if should != next.voters && should.iter().all(|v| base.member(*v).is_some()) && may_vote(office, &should) {
-            next.voters = should;
+        if !gone.is_empty() {
+            let next = planner::remove(table, &gone);
+            if next != **table {
+                *table = Cow::Owned(next);
+            }
         }
-
-        // ---- who comes back, who comes, who goes
-        let back: BTreeSet<MemberId> = base
-            .members
-            .iter()
-            .filter(|m| m.state == MemberState::Silent && !silent(m.id))
-            .filter(|m| office.silent_since.get(&m.id).is_some_and(|since| cx.detector.answered_at(m.id).is_some_and(|at| at > *since)))
-            .map(|m| m.id)
-            .collect();
         if !back.is_empty() {
-            next = revive(&next, &back);
+            *table = Cow::Owned(planner::revive(table, &back));
         }
-        next = admissions(cx, office, next, cluster, &silent);
-        for &leaver in &office.leaving {
-            if next.member(leaver).is_some_and(|m| matches!(m.state, MemberState::Live | MemberState::Draining)) {
-                next = hand_over(&next, leaver);
-            }
-        }
-        let replies = administration(office, &mut next, cx.me);
-        next = assign(&next);
-
-        // ---- what can wait
-        let batch = cx.now >= office.batch_at;
-        office.batch_waits = !office.in_sync.is_empty() || office.goals.is_some() || has_goals(&next);
-        if batch {
-            next = in_sync_changes(cx, office, next);
-            if let Some((_, goals)) = office.goals.take_if(|(planned, _)| *planned == self.tables.accepted_name) {
-                next = adopt(&next, &goals);
-            }
-            office.goals = None;
-            if has_goals(&next) {
-                let now = cx.now;
-                office.failed.retain(|_, (_, until)| now.since(*until) < LEARNER_PAUSE_MAX);
-                let paused = office.failed.iter().filter(|(_, (_, until))| now < *until).map(|(key, _)| *key).collect();
-                if let Some(advanced) = advance(&next, &MOVES, &paused) {
-                    next = advanced;
+        duties.leaving.retain(|m| self.accepted.member(*m).is_some_and(|m| m.state != MemberState::Leaving));
+        duties.departing.retain(|m| self.accepted.member(*m).is_some());
+        for &member in &duties.leaving {
+            if table.members.len() > 1 && table.member(member).is_some() {
+                let next = planner::hand_over(table, member);
+                if next != **table {
+                    *table = Cow::Owned(next);
                 }
             }
         }
-
-        let present: BTreeSet<MemberId> = next.members.iter().map(|m| m.id).collect();
-        office.leaving.retain(|m| present.contains(m));
-        office.gone.retain(|m| present.contains(m));
-        office.vouched.retain(|m| present.contains(m));
-        let lives = |m: &MemberId| next.member(*m).is_some_and(|m| m.state == MemberState::Silent);
-        office.silent_since.retain(|m, _| lives(m));
-        if next != *base || office.fresh || !replies.is_empty() {
-            if batch {
-                office.batch_at = cx.now + cx.config.timing.batch;
+        for id in std::mem::take(&mut duties.dead) {
+            // A dead member that stays, because it alone holds what must not be lost, gives up its name.
+            if let Some(place) = table.members.iter().position(|m| m.id == id) {
+                let member = &mut table.to_mut().members[place];
+                let mut renamed = (**member).clone();
+                renamed.name = format!("{:.40}~{}", renamed.name.chars().filter(char::is_ascii).collect::<String>(), renamed.age);
+                *member = Arc::new(renamed);
             }
-            return Some((next, replies));
         }
-        if batch {
-            // Nothing came of it: look again soon only if a failed learner waits.
-            office.batch_waits = !office.failed.is_empty() && has_goals(&next);
-            office.batch_at = cx.now + cx.config.timing.batch;
+        if !duties.joiners.is_empty() {
+            let newcomers = std::mem::take(&mut duties.joiners).into_values().collect();
+            *table = Cow::Owned(planner::admit(table, newcomers));
         }
-        if office.planned_for != Some(self.tables.accepted_name) && next.keyspaces.iter().any(|k| !k.partitions.is_empty()) {
-            office.planned_for = Some(self.tables.accepted_name);
-            cx.out.push_back(Output::Plan(self.tables.accepted.clone()));
-        }
-        None
     }
-}
 
-fn has_goals(table: &Table) -> bool {
-    table.keyspaces.iter().flat_map(|k| &k.partitions).any(|p| p.goal.is_some())
-}
-
-/// Whether a silent member was waited for long enough, by the keyspaces of what it alone holds.
-fn lost_for_good(table: &Table, member: MemberId, silent: Duration) -> bool {
-    table.keyspaces.iter().filter(|k| k.partitions.iter().any(|p| p.replicas.iter().any(|r| r.member == member))).any(|k| match k.on_loss {
-        OnLoss::Reset { after_ms } => silent >= Duration::from_millis(after_ms),
-        OnLoss::Wait => false,
-    })
-}
-
-/// Admits whoever asks, unless its name or address is somebody's who lives.
-fn admissions(
-    cx: &mut Context,
-    office: &mut Coordinator,
-    next: Table,
-    cluster: doyen_placement::ClusterId,
-    silent: &impl Fn(MemberId) -> bool,
-) -> Table {
-    if office.joins.is_empty() {
-        return next;
-    }
-    let mut newcomers = Vec::new();
-    let mut names: BTreeSet<String> = next.members.iter().map(|m| m.name.clone()).collect();
-    for (id, member) in std::mem::take(&mut office.joins) {
-        if next.member(id).is_some() {
-            continue;
-        }
-        let namesake = next.members.iter().find(|m| m.name == member.name);
-        let tenant = next.members.iter().find(|m| m.addresses.control == member.addresses.control);
-        if let Some(former) = namesake.or(tenant) {
-            // A later process on its address: the former one is gone, or will be found to be (it asks again).
-            let same_place = former.addresses.control == member.addresses.control;
-            if former.state == MemberState::Silent {
-                if same_place {
-                    office.vouched.insert(former.id);
+    /// What people ask for.
+    fn draft_admin(&mut self, cx: &mut Context, duties: &mut Duties, table: &mut Cow<'_, Table>, draft: &mut Draft) {
+        for (origin, ticket, request) in std::mem::take(&mut duties.admin) {
+            match administer(table, &request) {
+                Ok((next, entry)) => {
+                    if let Some(next) = next {
+                        *table = Cow::Owned(next);
+                        draft.unplanned = true;
+                    }
+                    draft.replies.push((origin, ticket, AdminReply::Done(entry)));
                 }
-            } else if same_place {
-                cx.detector.suspect(former.id, cx.now);
+                Err(why) => self.reply(cx, origin, ticket, AdminReply::Refused(why)),
             }
-            if former.state != MemberState::Silent && !silent(former.id) {
-                let why = format!("a member named {} at {} lives: give each node its own --name", former.name, former.addresses.control);
-                cx.send(id, Message::JoinRefused { cluster, member: id, why });
-            }
-            continue;
-        }
-        if names.insert(member.name.clone()) {
-            newcomers.push(member);
         }
     }
-    if newcomers.is_empty() {
-        return next;
-    }
-    // Who cannot be admitted must not hold up who can.
-    let mut admitted = next;
-    for newcomer in newcomers {
-        let id = newcomer.id;
-        let with = admit(&admitted, vec![newcomer]);
-        match with.validate() {
-            Ok(()) => {
-                cx.used = true;
-                admitted = with;
-            }
-            Err(why) => cx.send(id, Message::JoinRefused { cluster, member: id, why: why.to_string() }),
-        }
-    }
-    admitted
-}
 
-/// Rule 7: by compare-and-swap on the epoch, and only what the primary asks.
-fn in_sync_changes(cx: &Context, office: &mut Coordinator, next: Table) -> Table {
-    if office.in_sync.is_empty() {
-        return next;
+    /// Rule 4. A newcomer becomes a voter in a later table than the one that admits it.
+    fn draft_voters(&self, base: &Named, table: &mut Cow<'_, Table>, joined: &BTreeSet<MemberId>) {
+        let same = self.committed_voters == base.voters;
+        let may = |voters: &[MemberId]| !voters.is_empty() && (!self.asserted_dead.is_empty() || (same && majority(voters, |v| joined.contains(&v))));
+        let wanted: Vec<MemberId> = planner::elders(table).into_iter().filter(|v| base.member(*v).is_some()).collect();
+        if wanted == base.voters && table.voters == wanted {
+            return;
+        }
+        if may(&wanted) {
+            table.to_mut().voters = wanted;
+        } else if table.voters != base.voters && !may(&table.voters) {
+            keep_voters(base, table.to_mut());
+        }
     }
-    let asked = std::mem::take(&mut office.in_sync);
-    let requests: Vec<_> = asked
-        .into_iter()
-        .filter(|(origin, r)| next.partition(r.partition).is_some_and(|p| p.primary() == *origin))
-        .map(|(_, r)| r)
-        .collect();
-    for request in &requests {
-        if let InSyncChange::Abandon(member) | InSyncChange::Withdraw(member) = request.change {
-            let (times, until) = office.failed.entry((request.partition, member)).or_insert((0, cx.now));
-            if cx.now >= *until {
-                *until = cx.now + (LEARNER_PAUSE * 2u32.saturating_pow(*times)).min(LEARNER_PAUSE_MAX);
-                *times = (*times + 1).min(8);
+
+    fn want_plan(&mut self, cx: &mut Context) {
+        let Role::Leader(leader) = &mut self.role else { return };
+        let duties = &mut leader.duties;
+        if duties.plan_asked.is_some_and(|at| cx.now.since(at) >= PLAN_PATIENCE) {
+            (duties.plan_asked, duties.plan_wanted) = (None, true);
+        }
+        if duties.plan_wanted && duties.plan_asked.is_none() && leader.idle() && self.accepted.name == self.committed.name {
+            let duties = match &mut self.role {
+                Role::Leader(leader) => &mut leader.duties,
+                Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) => return,
+            };
+            (duties.plan_wanted, duties.plan_asked) = (false, Some(cx.now));
+            cx.outputs.push_back(Output::Plan(self.committed.table.clone()));
+        }
+    }
+
+    /// A draft is committed.
+    pub(super) fn finished(&mut self, cx: &mut Context, before: &Named, draft: Draft) {
+        for (origin, ticket, reply) in draft.replies {
+            self.reply(cx, origin, ticket, reply);
+        }
+        let now = self.committed.clone();
+        if let Role::Leader(leader) = &mut self.role {
+            let duties = &mut leader.duties;
+            duties.moving = partitions(&now).any(|(_, p)| p.goal.is_some());
+            duties.plan_wanted |= draft.unplanned || before.members != now.members || !duties.moving;
+            duties.opened.retain(|at, since| now.partition(*at).is_some_and(|p| p.since == *since));
+            duties.backoff.retain(|(at, m), (until, _)| now.member(*m).is_some() && now.partition(*at).is_some() && *until + BACKOFF_MAX > cx.now);
+        }
+        if !self.asserted_dead.is_empty() && self.asserted_dead.iter().all(|m| !now.voters.contains(m)) {
+            self.asserted_dead.clear();
+            self.recovered(cx);
+        }
+    }
+
+    /// The term ends: whoever waits for a change asks the next coordinator, or is told that nobody knows.
+    pub(super) fn refuse_all(&mut self, cx: &mut Context) {
+        if let Role::Leader(leader) = std::mem::replace(&mut self.role, Role::Follower) {
+            for (origin, ticket, _) in leader.abandoned().replies {
+                let why = "the coordinator changed meanwhile: it is not known whether the change was made".to_owned();
+                self.reply(cx, origin, ticket, AdminReply::Refused(why));
             }
         }
     }
-    change_in_sync(&next, &requests).0
-}
 
-/// Does what people ask; the answers go out when the table is committed.
-fn administration(office: &mut Coordinator, next: &mut Table, _me: MemberId) -> Vec<(MemberId, u64, AdminReply)> {
-    let mut replies = Vec::new();
-    for ((origin, ticket), request) in std::mem::take(&mut office.admin) {
-        let reply = match request {
-            AdminRequest::CreateMap { name, keyspace } => create_map(next, name, &keyspace),
-            AdminRequest::SetOnLoss { keyspace, on_loss } => match next.keyspaces.iter_mut().find(|k| k.name == keyspace) {
-                Some(k) => {
-                    k.on_loss = on_loss;
-                    AdminReply::Done(None)
+    /// A newcomer asks to be admitted, maybe through another member.
+    pub(super) fn on_join(&mut self, cx: &mut Context, from: MemberId, mut member: Member) {
+        member.state = MemberState::Live;
+        let refuse = |cx: &mut Context, cluster, why: String| cx.send(from, Message::JoinRefused { cluster, member: member.id, why });
+        let cluster = self.cluster();
+        if let Err(why) = member.validate() {
+            return refuse(cx, cluster, why.to_string());
+        }
+        if self.accepted.member(member.id).is_some() {
+            return;
+        }
+        if let Some(old) = self.accepted.members.iter().find(|m| m.name == member.name).cloned() {
+            let silent = old.state == MemberState::Silent || self.silent(cx, old.id);
+            let same_place = old.addresses.control == member.addresses.control;
+            let Role::Leader(leader) = &mut self.role else { return };
+            if silent && same_place {
+                // Rule 7: a later process of its name, on its address, vouches that it is dead.
+                leader.duties.dead.insert(old.id);
+            } else {
+                let since = *leader.duties.doubted.entry(old.id).or_insert(cx.now);
+                let answered = self.detector.answered_at(old.id).is_some_and(|at| at > since);
+                if answered || old.id == cx.me() {
+                    leader.duties.doubted.remove(&old.id);
+                    let at = old.addresses.control;
+                    return refuse(cx, cluster, format!("the name {} is taken by the member at {at}; choose another with --name", old.name));
                 }
-                None => AdminReply::Refused(format!("no keyspace is named {keyspace}")),
-            },
-            AdminRequest::GiveUp { name } => match next.members.iter().find(|m| m.name == name).map(|m| (m.id, m.state)) {
-                Some((id, MemberState::Silent)) => {
-                    *next = reset(next, id);
-                    AdminReply::Done(None)
+                if silent {
+                    return refuse(cx, cluster, format!("the name {} belongs to a silent member at another address", old.name));
                 }
-                Some(_) => AdminReply::Refused(format!("{name} answers: only a silent member can be given up")),
-                None => AdminReply::Refused(format!("no member is named {name}")),
-            },
-        };
-        replies.push((origin, ticket, reply));
+                if same_place && self.detector.suspect(old.id, cx.now) {
+                    self.ping_suspect(cx, old.id);
+                }
+                return;
+            }
+        }
+        if let Role::Leader(leader) = &mut self.role
+            && leader.duties.joiners.len() < JOINERS_MAX
+        {
+            leader.duties.joiners.insert(member.id, member);
+        }
     }
-    replies
 }
 
-fn create_map(next: &mut Table, name: String, keyspace: &str) -> AdminReply {
-    let Some(keyspace) = next.keyspace_named(keyspace).map(|k| k.id) else {
-        return AdminReply::Refused(format!("no keyspace is named {keyspace}"));
+/// Requests of primaries, goals and the next steps towards them.
+fn draft_moves(cx: &Context, duties: &mut Duties, base: TableName, table: &mut Cow<'_, Table>, draft: &mut Draft) {
+    if !duties.in_sync.is_empty() {
+        let requests = std::mem::take(&mut duties.in_sync);
+        let (next, done) = planner::change_in_sync(table, &requests);
+        if done.iter().any(|d| *d) {
+            *table = Cow::Owned(next);
+        }
+        for (request, done) in requests.iter().zip(done) {
+            if let (InSyncChange::Abandon(m) | InSyncChange::Withdraw(m) | InSyncChange::Remove(m), true) = (&request.change, done) {
+                draft.unplanned = true;
+                let (until, length) = duties.backoff.entry((request.partition, *m)).or_insert((cx.now, BACKOFF / 2));
+                *length = (*length * 2).min(BACKOFF_MAX);
+                *until = cx.now + *length;
+            }
+        }
+    }
+    if let Some((planned, goals)) = duties.goals.take() {
+        if planned != base {
+            duties.plan_wanted = true;
+        } else if !goals.is_empty() {
+            *table = Cow::Owned(planner::adopt(table, &goals));
+            duties.moving = true;
+        }
+    }
+    if duties.moving {
+        let paused = duties.backoff.iter().filter(|(_, (until, _))| *until > cx.now).map(|(key, _)| *key).collect();
+        if let Some(next) = planner::advance(table, &MOVES, &paused) {
+            *table = Cow::Owned(next);
+        }
+    }
+}
+
+/// When what a silent member alone holds begins empty; `None`: never by itself.
+fn reset_after(table: &Table, member: MemberId) -> Option<Duration> {
+    let lost = |k: &&doyen_placement::Keyspace| k.partitions.iter().any(|p| p.in_sync().any(|m| m == member));
+    let after = |k: &doyen_placement::Keyspace| match k.on_loss {
+        OnLoss::Reset { after_ms } => Some(Duration::from_millis(after_ms)),
+        OnLoss::Wait => None,
     };
-    if let Some(map) = next.map_named(&name) {
-        return if map.keyspace == keyspace {
-            AdminReply::Done(Some(map.clone()))
-        } else {
-            AdminReply::Refused(format!("the map {name} lives in another keyspace"))
-        };
+    table.keyspaces.iter().filter(lost).filter_map(after).max()
+}
+
+/// Failover never waits for rule 4: who may not be taken from the voters yet stays a member, holding nothing.
+fn keep_voters(base: &Table, table: &mut Table) {
+    table.voters.clone_from(&base.voters);
+    for voter in &base.voters {
+        let Some(member) = base.member(*voter) else { continue };
+        match table.members.iter_mut().find(|m| m.id == *voter) {
+            Some(kept) if kept.state == MemberState::Silent => *kept = member.clone(),
+            Some(_) => {}
+            None => table.members.push(member.clone()),
+        }
     }
-    // Maps are never removed: the next number was never used.
-    let id = MapId(next.maps.last().map_or(1, |m| m.id.0 + 1));
-    let map = MapEntry { id, name, keyspace };
-    next.maps.push(map.clone());
-    if let Err(why) = next.validate() {
-        next.maps.pop();
-        return AdminReply::Refused(why.to_string());
+    table.members.sort_by_key(|m| m.age);
+}
+
+type Administered = Result<(Option<Table>, Option<MapEntry>), String>;
+
+fn administer(table: &Table, request: &AdminRequest) -> Administered {
+    match request {
+        AdminRequest::CreateMap { name, keyspace } => create_map(table, name, keyspace),
+        AdminRequest::SetOnLoss { keyspace, on_loss } => {
+            let mut next = table.clone();
+            let found = next.keyspaces.iter_mut().find(|k| k.name == *keyspace);
+            found.ok_or_else(|| format!("there is no keyspace {keyspace}"))?.on_loss = *on_loss;
+            Ok((Some(next), None))
+        }
+        AdminRequest::GiveUp { name } => {
+            let member = table.members.iter().find(|m| m.name == *name).ok_or_else(|| format!("there is no member {name}"))?;
+            if member.state != MemberState::Silent {
+                return Err(format!("{name} is not silent: a member that answers leaves by itself"));
+            }
+            Ok((Some(planner::reset(table, member.id)), None))
+        }
     }
-    AdminReply::Done(Some(map))
+}
+
+fn create_map(table: &Table, name: &str, keyspace: &str) -> Administered {
+    let home = table.keyspace_named(keyspace).ok_or_else(|| format!("there is no keyspace {keyspace}"))?.id;
+    if let Some(entry) = table.map_named(name) {
+        let elsewhere = || format!("map {name} exists in another keyspace");
+        return if entry.keyspace == home { Ok((None, Some(entry.clone()))) } else { Err(elsewhere()) };
+    }
+    let last = table.maps.last().map_or(MapId(0), |m| m.id);
+    let id = last.0.checked_add(1).map(MapId).ok_or("no map id is left")?;
+    let entry = MapEntry { id, name: name.to_owned(), keyspace: home };
+    let mut next = table.clone();
+    next.maps.push(entry.clone());
+    next.validate().map_err(|why| why.to_string())?;
+    Ok((Some(next), Some(entry)))
 }

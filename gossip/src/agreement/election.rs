@@ -1,210 +1,276 @@
-//! Elections (rules 1, 2 and 6): pre-votes, votes, who stands when.
+//! Votes, pre-votes and terms (rules 1, 2 and 6).
 
-use super::context::Context;
-use super::coordinator::Coordinator;
-use super::seat::{Office, Seat};
+use super::api::Event;
+use super::context::{Context, earlier};
+use super::council::Council;
+use super::publication::Leader;
 use crate::time::Time;
 use crate::wire::{Answer, Ballot, Message};
 use doyen_placement::quorum::majority;
-use doyen_placement::{MemberId, MemberState, TableName, Term};
+use doyen_placement::{MemberId, TableName, Term};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How much longer each younger member waits before it stands.
+/// Candidacy waits this long for each older voter that answers.
 const RANK_DELAY: Duration = Duration::from_millis(60);
-/// Spread of candidacies.
-const STAND_JITTER: Duration = Duration::from_millis(20);
-/// How long a candidate waits for votes.
-const BALLOT_TIME: Duration = Duration::from_millis(150);
-/// Spread of what follows a vote without a winner.
-const RETRY_JITTER: Duration = Duration::from_millis(150);
-/// Without a coordinator for this long, people are told why.
-const LAMENT_AFTER: Duration = Duration::from_secs(2);
+/// And at most this much more.
+const STAND_JITTER: Duration = Duration::from_millis(10);
+/// How long votes are waited for.
+const VOTE_PATIENCE: Duration = Duration::from_millis(200);
+/// After a vote for somebody else, or a failed candidacy.
+const RETRY_DELAY: Duration = Duration::from_millis(60);
+/// Random part of that.
+const RETRY_JITTER: Duration = Duration::from_millis(120);
 
-/// Asks for votes.
+/// What a member does about coordination.
 #[derive(Debug)]
-pub(super) struct Candidate {
-    stage: Stage,
+pub(super) enum Role {
+    /// Follows, or waits until it may stand.
+    Follower,
+    /// Asks whether it would be voted for. The term is the one to be.
+    PreCandidate(Canvass),
+    /// Asks for votes in `term`.
+    Candidate(Canvass),
+    /// Coordinates in `term`.
+    Leader(Box<Leader>),
+}
+
+/// Answers to a candidate.
+#[derive(Debug)]
+pub(super) struct Canvass {
     term: Term,
-    /// Who said yes, and what it has accepted.
+    until: Time,
+    /// Who said yes, and what it had accepted.
     granted: BTreeMap<MemberId, TableName>,
-    pub(super) until: Time,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// Asking whether anybody would vote: no term is spent.
-    PreVote,
-    /// Asking for votes.
-    Vote,
-}
-
-impl Seat {
-    /// Whether this node may coordinate.
-    fn eligible(&self, cx: &Context) -> bool {
-        let stays = self.tables.accepted.member(cx.me).is_some_and(|m| matches!(m.state, MemberState::Live | MemberState::Draining));
-        stays && self.tables.accepted.voters.contains(&cx.me) && !cx.mute()
-    }
-
-    /// The coordinator is lost when it does not answer, or when its host says that nobody listens there (rule 6).
-    pub(super) fn watch_coordinator(&mut self, cx: &mut Context) {
-        let Some(coordinator) = self.coordinator.filter(|c| *c != cx.me) else { return };
-        let timing = &cx.config.timing;
-        let silent = cx.detector.silent(coordinator, cx.now, timing.pings_missed_max, timing.ping_interval);
-        if silent || cx.detector.suspected(coordinator) || !self.tables.is_member(coordinator) {
-            self.coordinator = None;
-            self.lost_at = cx.now;
+impl Council {
+    pub(super) fn role_timeout(&self, cx: &Context) -> Option<Time> {
+        match &self.role {
+            Role::Follower => None,
+            Role::PreCandidate(canvass) | Role::Candidate(canvass) => Some(canvass.until),
+            Role::Leader(leader) => earlier(leader.timeout(cx), None),
         }
     }
 
-    /// Stands for office when its turn has come.
-    pub(super) fn consider_standing(&mut self, cx: &mut Context) {
-        match &self.office {
-            Office::Coordinator(_) => {}
-            Office::Candidate(candidate) if cx.now >= candidate.until => {
-                let pause = self.turn(cx) + cx.jitter(RETRY_JITTER);
-                self.office = Office::Follower { stand_at: Some(cx.now + pause) };
+    /// Whether majorities of the committed and the accepted configuration are among these (rule 2). Oneself counts.
+    pub(super) fn both_majorities(&self, with: impl Fn(MemberId) -> bool) -> bool {
+        self.quorum(&self.committed_voters, &with) && self.quorum(&self.accepted.voters, &with)
+    }
+
+    /// A majority of these voters, without those that an operator declared dead.
+    pub(super) fn quorum(&self, voters: &[MemberId], with: &impl Fn(MemberId) -> bool) -> bool {
+        if self.asserted_dead.is_empty() {
+            return majority(voters, with);
+        }
+        let living: Vec<MemberId> = voters.iter().copied().filter(|v| !self.asserted_dead.contains(v)).collect();
+        majority(&living, with)
+    }
+
+    /// Another term. What this node was in the one before is over.
+    pub(super) fn join_term(&mut self, cx: &mut Context, term: Term, leader: Option<MemberId>) {
+        self.role = Role::Follower;
+        self.term = term;
+        self.term_seen = self.term_seen.max(term);
+        // Whoever follows a coordinator gives nobody else a vote in its term.
+        self.voted = leader;
+        self.leader = None;
+        self.stand_at = None;
+        self.set_leader(cx, leader);
+    }
+
+    pub(super) fn set_leader(&mut self, cx: &mut Context, leader: Option<MemberId>) {
+        if self.leader == leader {
+            return;
+        }
+        self.leader = leader;
+        if let Some(id) = leader {
+            self.stand_at = None;
+            if !matches!(self.role, Role::Leader(_)) {
+                self.role = Role::Follower;
             }
-            Office::Candidate(_) => {}
-            Office::Follower { .. } if self.coordinator.is_some() || !self.eligible(cx) => {
-                self.office = Office::Follower { stand_at: None }
-            }
-            Office::Follower { stand_at: None } => {
-                let at = cx.now + self.turn(cx) + cx.jitter(STAND_JITTER);
-                self.office = Office::Follower { stand_at: Some(at) };
-            }
-            Office::Follower { stand_at: Some(at) } if cx.now >= *at => self.stand(cx, Stage::PreVote, self.term.next()),
-            Office::Follower { .. } => {}
-        }
-        if self.coordinator.is_none() && !matches!(self.office, Office::Coordinator(_)) && cx.now.since(self.lost_at) > LAMENT_AFTER {
-            let why = self.why_nobody_coordinates(cx);
-            cx.lament(why);
+            self.requests.new_coordinator();
+            let name = self.accepted.member(id).map_or_else(|| id.to_string(), |m| m.name.clone());
+            cx.event(Event::Coordinator { name, term: self.term.0 });
         }
     }
 
-    /// For people: who is missing, and what can be done.
-    pub(super) fn why_nobody_coordinates(&self, cx: &Context) -> String {
-        let timing = &cx.config.timing;
-        let silent = |m: MemberId| m != cx.me && cx.detector.silent(m, cx.now, timing.pings_missed_max, timing.ping_interval);
-        let missing: Vec<String> = self.tables.voters().into_iter().filter(|v| silent(*v)).map(|v| self.tables.name_of(v)).collect();
-        if missing.is_empty() {
-            return "no coordinator: an election is under way".to_owned();
+    /// Steps down. Nothing is published in this term any more: the next candidacy takes another.
+    pub(super) fn follow(&mut self, cx: &mut Context) {
+        if matches!(self.role, Role::Leader(_)) {
+            self.leader = None;
+            self.refuse_all(cx);
         }
-        format!(
-            "no coordinator: a majority of the voters is needed, and {} {} not answer; start nothing in their place: when they are gone for \
-             good, run `doyen recover --assert-dead {}`",
-            missing.join(", "),
-            if missing.len() == 1 { "does" } else { "do" },
-            missing.join(" ")
-        )
+        self.role = Role::Follower;
+        self.stand_at = None;
     }
 
-    /// How long this node gives older ones: each voter that is older and not known to be gone has its turn before.
-    fn turn(&self, cx: &Context) -> Duration {
-        let timing = &cx.config.timing;
-        let gone = |m: MemberId| cx.detector.suspected(m) || cx.detector.silent(m, cx.now, timing.pings_missed_max, timing.ping_interval);
-        let older = self.tables.accepted.voters.iter().take_while(|v| **v != cx.me).filter(|v| !gone(**v)).count();
+    /// Whether a coordinator is heard: by round trips, and not by whom its host denies.
+    fn heard(&self, cx: &Context) -> bool {
+        match self.leader {
+            None => false,
+            Some(leader) if leader == cx.me() => matches!(self.role, Role::Leader(_)),
+            Some(leader) => {
+                !self.detector.suspected(leader) && !self.silent(cx, leader) && self.detector.answered_at(leader).is_some_and(|at| {
+                    cx.now.since(at) <= cx.config.timing.ping_interval * (cx.config.timing.pings_missed_max + 1)
+                })
+            }
+        }
+    }
+
+    /// Gives a silent coordinator up, and steps down without the answers of a majority (rule 6).
+    pub(super) fn watch_leader(&mut self, cx: &mut Context) {
+        let me = cx.me();
+        match self.leader {
+            Some(leader) if leader == me => {
+                let answers = |v: MemberId| v == me || !self.silent(cx, v);
+                if !self.both_majorities(answers) {
+                    self.follow(cx);
+                }
+            }
+            Some(leader) => {
+                if self.silent(cx, leader) || (self.accepted.member(leader).is_none() && self.committed.member(leader).is_none()) {
+                    self.leader = None;
+                }
+            }
+            None => {}
+        }
+    }
+
+    pub(super) fn elect(&mut self, cx: &mut Context) {
+        let me = cx.me();
+        let may_stand = !self.out && (self.accepted.voters.contains(&me) || self.committed_voters.contains(&me));
+        if self.leader.is_some() || !may_stand || cx.hung() {
+            self.stand_at = None;
+            return;
+        }
+        match &self.role {
+            Role::PreCandidate(canvass) | Role::Candidate(canvass) if cx.now >= canvass.until => {
+                self.role = Role::Follower;
+                let delay = self.rank_delay(cx) + RETRY_DELAY + cx.jitter(Duration::ZERO, RETRY_JITTER);
+                self.stand_at = Some(cx.now + delay);
+            }
+            Role::Follower => match self.stand_at {
+                None => self.stand_at = Some(cx.now + self.rank_delay(cx) + cx.jitter(Duration::ZERO, STAND_JITTER)),
+                Some(at) if at <= cx.now => self.canvass(cx),
+                Some(_) => {}
+            },
+            Role::PreCandidate(_) | Role::Candidate(_) | Role::Leader(_) => {}
+        }
+    }
+
+    /// Age is a preference: whoever is younger gives each older voter that answers some time.
+    fn rank_delay(&self, cx: &Context) -> Duration {
+        let me = cx.me();
+        let older = self.accepted.voters.iter().take_while(|v| **v != me).filter(|v| !self.silent(cx, **v)).count();
         RANK_DELAY * u32::try_from(older).unwrap_or(u32::MAX)
     }
 
-    /// Stands again at once, above a term that was heard of (rule 1), without pre-vote.
-    pub(super) fn stand_above(&mut self, cx: &mut Context, term: Term) {
-        if self.eligible(cx) {
-            self.stand(cx, Stage::Vote, term.next());
-        } else {
-            self.step_down(cx);
+    fn electors(&self, me: MemberId) -> Vec<MemberId> {
+        let mut electors: Vec<MemberId> = self.committed_voters.iter().chain(&self.accepted.voters).copied().filter(|v| *v != me).collect();
+        electors.sort_unstable();
+        electors.dedup();
+        electors
+    }
+
+    /// Asks whether it would win. A term is spent only if it would.
+    fn canvass(&mut self, cx: &mut Context) {
+        let term = self.term.max(self.term_seen).next();
+        self.stand_at = None;
+        let granted = BTreeMap::from([(cx.me(), self.accepted.name)]);
+        self.role = Role::PreCandidate(Canvass { term, until: cx.now + VOTE_PATIENCE, granted });
+        for voter in self.electors(cx.me()) {
+            cx.send(voter, Message::PreVote(Ballot { term, accepted: self.accepted.name }));
+        }
+        self.count(cx);
+    }
+
+    /// Stands above every term that it knows.
+    pub(super) fn stand(&mut self, cx: &mut Context) {
+        let term = self.term.max(self.term_seen).next();
+        self.refuse_all(cx);
+        self.term = term;
+        self.term_seen = term;
+        self.voted = Some(cx.me());
+        self.leader = None;
+        self.stand_at = None;
+        let granted = BTreeMap::from([(cx.me(), self.accepted.name)]);
+        self.role = Role::Candidate(Canvass { term, until: cx.now + VOTE_PATIENCE, granted });
+        for voter in self.electors(cx.me()) {
+            cx.send(voter, Message::Vote(Ballot { term, accepted: self.accepted.name }));
+        }
+        self.count(cx);
+    }
+
+    fn count(&mut self, cx: &mut Context) {
+        match &self.role {
+            Role::PreCandidate(canvass) if self.both_majorities(|v| canvass.granted.contains_key(&v)) => self.stand(cx),
+            Role::Candidate(canvass) if self.both_majorities(|v| canvass.granted.contains_key(&v)) => {
+                let granted = canvass.granted.clone();
+                self.win(cx, granted);
+            }
+            Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) | Role::Leader(_) => {}
         }
     }
 
-    /// The operator's word replaces votes: stand now.
-    pub(super) fn stand_now(&mut self, cx: &mut Context) {
-        self.stand(cx, Stage::Vote, self.term.next());
-    }
-
-    fn stand(&mut self, cx: &mut Context, stage: Stage, term: Term) {
-        if stage == Stage::Vote {
-            // One's own vote: once per term, like anybody's.
-            self.term = term;
-            self.voted = Some(cx.me);
-            self.coordinator = None;
+    fn win(&mut self, cx: &mut Context, granted: BTreeMap<MemberId, TableName>) {
+        // Rule 2: what both majorities have accepted is committed, whoever proposed it.
+        let mine = self.accepted.name;
+        let committed = self.both_majorities(|v| granted.get(&v) == Some(&mine));
+        self.role = Role::Leader(Box::new(Leader::new(cx, granted.into_keys().collect())));
+        if committed && mine.order() > self.committed.name.order() {
+            let table = self.accepted.clone();
+            self.committed_voters = table.voters.clone();
+            self.install(cx, table, None);
         }
-        let granted = BTreeMap::from([(cx.me, self.tables.accepted_name)]);
-        let until = cx.now + BALLOT_TIME + cx.jitter(RETRY_JITTER);
-        self.office = Office::Candidate(Candidate { stage, term, granted, until });
-        let ballot = Ballot { term, accepted: self.tables.accepted_name };
-        let me = cx.me;
-        for voter in self.tables.voters().into_iter().filter(|v| *v != me) {
-            cx.send(voter, if stage == Stage::Vote { Message::Vote(ballot) } else { Message::PreVote(ballot) });
-        }
-        self.count_votes(cx);
+        self.set_leader(cx, Some(cx.me()));
+        self.ping_all(cx);
     }
 
-    /// Would this node vote for it? Not while it hears a coordinator (rule 6).
-    pub(super) fn handle_pre_vote(&mut self, cx: &mut Context, from: MemberId, ballot: Ballot) {
-        let hears = self.coordinator.is_some();
-        let granted = !hears && ballot.term > self.term && ballot.accepted.order() >= self.tables.order();
-        cx.send(from, Message::PreVoteAnswer(self.answer(ballot.term, granted)));
+    pub(super) fn on_pre_vote(&mut self, cx: &mut Context, from: MemberId, ballot: Ballot) {
+        let granted = !self.out && !cx.hung() && !self.heard(cx) && ballot.term > self.term && ballot.accepted.order() >= self.accepted.name.order();
+        let answer = Answer { term: ballot.term, granted, mine: self.term, accepted: self.accepted.name };
+        cx.send(from, Message::PreVoteAnswer(answer));
     }
 
-    /// Rule 1: once per term, and only for whoever has accepted at least what this node has.
-    pub(super) fn handle_vote(&mut self, cx: &mut Context, from: MemberId, ballot: Ballot) {
-        let fresh = ballot.term > self.term || (ballot.term == self.term && self.voted == Some(from));
-        let granted = fresh && ballot.accepted.order() >= self.tables.order();
-        if granted && ballot.term > self.term {
-            self.term = ballot.term;
+    pub(super) fn on_vote(&mut self, cx: &mut Context, from: MemberId, ballot: Ballot) {
+        let up_to_date = ballot.accepted.order() >= self.accepted.name.order();
+        let free = ballot.term > self.term || (ballot.term == self.term && self.voted.is_none_or(|v| v == from) && self.leader.is_none());
+        let granted = !self.out && up_to_date && free;
+        self.term_seen = self.term_seen.max(ballot.term);
+        if granted {
+            if ballot.term > self.term {
+                self.follow(cx);
+                self.join_term(cx, ballot.term, None);
+            }
             self.voted = Some(from);
-            self.coordinator = None;
-            self.lost_at = cx.now;
-            // Rule 6: whoever held office or stood in a lower term does so no longer. The candidate has its ballot's time.
-            self.office = Office::Follower { stand_at: Some(cx.now + BALLOT_TIME + cx.jitter(RETRY_JITTER)) };
+            self.role = Role::Follower;
+            self.stand_at = Some(cx.now + VOTE_PATIENCE + cx.jitter(Duration::ZERO, RETRY_JITTER));
         }
-        cx.send(from, Message::VoteAnswer(self.answer(ballot.term, granted)));
+        let answer = Answer { term: ballot.term, granted, mine: self.term, accepted: self.accepted.name };
+        cx.send(from, Message::VoteAnswer(answer));
     }
 
-    fn answer(&self, term: Term, granted: bool) -> Answer {
-        Answer { term, granted, mine: self.term, accepted: self.tables.accepted_name }
-    }
-
-    pub(super) fn handle_answer(&mut self, cx: &mut Context, from: MemberId, answer: Answer, stage_is_vote: bool) {
-        let Office::Candidate(candidate) = &mut self.office else { return };
-        let stage = if stage_is_vote { Stage::Vote } else { Stage::PreVote };
-        if candidate.stage != stage || candidate.term != answer.term {
-            return;
-        }
-        if answer.granted {
-            candidate.granted.insert(from, answer.accepted);
-            self.count_votes(cx);
-        } else if answer.mine > self.term && self.coordinator.is_none() {
-            // The next ballot is for a term above it; nobody was voted for in that term here.
-            self.term = answer.mine;
-            self.voted = None;
-            let pause = self.turn(cx) + cx.jitter(STAND_JITTER);
-            self.office = Office::Follower { stand_at: Some(cx.now + pause) };
+    pub(super) fn on_pre_vote_answer(&mut self, cx: &mut Context, from: MemberId, answer: Answer) {
+        self.term_seen = self.term_seen.max(answer.mine);
+        if let Role::PreCandidate(canvass) = &mut self.role
+            && canvass.term == answer.term
+            && answer.granted
+        {
+            canvass.granted.insert(from, answer.accepted);
+            self.count(cx);
         }
     }
 
-    /// Rule 2.
-    fn count_votes(&mut self, cx: &mut Context) {
-        let Office::Candidate(candidate) = &self.office else { return };
-        let (installed, accepted) = (&self.tables.installed.voters, &self.tables.accepted.voters);
-        // What an operator vouched for votes as it is needed (`recover`).
-        let yes = |m: MemberId| candidate.granted.contains_key(&m) || self.asserted.contains(&m);
-        if !majority(installed, yes) || !majority(accepted, yes) {
-            return;
+    pub(super) fn on_vote_answer(&mut self, cx: &mut Context, from: MemberId, answer: Answer) {
+        self.term_seen = self.term_seen.max(answer.mine);
+        match &mut self.role {
+            Role::Candidate(canvass) if canvass.term == answer.term && answer.granted => {
+                canvass.granted.insert(from, answer.accepted);
+                self.count(cx);
+            }
+            Role::Leader(leader) if self.term == answer.term && answer.granted => leader.joined(from),
+            Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) | Role::Leader(_) => {}
         }
-        let (stage, term) = (candidate.stage, candidate.term);
-        if stage == Stage::PreVote {
-            return self.stand(cx, Stage::Vote, term);
-        }
-        let same = |m: MemberId| candidate.granted.get(&m) == Some(&self.tables.accepted_name);
-        let committed = self.tables.accepted_name != self.tables.installed_name && majority(installed, same) && majority(accepted, same);
-        let joined = candidate.granted.keys().copied().collect();
-        self.office = Office::Coordinator(Box::new(Coordinator::new(cx, joined, true)));
-        self.coordinator = Some(cx.me);
-        if committed {
-            let (table, name) = (self.tables.accepted.clone(), self.tables.accepted_name);
-            self.install(cx, table, name, None);
-        }
-        self.announce(cx);
     }
 }

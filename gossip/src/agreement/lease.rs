@@ -1,116 +1,189 @@
-//! The lease (rule 8): answered pings, counted by when they were sent.
+//! Leases (rule 8) and what a new primary has to wait for (rule 9).
 
+use super::context::Named;
 use crate::time::Time;
+use crate::wire::Commit;
 use doyen_placement::quorum::majority;
-use doyen_placement::{MemberId, Term, Version};
-use std::collections::{BTreeMap, VecDeque};
+use doyen_placement::{Epoch, MemberId, PartitionRef, Table, Term, Version};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-/// Answers of one voter that are kept until this node has accepted what it had accepted.
-const NEWER_MAX: usize = 16;
+/// Answers of one voter that are kept until this node has accepted the table they name.
+const NEWER_ANSWERS_MAX: usize = 4;
 
-/// How (term, version) of accepted tables are compared.
-pub(super) type Order = (Term, Version);
+/// Answers to pings, as far as they may count.
+#[derive(Debug, Default)]
+pub(super) struct Answers {
+    voters: BTreeMap<MemberId, Voter>,
+    /// The lease that was last given out; it never goes back.
+    given: Time,
+}
 
 #[derive(Debug, Default)]
-pub(super) struct Lease {
-    /// When the last counted ping to a voter was sent.
-    counted: BTreeMap<MemberId, Time>,
-    /// Answers of voters that were ahead: what they had accepted, and when the ping was sent.
-    newer: BTreeMap<MemberId, VecDeque<(Order, Time)>>,
-    /// How far the lease was said to reach.
-    pub(super) until: Time,
+struct Voter {
+    /// When the youngest ping was sent whose answer counts.
+    counted: Option<Time>,
+    /// Answers that name tables newer than ours: they count, from their original time, once we have accepted those.
+    newer: BTreeMap<(Term, Version), Time>,
 }
 
-impl Lease {
-    /// A voter that has accepted `theirs` answered the ping sent at `sent`; this node has accepted `mine`.
-    pub(super) fn answer(&mut self, voter: MemberId, theirs: Order, sent: Time, mine: Order) {
-        if theirs <= mine {
-            let at = self.counted.entry(voter).or_default();
-            *at = (*at).max(sent);
-        } else {
-            let newer = self.newer.entry(voter).or_default();
-            if newer.len() >= NEWER_MAX {
-                // The oldest is worth least.
-                newer.pop_front();
+impl Answers {
+    /// A voter answered a ping that was sent at `sent` and named its accepted table.
+    pub(super) fn take(&mut self, voter: MemberId, sent: Time, theirs: (Term, Version), ours: (Term, Version)) {
+        let voter = self.voters.entry(voter).or_default();
+        if theirs <= ours {
+            voter.counted = voter.counted.max(Some(sent));
+            return;
+        }
+        if voter.newer.len() >= NEWER_ANSWERS_MAX {
+            voter.newer.pop_first();
+        }
+        let at = voter.newer.entry(theirs).or_insert(sent);
+        *at = sent.max(*at);
+    }
+
+    /// This node accepted a newer table.
+    pub(super) fn accepted(&mut self, ours: (Term, Version)) {
+        for voter in self.voters.values_mut() {
+            while let Some(entry) = voter.newer.first_entry().filter(|e| *e.key() <= ours) {
+                voter.counted = voter.counted.max(Some(entry.remove()));
             }
-            newer.push_back((theirs, sent));
         }
     }
 
-    /// This node has accepted another table: answers of voters that had it already count, from when they were sent.
-    pub(super) fn accepted(&mut self, mine: Order) {
-        for (voter, newer) in &mut self.newer {
-            for (_, sent) in newer.iter().filter(|(theirs, _)| *theirs <= mine) {
-                let at = self.counted.entry(*voter).or_default();
-                *at = (*at).max(*sent);
-            }
-            newer.retain(|(theirs, _)| *theirs > mine);
-        }
-        self.newer.retain(|_, newer| !newer.is_empty());
+    pub(super) fn retain(&mut self, voters: impl Fn(MemberId) -> bool) {
+        self.voters.retain(|v, _| voters(*v));
     }
 
-    /// The latest time such that a majority of these voters answered pings sent then or later. `own`: this node, which
-    /// answers itself at once, and the present.
-    pub(super) fn reach(&self, voters: &[MemberId], own: Option<(MemberId, Time)>) -> Option<Time> {
-        let at = |v: MemberId| match own {
-            Some((me, now)) if me == v => Some(now),
-            _ => self.counted.get(&v).copied(),
+    /// The youngest time at which pings were sent that majorities of both configurations answered. Oneself answers always.
+    fn answered(&self, me: MemberId, now: Time, installed: &[MemberId], accepted: &[MemberId]) -> Option<Time> {
+        let at = |v: MemberId| if v == me { Some(now) } else { self.voters.get(&v)?.counted };
+        let mut times: Vec<Time> = installed.iter().chain(accepted).filter_map(|v| at(*v)).collect();
+        times.sort_unstable();
+        times.dedup();
+        let enough = |s: &Time| majority(installed, |v| at(v) >= Some(*s)) && majority(accepted, |v| at(v) >= Some(*s));
+        times.into_iter().rev().find(enough)
+    }
+
+    /// The lease, if it reaches further than the one given out before.
+    pub(super) fn lease(&mut self, me: MemberId, now: Time, installed: &[MemberId], accepted: &[MemberId], length: Duration) -> Option<Time> {
+        let until = self.answered(me, now, installed, accepted)? + length;
+        if until <= self.given {
+            return None;
+        }
+        self.given = until;
+        Some(until)
+    }
+}
+
+/// What this node knows about tenures: its own, and those that it could be asked about.
+#[derive(Debug, Default)]
+pub(super) struct Tenures {
+    /// When each partition's present tenure was installed here.
+    began: BTreeMap<PartitionRef, (Epoch, Time)>,
+    /// When the present voters were installed here.
+    voters_since: Time,
+    /// Whom this node last answered, and when.
+    answered: BTreeMap<MemberId, Time>,
+    /// Tenures of this node that have not opened, and when they may.
+    pub(super) opens_at: BTreeMap<PartitionRef, (Epoch, Time)>,
+    /// Tenures of this node that have opened.
+    pub(super) opened: BTreeMap<PartitionRef, Epoch>,
+}
+
+impl Tenures {
+    /// This node answers a ping of `peer` now.
+    pub(super) fn answer(&mut self, peer: MemberId, now: Time) {
+        self.answered.insert(peer, now);
+    }
+
+    /// Another table is installed. `commit`: what is known of it, if `old` is its predecessor.
+    pub(super) fn install(&mut self, me: MemberId, now: Time, old: Option<&Named>, new: &Named, commit: Option<&Commit>, whole: Duration) {
+        if old.is_none_or(|old| old.voters != new.voters) {
+            self.voters_since = now;
+        }
+        let consecutive = |c: &&Commit, old: &Named| c.name == new.name && c.predecessor == old.name && old.version.next() == new.version;
+        let known = old.and_then(|old| commit.filter(|c| consecutive(c, old)));
+        let mut seen = BTreeSet::new();
+        for (at, partition) in partitions(new) {
+            seen.insert(at);
+            let before = old.and_then(|old| old.partition(at));
+            if before.is_some_and(|b| b.since == partition.since && b.primary() == partition.primary()) {
+                continue;
+            }
+            self.began.insert(at, (partition.since, now));
+            self.opened.remove(&at);
+            self.opens_at.remove(&at);
+            if partition.primary() != me {
+                continue;
+            }
+            let wait = match (known, before) {
+                // Rule 9: the predecessor is the one of the table before, and the commit says what is known of it.
+                (Some(commit), Some(before)) => wait(commit, at, before.primary(), whole),
+                // Nobody ever led it.
+                (Some(_), None) => Duration::ZERO,
+                (None, _) if old.is_none() && new.version == Version(1) => Duration::ZERO,
+                (None, _) => whole,
+            };
+            self.opens_at.insert(at, (partition.since, now + wait));
+        }
+        self.began.retain(|at, _| seen.contains(at));
+        self.opened.retain(|at, _| seen.contains(at));
+        self.opens_at.retain(|at, _| seen.contains(at));
+    }
+
+    /// This node's data threads opened a partition.
+    pub(super) fn open(&mut self, at: PartitionRef, since: Epoch) -> bool {
+        if self.opens_at.get(&at).is_none_or(|(s, _)| *s != since) {
+            return false;
+        }
+        self.opens_at.remove(&at);
+        self.opened.insert(at, since);
+        true
+    }
+
+    /// For each primary that `next` deposes: for how many milliseconds at least this node gave it nothing to hold a lease with.
+    pub(super) fn ages(&self, me: MemberId, now: Time, installed: &Table, next: &Table) -> Vec<(MemberId, u64)> {
+        let age = |at: Time| u64::try_from(now.since(at).as_millis()).unwrap_or(u64::MAX);
+        let deposed = deposed(installed, next);
+        let least = |primary: MemberId, partitions: &[PartitionRef]| {
+            // One's own lease ends with one's own ack; others hear of that by the seal.
+            let answered = if primary == me { None } else { self.answered.get(&primary) };
+            let tenures = partitions.iter().map(|at| self.began.get(at).map_or(0, |(_, began)| age(*began)));
+            let least = tenures.chain(answered.map(|at| age(*at))).min().unwrap_or(0);
+            least.min(age(self.voters_since))
         };
-        let mut times: Vec<Time> = voters.iter().filter_map(|v| at(*v)).collect();
-        times.sort_unstable_by(|a, b| b.cmp(a));
-        times.into_iter().find(|t| majority(voters, |v| at(v).is_some_and(|a| a >= *t)))
+        deposed.iter().map(|(primary, partitions)| (*primary, least(*primary, partitions))).collect()
     }
 
-    /// Forgets whoever does not vote.
-    pub(super) fn retain(&mut self, votes: impl Fn(MemberId) -> bool) {
-        self.counted.retain(|v, _| votes(*v));
-        self.newer.retain(|v, _| votes(*v));
+    /// This node's seal, if `next` deposes it: the partitions that it had not opened.
+    pub(super) fn seal(&self, me: MemberId, installed: &Table, next: &Table) -> Option<Vec<PartitionRef>> {
+        let mine = deposed(installed, next).remove(&me)?;
+        let open = |at: &PartitionRef| installed.partition(*at).is_some_and(|p| self.opened.get(at) == Some(&p.since));
+        Some(mine.into_iter().filter(|at| !open(at)).collect())
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const A: MemberId = MemberId(1);
-    const B: MemberId = MemberId(2);
-    const C: MemberId = MemberId(3);
-
-    fn order(version: u64) -> Order {
-        (Term(1), Version(version))
+fn wait(commit: &Commit, at: PartitionRef, predecessor: MemberId, whole: Duration) -> Duration {
+    if commit.seals.iter().any(|(m, unopened)| *m == predecessor && !unopened.contains(&at)) {
+        return Duration::ZERO;
     }
+    let age = commit.ages.iter().find(|(m, _)| *m == predecessor).map_or(0, |(_, ms)| *ms);
+    whole.saturating_sub(Duration::from_millis(age))
+}
 
-    #[test]
-    fn the_lease_reaches_from_the_answer_that_completes_a_majority() {
-        let mut lease = Lease::default();
-        assert_eq!(lease.reach(&[A, B, C], Some((A, Time(100)))), None);
-        lease.answer(B, order(1), Time(70), order(1));
-        assert_eq!(lease.reach(&[A, B, C], Some((A, Time(100)))), Some(Time(70)));
-        lease.answer(C, order(1), Time(90), order(1));
-        assert_eq!(lease.reach(&[A, B, C], Some((A, Time(100)))), Some(Time(90)));
+/// The primaries whose tenures end between two tables, and where.
+pub(super) fn deposed(old: &Table, new: &Table) -> BTreeMap<MemberId, Vec<PartitionRef>> {
+    let mut deposed: BTreeMap<MemberId, Vec<PartitionRef>> = BTreeMap::new();
+    for (at, partition) in partitions(old) {
+        if new.partition(at).is_none_or(|p| p.since != partition.since || p.primary() != partition.primary()) {
+            deposed.entry(partition.primary()).or_default().push(at);
+        }
     }
+    deposed
+}
 
-    #[test]
-    fn of_two_voters_the_older_holds_a_lease_alone_and_the_younger_does_not() {
-        let lease = Lease::default();
-        assert_eq!(lease.reach(&[A, B], Some((A, Time(5)))), Some(Time(5)));
-        assert_eq!(lease.reach(&[A, B], Some((B, Time(5)))), None);
-    }
-
-    #[test]
-    fn answers_from_newer_voters_count_only_after_acceptance_and_with_their_original_time() {
-        let mut lease = Lease::default();
-        lease.answer(B, order(2), Time(70), order(1));
-        assert_eq!(lease.reach(&[A, B, C], Some((A, Time(100)))), None);
-        lease.accepted(order(2));
-        assert_eq!(lease.reach(&[A, B, C], Some((A, Time(200)))), Some(Time(70)));
-    }
-
-    #[test]
-    fn a_late_answer_never_moves_the_lease_back() {
-        let mut lease = Lease::default();
-        lease.answer(B, order(1), Time(70), order(1));
-        lease.answer(B, order(1), Time(30), order(1));
-        assert_eq!(lease.reach(&[A, B, C], Some((A, Time(100)))), Some(Time(70)));
-    }
+/// Every partition of a table.
+pub(super) fn partitions(table: &Table) -> impl Iterator<Item = (PartitionRef, &doyen_placement::Partition)> {
+    table.keyspaces.iter().flat_map(|k| k.partitions.iter().map(|p| (PartitionRef { keyspace: k.id, partition: p.id }, &**p)))
 }
