@@ -121,7 +121,11 @@ async fn metrics(Shared(state): Shared<Arc<State>>) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
 }
 
-async fn recover(Shared(state): Shared<Arc<State>>, headers: HeaderMap, body: Result<Bytes, BytesRejection>) -> Answer<Json<serde_json::Value>> {
+async fn recover(
+    Shared(state): Shared<Arc<State>>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Answer<Json<serde_json::Value>> {
     // Before the body is looked at: who may not change anything learns nothing else.
     authorize(&state, &headers)?;
     let body = body.map_err(|e| Failure(e.status(), format!("the body cannot be read ({}): a few names are expected", e.body_text())))?;
