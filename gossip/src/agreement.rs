@@ -213,6 +213,8 @@ pub enum Output {
     Event(Event),
     /// The cluster went on without this process: stop, take a fresh identity, start again as a new member.
     Expelled,
+    /// The answer to `Input::Used`: the mark is set (or was not needed), and the write may be applied.
+    UsedOk,
     /// This node holds nothing any more; it is still a member, in state `Leaving`.
     HandedOver,
     /// The leave is complete: a majority has installed a table without this node.

@@ -13,6 +13,8 @@
 
 mod driver;
 mod seeds;
+#[cfg(test)]
+mod tests;
 
 use crate::net::identity::Identity;
 use crate::shared::Shared;

@@ -145,6 +145,8 @@ struct Tickets {
     next: u64,
     admin: BTreeMap<u64, oneshot::Sender<AdminReply>>,
     status: BTreeMap<u64, (Time, MemberId, oneshot::Sender<ClusterStatus>)>,
+    /// Data threads that wait until their cluster of one is marked used.
+    used: Vec<oneshot::Sender<()>>,
 }
 
 impl Tickets {
@@ -296,12 +298,9 @@ impl Driver {
             Upcall::Alive => self.handle(Input::DataThreadAlive),
             Upcall::Newer(name) => self.handle(Input::Pull(name)),
             Upcall::Used(answer) => {
-                let me = self.config.id;
-                self.handle(Input::Used);
-                self.carry_out();
-                // Another identity means that the cluster of one surrendered: then the write must not be applied.
-                if me == self.config.id {
-                    let _ = answer.send(());
+                if self.tickets.used.len() < TICKETS_MAX {
+                    self.tickets.used.push(answer);
+                    self.handle(Input::Used);
                 }
             }
         }
@@ -406,6 +405,11 @@ impl Driver {
                     }
                 }
                 Output::Event(event) => self.tell(event),
+                Output::UsedOk => {
+                    for answer in self.tickets.used.drain(..) {
+                        let _ = answer.send(());
+                    }
+                }
                 Output::HandedOver => {
                     self.leaving.handed_over = true;
                     self.settle_leaving();
@@ -453,6 +457,8 @@ impl Driver {
         self.member.send_replace(false);
         self.pinged.clear();
         self.planning.next = None;
+        // Dropped unanswered: that cluster of one surrendered, and the write must not be applied.
+        self.tickets.used.clear();
         for (_, answer) in std::mem::take(&mut self.tickets.admin) {
             let _ =
                 answer.send(AdminReply::Refused("this node was expelled meanwhile: it is not known whether the change was made".into()));
@@ -517,6 +523,7 @@ impl Driver {
         let targets = self.pinged.keys().filter_map(|id| Some((*id, self.peers.address_of(*id)?))).collect();
         for id in probes.probe(&targets) {
             self.handle(Input::Hint(Hint::Refused(id)));
+            self.peers.disconnect_silent(id);
         }
     }
 

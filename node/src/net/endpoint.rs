@@ -300,7 +300,8 @@ fn transport(purpose: Purpose) -> TransportConfig {
             t.max_concurrent_uni_streams(VarInt::from_u32(0));
             t.stream_receive_window(VarInt::from_u32(16 << 20));
             t.receive_window(VarInt::from_u32(64 << 20));
-            t.send_window(16 << 20);
+            // Above what the peer grants one stream: else a full bulk lane would block the calls lane here.
+            t.send_window(48 << 20);
             t.datagram_receive_buffer_size(None);
             let mut mtu = MtuDiscoveryConfig::default();
             mtu.upper_bound(DATA_MTU_MAX);

@@ -27,7 +27,7 @@ use tokio::sync::{mpsc, watch};
 /// Above this many nodes, gossip is off: a digest above 65 KB ends chitchat's task.
 pub const NODES_MAX: usize = 400;
 /// The largest message that is taken or given.
-pub const MESSAGE_BYTES_MAX: usize = 60 << 10;
+pub const MESSAGE_BYTES_MAX: usize = 32 << 10;
 const QUEUE_MAX: usize = 64;
 const GOSSIP_INTERVAL: Duration = Duration::from_millis(100);
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);

@@ -49,7 +49,7 @@ const DIALS_MAX: usize = 512;
 const PENDING_MAX: usize = 32;
 const BACKOFF_LEAST: Duration = Duration::from_millis(50);
 const BACKOFF_MOST: Duration = Duration::from_secs(1);
-/// A member that left the table and said nothing for this long is disconnected at once.
+/// A process that seems to be gone and said nothing for this long is disconnected.
 const SILENT: Duration = Duration::from_millis(300);
 
 /// What happens on the control network.
@@ -192,10 +192,17 @@ impl Peers {
     pub fn set_members(&self, members: BTreeMap<MemberId, (SocketAddr, String)>) {
         let former = std::mem::replace(&mut *self.members.borrow_mut(), members);
         let members = self.members.borrow();
-        let links = self.links.borrow();
-        for link in former.keys().filter(|id| !members.contains_key(id)).filter_map(|id| links.get(id)).flatten() {
+        for id in former.keys().filter(|id| !members.contains_key(id)) {
+            self.disconnect_silent(*id);
+        }
+    }
+
+    /// Ends the connections of a process that probably died, so that who starts at its address is dialled at once and
+    /// not after the idle timeout. Who has just talked is left alone: refusals can be forged.
+    pub fn disconnect_silent(&self, id: MemberId) {
+        for link in self.links.borrow().get(&id).into_iter().flatten() {
             if link.heard.get().elapsed() >= SILENT {
-                Close::Done.on(&link.connection, "not a member any more");
+                Close::Done.on(&link.connection, "it is silent and seems to be gone");
             }
         }
     }
@@ -276,6 +283,7 @@ impl Peers {
     }
 
     fn count_dropped(&self) {
+        metrics::counter!("doyen_control_messages_dropped_total").increment(1);
         self.dropped.set(self.dropped.get() + 1);
     }
 

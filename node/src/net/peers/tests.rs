@@ -105,6 +105,47 @@ fn another_secret_is_refused_on_both_sides_and_both_say_so() {
     });
 }
 
+/// An authority and certificates for 127.0.0.1, as an operator would write them.
+fn identity_from_files(authority: &rcgen::CertifiedIssuer<'_, rcgen::KeyPair>, name: &str, subject: &str) -> Arc<Identity> {
+    let dir = tempfile::tempdir().unwrap();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(vec![subject.to_owned()]).unwrap();
+    params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth, rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+    let certificate = params.signed_by(&key, authority).unwrap();
+    let write = |file: &str, text: String| {
+        std::fs::write(dir.path().join(file), text).unwrap();
+        dir.path().join(file)
+    };
+    let (ca, cert) = (write("ca.pem", authority.pem()), write("cert.pem", certificate.pem()));
+    Arc::new(Identity::from_pem(&ca, &cert, &write("key.pem", key.serialize_pem()), name).unwrap())
+}
+
+#[test]
+fn certificates_of_files_bind_names_to_hosts() {
+    run(async {
+        let mut params = rcgen::CertificateParams::default();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let authority = rcgen::CertifiedIssuer::self_signed(params, rcgen::KeyPair::generate().unwrap()).unwrap();
+        let start = |id: u64, name: &str, subject: &str| {
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let (peers, events) = Peers::start(socket, identity_from_files(&authority, name, subject), MemberId(id)).unwrap();
+            Node { id: MemberId(id), peers, events }
+        };
+        let (a, mut b) = (start(1, "127.0.0.1:7400", "127.0.0.1"), start(2, "beta", "beta"));
+        a.ask(Peer::Address(b.address()), 1);
+        assert_eq!(b.ticket().await, (a.id, 1));
+        // One that says a name which its certificate does not bear.
+        let mut c = start(3, "beta", "gamma");
+        c.ask(Peer::Address(b.address()), 1);
+        let PeerEvent::Unreached { failure: Failure::Refused(why), .. } = c.next().await else { panic!("c must be refused") };
+        assert!(why.contains("names neither \"beta\""), "{why}");
+        // And one that has a secret instead.
+        let mut d = Node::start(4, SECRET);
+        d.ask(Peer::Address(b.address()), 1);
+        assert!(matches!(d.next().await, PeerEvent::Unreached { failure: Failure::OtherSecret, .. }));
+    });
+}
+
 #[test]
 fn a_stolen_name_is_refused() {
     run(async {
@@ -218,9 +259,8 @@ fn another_incarnation_introduces_itself_anew() {
         let again = async {
             loop {
                 a.ask(Peer::Address(b.address()), 2);
-                match tokio::time::timeout(Duration::from_millis(20), b.next()).await {
-                    Ok(PeerEvent::Received { from, .. }) => return from,
-                    Ok(_) | Err(_) => {}
+                if let Ok(PeerEvent::Received { from, .. }) = tokio::time::timeout(Duration::from_millis(20), b.next()).await {
+                    return from;
                 }
             }
         };
