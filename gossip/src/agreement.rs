@@ -3,341 +3,420 @@
 //! ```text
 //!   messages, hints, requests, plans ──> handle(now, input) ──> poll_output()
 //!                       poll_timeout() ──> handle(now, Input::Tick)
+//!
+//!   forming ──living cluster found──> joining ──admitted──> member ──the cluster went on without it──> over
+//!      └──────────first table──────────────────────────────>┘
 //! ```
+//!
+//! Every input is followed by a turn: whatever is due then is done, so a late or a missing tick delays, and breaks nothing.
+
+mod api;
+mod bootstrap;
+mod context;
+mod council;
+mod duties;
+mod election;
+mod join;
+mod lease;
+mod publication;
+mod requests;
+#[cfg(test)]
+mod net;
+#[cfg(test)]
+mod tests;
+
+pub use api::{AdminReply, AdminRequest, Config, Event, Input, Output, Peer, Status, Timing, View};
+pub use doyen_placement::planner::{InSyncChange, InSyncRequest};
 
 use crate::hints::Hint;
 use crate::time::Time;
-use crate::wire::Message;
-use doyen_placement::{Addresses, Epoch, Location, MapEntry, MemberId, OnLoss, PartitionRef, Role, Settings, Table, TableName};
+use crate::wire::{Commit, Message, Stand, Standing};
+use bootstrap::{Formed, Forming};
+use context::{Context, Named, earlier};
+use council::Council;
+use doyen_placement::{ClusterId, MemberId, MemberState};
+use election::Role;
+use join::Joining;
+use publication::Leader;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
-/// What a node is told when it starts.
-#[derive(Debug, Clone)]
-pub struct Config {
-    /// This process: a fresh random id.
-    pub id: MemberId,
-    /// Its name; unique among living members.
-    pub name: String,
-    /// Data or witness.
-    pub role: Role,
-    /// Where others reach it.
-    pub addresses: Addresses,
-    /// Where it stands.
-    pub location: Location,
-    /// Its capacity; 100 is the default.
-    pub weight: u32,
-    /// Seed addresses (control ports), resolved; the shell replaces them through `Input::Seeds` when it resolves names again.
-    pub seeds: Vec<SocketAddr>,
-    /// How many initial members form the first cluster; `None`: the distinct seeds with oneself among them.
-    pub expect: Option<u16>,
-    /// What the first table says if this node writes it.
-    pub settings: Settings,
-    /// The keyspace `default` if this node writes the first table (its partitions are empty).
-    pub default_keyspace: doyen_placement::Keyspace,
-    /// Durations of the protocol.
-    pub timing: Timing,
-    /// Seed of the machine's own random numbers.
-    pub rng_seed: u64,
-}
-
-/// Durations of the protocol.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Timing {
-    /// How long an answered ping lets a primary serve: 500 ms.
-    pub lease: Duration,
-    /// Between pings: 100 ms.
-    pub ping_interval: Duration,
-    /// Added to every wait for a lease to end: 5 ms.
-    pub margin: Duration,
-    /// Unanswered pings after which a member is expelled: 6.
-    pub pings_missed_max: u32,
-    /// Least distance between two tables that only change in-sync sets or move data: 20 ms.
-    pub batch: Duration,
-    /// How long a fresh node listens before a cluster is formed: 1 s.
-    pub listen: Duration,
-}
-
-/// Whom a message goes to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Peer {
-    /// A process that said its id on the connection.
-    Member(MemberId),
-    /// An address that was configured or gossiped; who answers there is not known yet.
-    Address(SocketAddr),
-}
-
-/// A change to partitions that a primary asks for, by compare-and-swap on the epoch (rule 7).
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct InSyncRequest {
-    /// The partition.
-    pub partition: PartitionRef,
-    /// The epoch that the primary acts in; another one in the table makes the request void.
-    pub epoch: Epoch,
-    /// What is asked.
-    pub change: InSyncChange,
-}
-
-/// What a primary may ask.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum InSyncChange {
-    /// This copy does not acknowledge: drop it from the partition.
-    Remove(MemberId),
-    /// This learner has caught up and its checksum agrees: count it.
-    Admit(MemberId),
-    /// This learner failed: drop it; nothing else changes.
-    Abandon(MemberId),
-    /// The admission of this learner is withdrawn: a new epoch without it.
-    Withdraw(MemberId),
-}
-
-/// A change that a person or a program asks for. Every node takes it and passes it to the coordinator.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum AdminRequest {
-    /// Makes sure that a map of this name exists.
-    CreateMap {
-        /// Its name.
-        name: String,
-        /// The name of its keyspace.
-        keyspace: String,
-    },
-    /// Changes what happens to lost partitions.
-    SetOnLoss {
-        /// The name of the keyspace.
-        keyspace: String,
-        /// The new policy.
-        on_loss: OnLoss,
-    },
-    /// Gives up a silent member: what it alone held is lost.
-    GiveUp {
-        /// Its name.
-        name: String,
-    },
-}
-
-/// What became of an [`AdminRequest`].
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum AdminReply {
-    /// Committed; for `CreateMap`, the map.
-    Done(Option<MapEntry>),
-    /// Not done, and why.
-    Refused(String),
-}
-
-/// What the machine is told.
-#[derive(Debug)]
-pub enum Input {
-    /// Time passed (`poll_timeout`).
-    Tick,
-    /// A message of a peer whose connection said who it is.
-    Message {
-        /// Who sent it.
-        from: MemberId,
-        /// What it says.
-        message: Message,
-    },
-    /// An address that was dialled answered with this process id.
-    Identified {
-        /// The address.
-        address: SocketAddr,
-        /// Who is there.
-        id: MemberId,
-    },
-    /// Something that may be true.
-    Hint(Hint),
-    /// Seed addresses, resolved anew.
-    Seeds(Vec<SocketAddr>),
-    /// This node's data threads have opened these partitions, in tenures that began at these epochs.
-    Opened(Vec<(PartitionRef, Epoch)>),
-    /// This node, as primary, asks for changes.
-    InSync(Vec<InSyncRequest>),
-    /// This node's data threads made progress. Without it for two leases the node falls silent (rule 12).
-    DataThreadAlive,
-    /// This node's first write is about to be applied: a cluster of one becomes *used*.
-    Used,
-    /// A person or program asks; answered by `Output::AdminReply` with the same ticket.
-    Admin {
-        /// Names the request.
-        ticket: u64,
-        /// The request.
-        request: AdminRequest,
-    },
-    /// What the shell planned for `Output::Plan`.
-    Planned {
-        /// The table that was planned for; another one in force makes the plan void.
-        base: TableName,
-        /// Where partitions shall go.
-        goals: doyen_placement::planner::Plan,
-    },
-    /// Leave the cluster in order (rule 10).
-    Leave,
-    /// After `Output::HandedOver`: leave for good; answered by `Output::Left`.
-    Depart,
-    /// The data path heard of a newer committed table: pull it.
-    Pull(TableName),
-    /// The operator's word: these members are dead (`recover`).
-    Recover {
-        /// Names of the dead.
-        dead: Vec<String>,
-        /// Names the request; answered by `Output::AdminReply`.
-        ticket: u64,
-    },
-}
-
-/// What the machine wants done, in order.
-#[derive(Debug)]
-pub enum Output {
-    /// Send this. Pings and pongs go as datagrams, everything else on a stream.
-    Send {
-        /// To whom.
-        to: Peer,
-        /// What.
-        message: Message,
-    },
-    /// These tables are in force from now on. The shell makes them visible to the data threads before it carries out
-    /// any output that follows.
-    View(View),
-    /// The lease reaches to here. Visible to the data threads at once.
-    Lease(Time),
-    /// Plan for this table, away from the control thread, and answer with `Input::Planned`.
-    Plan(Arc<Table>),
-    /// The answer to `Input::Admin` or `Input::Recover`.
-    AdminReply {
-        /// The ticket of the request.
-        ticket: u64,
-        /// The answer.
-        reply: AdminReply,
-    },
-    /// Something that people want to know.
-    Event(Event),
-    /// The cluster went on without this process: stop, take a fresh identity, start again as a new member.
-    Expelled,
-    /// The answer to `Input::Used`: the mark is set (or was not needed), and the write may be applied.
-    UsedOk,
-    /// This node holds nothing any more; it is still a member, in state `Leaving`.
-    HandedOver,
-    /// The leave is complete: a majority has installed a table without this node.
-    Left,
-    /// This process cannot be a member, and trying again will not help.
-    Fatal(String),
-}
-
-/// What a node acts on (rule 5).
-#[derive(Debug, Clone)]
-pub struct View {
-    /// The last table known to be committed.
-    pub installed: Arc<Table>,
-    /// The last table accepted; equal to `installed` when nothing is in flight.
-    pub accepted: Arc<Table>,
-    /// For partitions whose tenure with this node as primary began in `installed`: when it may acknowledge (rule 9).
-    pub opens_at: Arc<Vec<(PartitionRef, Epoch, Time)>>,
-}
-
-/// Something that people want to know.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum Event {
-    /// A member was admitted.
-    Joined {
-        /// Its name.
-        name: String,
-        /// Its id.
-        id: MemberId,
-    },
-    /// A member left in order.
-    Left {
-        /// Its name.
-        name: String,
-        /// Its id.
-        id: MemberId,
-    },
-    /// A member was expelled.
-    Expelled {
-        /// Its name.
-        name: String,
-        /// Its id.
-        id: MemberId,
-        /// Why.
-        why: String,
-    },
-    /// A coordinator was heard of for the first time.
-    Coordinator {
-        /// Its name.
-        name: String,
-        /// Its term.
-        term: u64,
-    },
-    /// Nobody coordinates at the moment.
-    NoCoordinator {
-        /// Why, and what a person can do about it.
-        why: String,
-    },
-    /// Partitions began empty.
-    Lost {
-        /// How many.
-        partitions: usize,
-        /// Of which keyspace.
-        keyspace: String,
-        /// Why.
-        why: String,
-    },
-    /// Something else worth a line in the log.
-    Note(String),
-}
+/// Addresses of former members that are still dialled.
+const FORMER_MAX: usize = 64;
+/// Members dial seeds and former members' addresses this often, at least and at most.
+const DIAL: (Duration, Duration) = (Duration::from_millis(800), Duration::from_millis(1200));
 
 /// The machine.
 #[derive(Debug)]
-pub struct Agreement {}
+pub struct Agreement {
+    cx: Context,
+    phase: Phase,
+    /// Addresses where somebody may be who does not know of this cluster.
+    former: BTreeSet<SocketAddr>,
+    /// Members of the last table that was looked at for the above.
+    members: BTreeMap<MemberId, SocketAddr>,
+    dial_at: Time,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Forming(Box<Forming>),
+    Joining(Box<Joining>),
+    Member(Box<Council>),
+}
 
 impl Agreement {
     /// A fresh process that knows nothing but its configuration.
     #[must_use]
-    pub fn new(_config: Config, _now: Time) -> Self {
-        todo!()
+    pub fn new(config: Config, now: Time) -> Self {
+        let cx = Context::new(config, now);
+        let phase = Phase::Forming(Box::new(Forming::new(&cx)));
+        Self { cx, phase, former: BTreeSet::new(), members: BTreeMap::new(), dial_at: now }
     }
 
     /// Takes an input.
-    pub fn handle(&mut self, _now: Time, _input: Input) {
-        todo!()
+    pub fn handle(&mut self, now: Time, input: Input) {
+        // Time never goes back, whoever says so.
+        self.cx.now = now.max(self.cx.now);
+        if let Phase::Member(council) = &mut self.phase {
+            if council.over {
+                return;
+            }
+            if council.late(&self.cx) {
+                council.woke();
+            }
+        }
+        self.take(input);
+        self.turn();
     }
 
     /// The next thing to do, in order, until there is none.
     pub fn poll_output(&mut self) -> Option<Output> {
-        todo!()
+        self.cx.outputs.pop_front()
     }
 
     /// When `Input::Tick` is due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
-        todo!()
+        match &self.phase {
+            Phase::Forming(forming) => forming.timeout(),
+            Phase::Joining(joining) => earlier(joining.timeout(), Some(self.dial_at)),
+            Phase::Member(council) if council.over => None,
+            Phase::Member(council) => earlier(council.timeout(&self.cx), Some(self.dial_at)),
+        }
     }
 
     /// This process.
     #[must_use]
     pub fn id(&self) -> MemberId {
-        todo!()
+        self.cx.me()
+    }
+
+    /// Messages of peers that made no sense and were dropped.
+    #[must_use]
+    pub fn ignored(&self) -> u64 {
+        self.cx.ignored
     }
 
     /// What this node knows of the cluster: for `status` and tests.
     #[must_use]
-    pub fn status(&self, _now: Time) -> Status {
-        todo!()
+    pub fn status(&self, now: Time) -> Status {
+        let me = self.cx.me();
+        let nothing = |waiting| Status { me, coordinator: None, leading: false, installed: None, closed: Vec::new(), waiting };
+        match &self.phase {
+            Phase::Forming(forming) => nothing(Some(forming.waiting(&self.cx))),
+            Phase::Joining(joining) => nothing(Some(joining.why.clone().unwrap_or_else(|| format!("waits to be admitted to {}", joining.cluster())))),
+            Phase::Member(council) => Status {
+                me,
+                coordinator: council.leader,
+                leading: matches!(council.role, Role::Leader(_)) && council.leader == Some(me) && !council.out && now >= self.cx.now,
+                installed: Some(council.committed.name),
+                closed: council.closed(),
+                waiting: council.leader.is_none().then(|| council.why_leaderless(&self.cx)),
+            },
+        }
     }
-}
 
-/// What this node knows of the cluster.
-#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
-pub struct Status {
-    /// This process.
-    pub me: MemberId,
-    /// Who coordinates, as far as this node knows.
-    pub coordinator: Option<MemberId>,
-    /// Whether this node coordinates and a majority answers it.
-    pub leading: bool,
-    /// The last committed table that it knows.
-    pub installed: Option<TableName>,
-    /// Partitions whose primary has not reported them open. Complete only at the coordinator; empty elsewhere.
-    pub closed: Vec<PartitionRef>,
-    /// Why nothing moves, where nothing does: for people.
-    pub waiting: Option<String>,
+    fn take(&mut self, input: Input) {
+        let cx = &mut self.cx;
+        match (input, &mut self.phase) {
+            (Input::Tick, _) => {}
+            (Input::Message { from, message }, _) if from != cx.me() => self.message(from, message),
+            (Input::Message { .. }, _) => cx.ignore(),
+            (Input::Identified { address, id }, Phase::Forming(forming)) => forming.identified(address, id),
+            (Input::Identified { .. }, Phase::Joining(_) | Phase::Member(_)) => {}
+            (Input::Hint(Hint::Address(address)), Phase::Forming(forming)) => forming.hinted(address),
+            (Input::Hint(Hint::Address(address)), Phase::Joining(_) | Phase::Member(_)) => self.remember(address),
+            (Input::Hint(hint), Phase::Member(council)) => council.on_hint(cx, &hint),
+            (Input::Seeds(seeds), _) => cx.config.seeds = seeds,
+            (Input::DataThreadAlive, _) => cx.alive_at = cx.now,
+            (Input::Used, phase) => {
+                cx.used_asked = true;
+                if let Phase::Member(council) = phase {
+                    council.used = true;
+                }
+            }
+            (Input::Opened(opened), Phase::Member(council)) => council.opened(cx, &opened),
+            (Input::InSync(requests), Phase::Member(council)) => council.in_sync(cx, requests),
+            (Input::Admin { ticket, request }, Phase::Member(council)) => council.admin(cx, ticket, request),
+            (Input::Recover { dead, ticket }, Phase::Member(council)) => council.recover(cx, &dead, ticket),
+            (Input::Planned { base, goals }, Phase::Member(council)) => council.planned(base, goals),
+            (Input::Leave, Phase::Member(council)) => council.leave(cx),
+            (Input::Depart, Phase::Member(council)) => council.depart(cx),
+            (Input::Pull(name), Phase::Member(council)) => council.pull_any(cx, name),
+            (Input::Admin { ticket, .. } | Input::Recover { ticket, .. }, Phase::Forming(_) | Phase::Joining(_)) => {
+                let reply = AdminReply::Refused("this node is part of no cluster yet".into());
+                cx.outputs.push_back(Output::AdminReply { ticket, reply });
+            }
+            // Part of nothing: there is nothing to hand over.
+            (Input::Leave, Phase::Forming(_) | Phase::Joining(_)) => cx.outputs.push_back(Output::HandedOver),
+            (Input::Depart, Phase::Forming(_) | Phase::Joining(_)) => cx.outputs.push_back(Output::Left),
+            (Input::Hint(_) | Input::Opened(_) | Input::InSync(_) | Input::Planned { .. } | Input::Pull(_), Phase::Forming(_) | Phase::Joining(_)) => {}
+        }
+    }
+
+    /// Whatever is due.
+    fn turn(&mut self) {
+        let cx = &mut self.cx;
+        match &mut self.phase {
+            Phase::Forming(forming) => {
+                let formed = forming.turn(cx);
+                self.form(formed);
+            }
+            Phase::Joining(joining) => {
+                if !joining.turn(cx) {
+                    let mut forming = Forming::new(cx);
+                    self.former.iter().for_each(|a| forming.hinted(*a));
+                    self.phase = Phase::Forming(Box::new(forming));
+                }
+                self.dial();
+            }
+            Phase::Member(_) => {
+                self.member_turn();
+                self.dial();
+            }
+        }
+    }
+
+    fn member_turn(&mut self) {
+        let (cx, Phase::Member(council)) = (&mut self.cx, &mut self.phase) else { return };
+        council.turn(cx);
+        if cx.used_asked && council.used {
+            cx.used_asked = false;
+            cx.outputs.push_back(Output::UsedOk);
+        }
+    }
+
+    // ---- whom to dial
+
+    fn remember(&mut self, address: SocketAddr) {
+        if address != self.cx.config.addresses.control && self.former.len() < FORMER_MAX {
+            self.former.insert(address);
+        }
+    }
+
+    /// Seeds and former members' addresses, so that whoever starts there hears of the living cluster.
+    fn dial(&mut self) {
+        if self.dial_at > self.cx.now {
+            return;
+        }
+        self.dial_at = self.cx.now + self.cx.jitter(DIAL.0, DIAL.1);
+        let mut taken = BTreeSet::from([self.cx.config.addresses.control]);
+        if let Phase::Member(council) = &self.phase {
+            if council.over {
+                return;
+            }
+            let live = council.committed.members.iter().filter(|m| m.state != MemberState::Silent);
+            taken.extend(live.map(|m| m.addresses.control));
+            let members: BTreeMap<_, _> = council.committed.members.iter().map(|m| (m.id, m.addresses.control)).collect();
+            let gone: Vec<SocketAddr> = self.members.iter().filter(|(id, _)| !members.contains_key(id)).map(|(_, a)| *a).collect();
+            self.members = members;
+            gone.into_iter().for_each(|a| self.remember(a));
+            self.former.retain(|a| !taken.contains(a));
+        }
+        let standing = self.cx.standing(self.stand());
+        let addresses: BTreeSet<SocketAddr> = self.cx.config.seeds.iter().chain(&self.former).copied().filter(|a| !taken.contains(a)).collect();
+        for address in addresses {
+            self.cx.dial(address, Message::Probe(standing.clone()));
+        }
+    }
+
+    fn stand(&self) -> Stand {
+        match &self.phase {
+            Phase::Forming(forming) => forming.stand(&self.cx),
+            Phase::Joining(_) => Stand::Joining,
+            Phase::Member(council) => Stand::Member { cluster: council.cluster(), used: council.used },
+        }
+    }
+
+    // ---- phases
+
+    fn form(&mut self, formed: Option<Formed>) {
+        let cx = &mut self.cx;
+        match formed {
+            None => {}
+            Some(Formed::Founded(table)) => {
+                let members: Vec<MemberId> = table.members.iter().map(|m| m.id).collect();
+                let mut council = Council::new(cx, table.clone(), None, members.len() > 1);
+                council.voted = Some(cx.me());
+                council.role = Role::Leader(Box::new(Leader::new(cx, members.iter().copied().collect())));
+                council.set_leader(cx, Some(cx.me()));
+                let me = cx.me();
+                for member in members.into_iter().filter(|m| *m != me) {
+                    let (name, predecessor) = (table.name, table.name);
+                    let commit = Commit { name, predecessor, ages: Vec::new(), seals: Vec::new() };
+                    cx.send(member, Message::Commit(Box::new(commit)));
+                }
+                self.enter(council);
+            }
+            Some(Formed::Founder(table)) => {
+                let writer = table.members.iter().map(|m| m.id).min();
+                let mut council = Council::new(cx, table, None, true);
+                council.voted = writer;
+                council.set_leader(cx, writer);
+                self.enter(council);
+            }
+            Some(Formed::Found(cluster, contact)) => self.phase = Phase::Joining(Box::new(Joining::new(cx, cluster, contact))),
+        }
+    }
+
+    fn enter(&mut self, council: Council) {
+        self.dial_at = self.cx.now + DIAL.0;
+        self.phase = Phase::Member(Box::new(council));
+        self.member_turn();
+    }
+
+    /// A fresh cluster of one gives way; it joins in the same process, having done nothing yet.
+    fn meet(&mut self, from: MemberId, theirs: ClusterId, used: bool) {
+        let (cx, Phase::Member(council)) = (&mut self.cx, &mut self.phase) else { return };
+        let ours = council.cluster();
+        if ours == theirs {
+            return;
+        }
+        let fresh = !council.used && council.committed.members.len() == 1;
+        if fresh && (used || theirs < ours) {
+            cx.event(Event::Note(format!("this cluster of one, {ours}, is unused: it gives way to {theirs} and joins it")));
+            self.phase = Phase::Joining(Box::new(Joining::new(cx, theirs, from)));
+        } else if used && council.used {
+            cx.foreign(ours, theirs, from);
+        }
+    }
+
+    // ---- messages
+
+    fn message(&mut self, from: MemberId, message: Message) {
+        match message {
+            Message::Probe(standing) => {
+                if self.standing(from, *standing) {
+                    let answer = self.cx.standing(self.stand());
+                    self.cx.send(from, Message::ProbeAnswer(answer));
+                }
+            }
+            Message::ProbeAnswer(standing) => _ = self.standing(from, *standing),
+            message => match &mut self.phase {
+                Phase::Forming(_) => self.forming_message(from, message),
+                Phase::Joining(_) => self.joining_message(from, message),
+                Phase::Member(_) => self.member_message(from, message),
+            },
+        }
+    }
+
+    /// False: it made no sense.
+    fn standing(&mut self, from: MemberId, standing: Standing) -> bool {
+        let listed = match &standing.state {
+            Stand::Forming { initial, known, .. } => initial.len().max(known.len()),
+            Stand::Joining | Stand::Member { .. } => 0,
+        };
+        if standing.member.id != from || standing.member.validate().is_err() || listed > bootstrap::LISTED_MAX {
+            self.cx.ignore();
+            return false;
+        }
+        let state = standing.state.clone();
+        match (&mut self.phase, state) {
+            (Phase::Forming(forming), _) => {
+                let formed = forming.hear(&mut self.cx, from, standing);
+                self.form(formed);
+            }
+            (Phase::Joining(joining), Stand::Member { cluster, .. }) if cluster == joining.cluster() => joining.heard(&self.cx, from),
+            (Phase::Joining(_), _) => {}
+            (Phase::Member(_), Stand::Member { cluster, used }) => self.meet(from, cluster, used),
+            (Phase::Member(_), Stand::Forming { .. } | Stand::Joining) => {}
+        }
+        true
+    }
+
+    fn forming_message(&mut self, from: MemberId, message: Message) {
+        let (cx, Phase::Forming(forming)) = (&mut self.cx, &mut self.phase) else { return };
+        match message {
+            Message::Found(table) => {
+                let table = Named::new(table);
+                forming.on_found(cx, from, table);
+            }
+            Message::Promise(name) => {
+                let formed = forming.on_promise(from, name);
+                self.form(formed);
+            }
+            message => {
+                // Only members send the rest, so that first table is committed.
+                if let Some(table) = message.cluster().and_then(|c| forming.confirmed(c)) {
+                    self.form(Some(Formed::Founder(table)));
+                    self.member_message(from, message);
+                }
+            }
+        }
+    }
+
+    fn joining_message(&mut self, from: MemberId, message: Message) {
+        let (cx, Phase::Joining(joining)) = (&mut self.cx, &mut self.phase) else { return };
+        if message.cluster() != Some(joining.cluster()) {
+            return cx.ignore();
+        }
+        joining.heard(cx, from);
+        match message {
+            Message::Committed(committed) => {
+                if let Some(table) = joining.admitted(cx, &committed) {
+                    let council = Council::new(cx, table, committed.commit, true);
+                    self.enter(council);
+                }
+            }
+            Message::JoinRefused { member, why, .. } if member == cx.me() => joining.on_refused(cx, why),
+            Message::Commit(commit) => {
+                let (cluster, have) = (commit.name.cluster, None);
+                cx.send(from, Message::Pull { cluster, have });
+            }
+            _ => {}
+        }
+    }
+
+    fn member_message(&mut self, from: MemberId, message: Message) {
+        let (cx, Phase::Member(council)) = (&mut self.cx, &mut self.phase) else { return };
+        if let Some(theirs) = message.cluster().filter(|c| *c != council.cluster()) {
+            return cx.foreign(council.cluster(), theirs, from);
+        }
+        match message {
+            Message::Ping(ping) => council.on_ping(cx, from, ping),
+            Message::Pong(pong) => council.on_pong(cx, from, pong),
+            Message::PreVote(ballot) => council.on_pre_vote(cx, from, ballot),
+            Message::PreVoteAnswer(answer) => council.on_pre_vote_answer(cx, from, answer),
+            Message::Vote(ballot) => council.on_vote(cx, from, ballot),
+            Message::VoteAnswer(answer) => council.on_vote_answer(cx, from, answer),
+            Message::Propose(proposal) => council.on_propose(cx, from, *proposal),
+            Message::Ack(ack) => council.on_ack(cx, from, *ack),
+            Message::Refuse { name, term, coordinator, whole } => council.on_refuse(cx, from, name, term, coordinator, whole),
+            Message::Commit(commit) => council.on_commit(cx, from, *commit),
+            Message::Pull { have, .. } => council.on_pull(cx, from, have),
+            Message::Committed(committed) => council.on_committed(cx, from, *committed),
+            Message::Join { .. } | Message::InSync { .. } | Message::Opened { .. } | Message::Admin { .. } | Message::Leave { .. } => {
+                council.on_request(cx, from, message);
+            }
+            Message::JoinRefused { member, .. } if member != cx.me() && council.leader == Some(from) => cx.send(member, message),
+            Message::OpenedSeen { sequence, .. } => council.report_read(sequence),
+            Message::AdminReply { ticket, reply, .. } => {
+                let me = cx.me();
+                council.reply(cx, me, ticket, reply);
+            }
+            Message::Found(_) | Message::Promise(_) | Message::JoinRefused { .. } | Message::Probe(_) | Message::ProbeAnswer(_) => cx.ignore(),
+        }
+    }
 }

@@ -4,6 +4,7 @@
 //! it with sockets and clocks, the simulation with virtual ones.
 
 pub mod agreement;
+mod detector;
 pub mod hints;
 pub mod time;
 pub mod wire;

@@ -1,12 +1,299 @@
 //! What members say to each other about agreement. The node encodes these; here they are values.
+//!
+//! Every message but the probes names the cluster that it is about: whoever belongs to another one drops it.
+
+use crate::agreement::{AdminReply, AdminRequest};
+use doyen_placement::planner::InSyncRequest;
+use doyen_placement::table::TableDelta;
+use doyen_placement::{ClusterId, Epoch, Member, MemberId, PartitionRef, Table, TableName, Term};
 use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
 /// One message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Message {}
+pub enum Message {
+    /// Are you there? Asked of every voter, and by the coordinator of everybody.
+    Ping(Pulse),
+    /// The answer, with the number of the ping.
+    Pong(Pulse),
+    /// To an address whose process is not known, or not known to be a member: how do you stand?
+    Probe(Box<Standing>),
+    /// The answer to a probe.
+    ProbeAnswer(Box<Standing>),
+    /// Bootstrap: the first table, which needs the promise of everybody in it.
+    Found(Arc<Table>),
+    /// Bootstrap: the promise.
+    Promise(TableName),
+    /// A newcomer asks to be admitted; passed on to the coordinator.
+    Join {
+        /// The cluster that it wants to join.
+        cluster: ClusterId,
+        /// What it says of itself. Age and state are ignored.
+        member: Box<Member>,
+    },
+    /// A newcomer cannot be admitted as it is.
+    JoinRefused {
+        /// The cluster that refuses.
+        cluster: ClusterId,
+        /// Whom.
+        member: MemberId,
+        /// Why: for people.
+        why: String,
+    },
+    /// Would you vote for me?
+    PreVote(Ballot),
+    /// The answer to `PreVote`.
+    PreVoteAnswer(Answer),
+    /// Vote for me.
+    Vote(Ballot),
+    /// The answer to `Vote`.
+    VoteAnswer(Answer),
+    /// The next table.
+    Propose(Box<Proposal>),
+    /// The proposal is stored.
+    Ack(Box<Ack>),
+    /// The proposal is not stored.
+    Refuse {
+        /// The proposal.
+        name: TableName,
+        /// The term of whoever refuses.
+        term: Term,
+        /// Who coordinates in that term, as far as it knows.
+        coordinator: Option<MemberId>,
+        /// The difference could not be applied: send the whole table.
+        whole: bool,
+    },
+    /// The proposal is committed.
+    Commit(Box<Commit>),
+    /// Tell me the last committed table; this is what I have.
+    Pull {
+        /// The cluster.
+        cluster: ClusterId,
+        /// The last committed table that the sender has.
+        have: Option<TableName>,
+    },
+    /// The last committed table.
+    Committed(Box<Committed>),
+    /// A primary asks for changes; passed on to the coordinator.
+    InSync {
+        /// The cluster.
+        cluster: ClusterId,
+        /// The primary that asks.
+        origin: MemberId,
+        /// What it asks.
+        requests: Vec<InSyncRequest>,
+    },
+    /// A primary reports to the coordinator which of its partitions acknowledge.
+    Opened {
+        /// The cluster.
+        cluster: ClusterId,
+        /// Counts the sender's reports.
+        sequence: u64,
+        /// Partitions, with the epochs in which the tenures began.
+        partitions: Vec<(PartitionRef, Epoch)>,
+    },
+    /// The coordinator has read that report.
+    OpenedSeen {
+        /// The cluster.
+        cluster: ClusterId,
+        /// Which one.
+        sequence: u64,
+    },
+    /// A person's request; passed on to the coordinator.
+    Admin {
+        /// The cluster.
+        cluster: ClusterId,
+        /// Where it was asked.
+        origin: MemberId,
+        /// Its number there.
+        ticket: u64,
+        /// What is asked.
+        request: AdminRequest,
+    },
+    /// The answer to `Admin`.
+    AdminReply {
+        /// The cluster.
+        cluster: ClusterId,
+        /// Its number where it was asked.
+        ticket: u64,
+        /// The answer.
+        reply: AdminReply,
+    },
+    /// A member hands over and leaves; passed on to the coordinator.
+    Leave {
+        /// The cluster.
+        cluster: ClusterId,
+        /// Who leaves.
+        member: MemberId,
+        /// False: hand over. True: everything is handed over, go on without it.
+        gone: bool,
+    },
+}
+
+/// A ping or a pong: of fixed size, and small.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pulse {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// The number of the ping.
+    pub sequence: u64,
+    /// The sender's term.
+    pub term: Term,
+    /// Who coordinates in that term, as far as the sender knows.
+    pub coordinator: Option<MemberId>,
+    /// The last table that the sender accepted.
+    pub accepted: TableName,
+    /// The last table that the sender knows to be committed.
+    pub committed: TableName,
+}
+
+/// How a process stands, said to processes that may not be of its cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Standing {
+    /// Itself.
+    pub member: Member,
+    /// What it is part of.
+    pub state: Stand,
+}
+
+/// What a process is part of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Stand {
+    /// Nothing yet; it would found a cluster.
+    Forming {
+        /// Its list: the processes at its seeds, itself among them. Shorter than `expect` while some have not answered.
+        initial: Vec<MemberId>,
+        /// How many founders it expects.
+        expect: u16,
+        /// Whether it was told that number, so that others than its seeds may be founders.
+        told: bool,
+        /// The first table that it has promised not to found another one beside.
+        promise: Option<TableName>,
+        /// Others that form, and where.
+        known: Vec<(MemberId, SocketAddr)>,
+    },
+    /// Nothing yet; it asks to join.
+    Joining,
+    /// A cluster.
+    Member {
+        /// Which.
+        cluster: ClusterId,
+        /// Whether anything was ever done in it. A fresh cluster of one may surrender to it.
+        used: bool,
+    },
+}
+
+/// A candidate's request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ballot {
+    /// The term to be.
+    pub term: Term,
+    /// The candidate's last accepted table.
+    pub accepted: TableName,
+}
+
+/// What a voter says to a candidate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answer {
+    /// The term that was asked for.
+    pub term: Term,
+    /// Yes.
+    pub granted: bool,
+    /// The voter's term.
+    pub mine: Term,
+    /// The voter's last accepted table.
+    pub accepted: TableName,
+}
+
+/// A table on its way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Payload {
+    /// All of it.
+    Whole(Arc<Table>),
+    /// What differs.
+    Delta(TableDelta),
+}
+
+/// A coordinator proposes the next table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Proposal {
+    /// Its name; its term is the coordinator's.
+    pub name: TableName,
+    /// The last table that the coordinator knows to be committed.
+    pub committed: TableName,
+    /// The voters of the last committed configuration (rule 3).
+    pub voters: Vec<MemberId>,
+    /// The table.
+    pub payload: Payload,
+}
+
+/// A member has stored a proposal, and shows it to its data threads.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ack {
+    /// The proposal.
+    pub name: TableName,
+    /// Rule 9: for each primary that it deposes, for how many milliseconds at least the sender gave that primary nothing to
+    /// hold a lease with. `None`: unknown, because the sender has not installed the predecessor.
+    pub ages: Option<Vec<(MemberId, u64)>>,
+    /// Rule 9: the sender is deposed by the proposal and has closed everything; it had not opened these.
+    pub seal: Option<Vec<PartitionRef>>,
+}
+
+/// A proposal is committed, and what new primaries need to know about their predecessors (rule 9).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Commit {
+    /// The proposal.
+    pub name: TableName,
+    /// The committed table before it. Whoever has not installed that one knows nothing of its predecessors.
+    pub predecessor: TableName,
+    /// Least ages that a committing quorum reported, in milliseconds, by deposed primary. Not listed: unknown.
+    pub ages: Vec<(MemberId, u64)>,
+    /// Deposed primaries that sealed, and the partitions that they had not opened.
+    pub seals: Vec<(MemberId, Vec<PartitionRef>)>,
+}
+
+/// A committed table for somebody who lacks it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Committed {
+    /// Its name.
+    pub name: TableName,
+    /// The table.
+    pub payload: Payload,
+    /// What is known of its commit.
+    pub commit: Option<Commit>,
+}
+
 impl Message {
     /// Whether it travels as a datagram: small, of fixed size, and worthless when late.
     #[must_use]
     pub const fn is_datagram(&self) -> bool {
-        match *self {}
+        matches!(self, Self::Ping(_) | Self::Pong(_))
+    }
+
+    /// The cluster that it is about.
+    #[must_use]
+    pub fn cluster(&self) -> Option<ClusterId> {
+        match self {
+            Self::Ping(pulse) | Self::Pong(pulse) => Some(pulse.cluster),
+            Self::Probe(_) | Self::ProbeAnswer(_) => None,
+            Self::Found(table) => Some(table.cluster),
+            Self::PreVote(ballot) | Self::Vote(ballot) => Some(ballot.accepted.cluster),
+            Self::PreVoteAnswer(answer) | Self::VoteAnswer(answer) => Some(answer.accepted.cluster),
+            Self::Propose(proposal) => Some(proposal.name.cluster),
+            Self::Ack(ack) => Some(ack.name.cluster),
+            Self::Promise(name) | Self::Refuse { name, .. } => Some(name.cluster),
+            Self::Commit(commit) => Some(commit.name.cluster),
+            Self::Committed(committed) => Some(committed.name.cluster),
+            Self::Join { cluster, .. }
+            | Self::JoinRefused { cluster, .. }
+            | Self::Pull { cluster, .. }
+            | Self::InSync { cluster, .. }
+            | Self::Opened { cluster, .. }
+            | Self::OpenedSeen { cluster, .. }
+            | Self::Admin { cluster, .. }
+            | Self::AdminReply { cluster, .. }
+            | Self::Leave { cluster, .. } => Some(*cluster),
+        }
     }
 }

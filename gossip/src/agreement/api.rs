@@ -1,0 +1,299 @@
+//! What goes into the agreement machine and what comes out of it.
+
+use crate::hints::Hint;
+use crate::time::Time;
+use crate::wire::Message;
+use doyen_placement::planner::InSyncRequest;
+use doyen_placement::{Addresses, Epoch, Location, MapEntry, MemberId, OnLoss, PartitionRef, Role, Settings, Table, TableName};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a node is told when it starts.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// This process: a fresh random id.
+    pub id: MemberId,
+    /// Its name; unique among living members.
+    pub name: String,
+    /// Data or witness.
+    pub role: Role,
+    /// Where others reach it.
+    pub addresses: Addresses,
+    /// Where it stands.
+    pub location: Location,
+    /// Its capacity; 100 is the default.
+    pub weight: u32,
+    /// Seed addresses (control ports), resolved; the shell replaces them through `Input::Seeds` when it resolves names again.
+    pub seeds: Vec<SocketAddr>,
+    /// How many initial members form the first cluster; `None`: the distinct seeds with oneself among them.
+    pub expect: Option<u16>,
+    /// What the first table says if this node writes it.
+    pub settings: Settings,
+    /// The keyspace `default` if this node writes the first table (its partitions are empty).
+    pub default_keyspace: doyen_placement::Keyspace,
+    /// Durations of the protocol.
+    pub timing: Timing,
+    /// Seed of the machine's own random numbers.
+    pub rng_seed: u64,
+}
+
+/// Durations of the protocol.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Timing {
+    /// How long an answered ping lets a primary serve: 500 ms.
+    pub lease: Duration,
+    /// Between pings: 100 ms.
+    pub ping_interval: Duration,
+    /// Added to every wait for a lease to end: 5 ms.
+    pub margin: Duration,
+    /// Unanswered pings after which a member is expelled: 6.
+    pub pings_missed_max: u32,
+    /// Least distance between two tables that only change in-sync sets or move data: 20 ms.
+    pub batch: Duration,
+    /// How long a fresh node listens before a cluster is formed: 1 s.
+    pub listen: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            lease: Duration::from_millis(500),
+            ping_interval: Duration::from_millis(100),
+            margin: Duration::from_millis(5),
+            pings_missed_max: 6,
+            batch: Duration::from_millis(20),
+            listen: Duration::from_secs(1),
+        }
+    }
+}
+
+impl Timing {
+    /// Two clocks that may each be wrong by 1 %: (1 + 0.01) / (1 - 0.01), rounded up.
+    const DRIFT: f64 = 1.0204;
+
+    /// How long a new primary waits for a predecessor of which it knows nothing (rule 9).
+    #[must_use]
+    pub fn takeover_wait(&self) -> Duration {
+        self.lease.mul_f64(Self::DRIFT) + self.margin
+    }
+}
+
+/// Whom a message goes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Peer {
+    /// A process that said its id on the connection.
+    Member(MemberId),
+    /// An address that was configured or gossiped; who answers there is not known yet.
+    Address(SocketAddr),
+}
+
+/// A change that a person or a program asks for. Every node takes it and passes it to the coordinator.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum AdminRequest {
+    /// Makes sure that a map of this name exists.
+    CreateMap {
+        /// Its name.
+        name: String,
+        /// The name of its keyspace.
+        keyspace: String,
+    },
+    /// Changes what happens to lost partitions.
+    SetOnLoss {
+        /// The name of the keyspace.
+        keyspace: String,
+        /// The new policy.
+        on_loss: OnLoss,
+    },
+    /// Gives up a silent member: what it alone held is lost.
+    GiveUp {
+        /// Its name.
+        name: String,
+    },
+}
+
+/// What became of an [`AdminRequest`].
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum AdminReply {
+    /// Committed; for `CreateMap`, the map.
+    Done(Option<MapEntry>),
+    /// Not done, and why.
+    Refused(String),
+}
+
+/// What the machine is told.
+#[derive(Debug)]
+pub enum Input {
+    /// Time passed (`poll_timeout`).
+    Tick,
+    /// A message of a peer whose connection said who it is.
+    Message {
+        /// Who sent it.
+        from: MemberId,
+        /// What it says.
+        message: Message,
+    },
+    /// An address that was dialled answered with this process id.
+    Identified {
+        /// The address.
+        address: SocketAddr,
+        /// Who is there.
+        id: MemberId,
+    },
+    /// Something that may be true.
+    Hint(Hint),
+    /// Seed addresses, resolved anew.
+    Seeds(Vec<SocketAddr>),
+    /// This node's data threads have opened these partitions, in tenures that began at these epochs.
+    Opened(Vec<(PartitionRef, Epoch)>),
+    /// This node, as primary, asks for changes.
+    InSync(Vec<InSyncRequest>),
+    /// This node's data threads made progress. Without it for two leases the node falls silent (rule 12).
+    DataThreadAlive,
+    /// This node's first write is about to be applied: a cluster of one becomes *used*.
+    Used,
+    /// A person or program asks; answered by `Output::AdminReply` with the same ticket.
+    Admin {
+        /// Names the request.
+        ticket: u64,
+        /// The request.
+        request: AdminRequest,
+    },
+    /// What the shell planned for `Output::Plan`.
+    Planned {
+        /// The table that was planned for; another one in force makes the plan void.
+        base: TableName,
+        /// Where partitions shall go.
+        goals: doyen_placement::planner::Plan,
+    },
+    /// Leave the cluster in order (rule 10): hand over everything; answered by `Output::HandedOver`.
+    Leave,
+    /// After `Output::HandedOver`: be a member no longer; answered by `Output::Left`.
+    Depart,
+    /// The data path heard of a newer committed table: pull it from any voter.
+    Pull(TableName),
+    /// The operator's word: these members are dead (`recover`).
+    Recover {
+        /// Names of the dead.
+        dead: Vec<String>,
+        /// Names the request; answered by `Output::AdminReply`.
+        ticket: u64,
+    },
+}
+
+/// What the machine wants done, in order.
+#[derive(Debug)]
+pub enum Output {
+    /// Send this. Pings and pongs go as datagrams, everything else on a stream.
+    Send {
+        /// To whom.
+        to: Peer,
+        /// What.
+        message: Message,
+    },
+    /// These tables are in force from now on. The shell makes them visible to the data threads before it carries out
+    /// any output that follows.
+    View(View),
+    /// The lease reaches to here. Visible to the data threads at once.
+    Lease(Time),
+    /// Plan for this table, away from the control thread, and answer with `Input::Planned`.
+    Plan(Arc<Table>),
+    /// The answer to `Input::Admin` or `Input::Recover`.
+    AdminReply {
+        /// The ticket of the request.
+        ticket: u64,
+        /// The answer.
+        reply: AdminReply,
+    },
+    /// Something that people want to know.
+    Event(Event),
+    /// The cluster went on without this process: stop, take a fresh identity, start again as a new member.
+    Expelled,
+    /// The answer to `Input::Used`: the mark is set (or was not needed), and the write may be applied.
+    UsedOk,
+    /// Everything is handed over: this node holds nothing, and is still a member, so that it can forward.
+    HandedOver,
+    /// The leave is complete: a majority has installed a table without this node.
+    Left,
+    /// This process cannot be a member, and trying again will not help.
+    Fatal(String),
+}
+
+/// What a node acts on (rule 5).
+#[derive(Debug, Clone)]
+pub struct View {
+    /// The last table known to be committed.
+    pub installed: Arc<Table>,
+    /// The last table accepted; equal to `installed` when nothing is in flight.
+    pub accepted: Arc<Table>,
+    /// For partitions whose tenure with this node as primary began in `installed`: when it may acknowledge (rule 9).
+    pub opens_at: Arc<Vec<(PartitionRef, Epoch, Time)>>,
+}
+
+/// Something that people want to know.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Event {
+    /// A member was admitted.
+    Joined {
+        /// Its name.
+        name: String,
+        /// Its id.
+        id: MemberId,
+    },
+    /// A member left in order.
+    Left {
+        /// Its name.
+        name: String,
+        /// Its id.
+        id: MemberId,
+    },
+    /// A member was expelled.
+    Expelled {
+        /// Its name.
+        name: String,
+        /// Its id.
+        id: MemberId,
+        /// Why.
+        why: String,
+    },
+    /// A coordinator was heard of for the first time.
+    Coordinator {
+        /// Its name.
+        name: String,
+        /// Its term.
+        term: u64,
+    },
+    /// Nobody coordinates at the moment.
+    NoCoordinator {
+        /// Why, and what a person can do about it.
+        why: String,
+    },
+    /// Partitions began empty.
+    Lost {
+        /// How many.
+        partitions: usize,
+        /// Of which keyspace.
+        keyspace: String,
+        /// Why.
+        why: String,
+    },
+    /// Something else worth a line in the log.
+    Note(String),
+}
+
+/// What this node knows of the cluster.
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
+pub struct Status {
+    /// This process.
+    pub me: MemberId,
+    /// Who coordinates, as far as this node knows.
+    pub coordinator: Option<MemberId>,
+    /// Whether this node coordinates and a majority answers it.
+    pub leading: bool,
+    /// The last committed table that it knows.
+    pub installed: Option<TableName>,
+    /// Partitions whose primary has not reported them open. Complete only at the coordinator; empty elsewhere.
+    pub closed: Vec<PartitionRef>,
+    /// Why nothing moves, where nothing does: for people.
+    pub waiting: Option<String>,
+}

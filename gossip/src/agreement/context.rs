@@ -1,0 +1,127 @@
+//! What every phase of the machine shares: configuration, time, random numbers, outputs.
+
+use super::api::{Config, Event, Output, Peer};
+use crate::time::Time;
+use crate::wire::{Message, Stand, Standing};
+use doyen_placement::{Age, Member, MemberId, MemberState, Table, TableName};
+use std::collections::{BTreeSet, VecDeque};
+use std::net::SocketAddr;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Foreign clusters that were reported; more of them are not.
+const FOREIGN_REPORTED_MAX: usize = 64;
+
+/// What every phase shares.
+#[derive(Debug)]
+pub(super) struct Context {
+    pub(super) config: Config,
+    pub(super) now: Time,
+    pub(super) outputs: VecDeque<Output>,
+    /// Messages that made no sense where they came.
+    pub(super) ignored: u64,
+    /// When the data threads last made progress (rule 12).
+    pub(super) alive_at: Time,
+    /// The shell waits for `Output::UsedOk`.
+    pub(super) used_asked: bool,
+    random: u64,
+    foreign: BTreeSet<u128>,
+}
+
+impl Context {
+    pub(super) fn new(config: Config, now: Time) -> Self {
+        let random = config.rng_seed ^ config.id.0.rotate_left(17);
+        let (outputs, foreign) = (VecDeque::new(), BTreeSet::new());
+        Self { config, now, outputs, ignored: 0, alive_at: now, used_asked: false, random, foreign }
+    }
+
+    pub(super) fn me(&self) -> MemberId {
+        self.config.id
+    }
+
+    pub(super) fn send(&mut self, to: MemberId, message: Message) {
+        self.outputs.push_back(Output::Send { to: Peer::Member(to), message });
+    }
+
+    pub(super) fn dial(&mut self, to: SocketAddr, message: Message) {
+        self.outputs.push_back(Output::Send { to: Peer::Address(to), message });
+    }
+
+    pub(super) fn event(&mut self, event: Event) {
+        self.outputs.push_back(Output::Event(event));
+    }
+
+    /// A peer's message that makes no sense here. Counted, never more.
+    pub(super) fn ignore(&mut self) {
+        self.ignored += 1;
+    }
+
+    /// Somebody of another cluster spoke to us: said once.
+    pub(super) fn foreign(&mut self, ours: doyen_placement::ClusterId, theirs: doyen_placement::ClusterId, who: MemberId) {
+        self.ignore();
+        if self.foreign.len() < FOREIGN_REPORTED_MAX && self.foreign.insert(theirs.0) {
+            self.event(Event::Note(format!("process {who} belongs to cluster {theirs}, this is {ours}: the two refuse each other")));
+        }
+    }
+
+    /// SplitMix64: for jitter, and for the id of a cluster that this process founds.
+    pub(super) fn random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Somewhere in `from..=to`.
+    pub(super) fn jitter(&mut self, from: Duration, to: Duration) -> Duration {
+        let span = u64::try_from(to.saturating_sub(from).as_micros()).unwrap_or(u64::MAX).saturating_add(1);
+        from + Duration::from_micros(self.random() % span)
+    }
+
+    /// This process as a member; the coordinator sets the age.
+    pub(super) fn member(&self) -> Member {
+        let Config { id, name, role, addresses, location, weight, .. } = &self.config;
+        let (name, addresses, location) = (name.clone(), addresses.clone(), location.clone());
+        Member { id: *id, age: Age(0), name, role: *role, state: MemberState::Live, addresses, location, weight: *weight }
+    }
+
+    pub(super) fn standing(&self, state: Stand) -> Box<Standing> {
+        Box::new(Standing { member: self.member(), state })
+    }
+
+    /// Rule 12: the data threads hang, so this node says nothing by which it could pass for working.
+    pub(super) fn hung(&self) -> bool {
+        self.now.since(self.alive_at) > self.config.timing.lease * 2
+    }
+}
+
+/// A table with its name, which is costly to derive.
+#[derive(Debug, Clone)]
+pub(super) struct Named {
+    pub(super) name: TableName,
+    pub(super) table: Arc<Table>,
+}
+
+impl Named {
+    pub(super) fn new(table: Arc<Table>) -> Self {
+        Self { name: table.name(), table }
+    }
+}
+
+impl Deref for Named {
+    type Target = Table;
+
+    fn deref(&self) -> &Table {
+        &self.table
+    }
+}
+
+/// The earlier of two times that may not be set.
+pub(super) fn earlier(one: Option<Time>, other: Option<Time>) -> Option<Time> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}

@@ -1,0 +1,450 @@
+//! A member of a cluster: its tables, its term, its role; pings, and what they carry.
+//!
+//! ```text
+//!   follower ──nobody coordinates──> pre-candidate ──majorities would──> candidate ──majorities did──> leader
+//!      ^                                                                                                 │
+//!      └────────────────── a higher term, or no answers of a majority ──────────────────────────────────┘
+//! ```
+
+use super::api::{Event, Output, View};
+use super::context::{Context, Named, earlier};
+use super::election::Role;
+use super::lease::{Answers, Tenures, partitions};
+use super::requests::Requests;
+use crate::detector::Detector;
+use crate::hints::Hint;
+use crate::time::Time;
+use crate::wire::{Commit, Committed, Message, Payload, Pulse};
+use doyen_placement::quorum::majority;
+use doyen_placement::table::TableDelta;
+use doyen_placement::{ClusterId, Lineage, MemberId, MemberState, TableName, Term};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Committed tables that are kept, so that laggards can be told what differs.
+const HISTORY_MAX: usize = 16;
+/// A pull that is not answered is tried elsewhere after this long.
+const PULL_PATIENCE: Duration = Duration::from_millis(200);
+/// Without a coordinator for this long, people are told why.
+const LEADERLESS_PATIENCE: Duration = Duration::from_secs(2);
+/// Between two such reports.
+const LEADERLESS_AGAIN: Duration = Duration::from_secs(10);
+
+/// A member.
+#[derive(Debug)]
+pub(super) struct Council {
+    /// The last table known to be committed.
+    pub(super) committed: Named,
+    /// The last table accepted.
+    pub(super) accepted: Named,
+    /// The voters of the last configuration known to be committed; a proposal may say more than `committed` (rule 3).
+    pub(super) committed_voters: Vec<MemberId>,
+    pub(super) last_commit: Option<Commit>,
+    history: VecDeque<Named>,
+    pub(super) term: Term,
+    /// For whom this node voted in `term`.
+    pub(super) voted: Option<MemberId>,
+    /// Who coordinates in `term`.
+    pub(super) leader: Option<MemberId>,
+    /// The highest term that anybody named.
+    pub(super) term_seen: Term,
+    pub(super) role: Role,
+    pub(super) stand_at: Option<Time>,
+    pub(super) detector: Detector,
+    pub(super) answers: Answers,
+    pub(super) tenures: Tenures,
+    next_ping: Time,
+    pulling: Option<Time>,
+    /// Whether anything was ever done in this cluster; only a cluster of one is ever fresh.
+    pub(super) used: bool,
+    /// Voters that an operator declared dead (`recover`): they are left out when votes are counted.
+    pub(super) asserted_dead: BTreeSet<MemberId>,
+    pub(super) requests: Requests,
+    leaderless: Option<(Time, Option<Time>)>,
+    /// What other voters say is committed, while this node leaves.
+    heard_committed: BTreeMap<MemberId, TableName>,
+    /// This node is out of the committed table: in order, or expelled.
+    pub(super) out: bool,
+    pub(super) over: bool,
+}
+
+impl Council {
+    /// Part of this committed table from now on.
+    pub(super) fn new(cx: &mut Context, table: Named, commit: Option<Commit>, used: bool) -> Self {
+        let mut council = Self {
+            committed_voters: table.voters.clone(),
+            accepted: table.clone(),
+            committed: table.clone(),
+            last_commit: commit,
+            history: VecDeque::new(),
+            term: table.term,
+            voted: None,
+            leader: None,
+            term_seen: table.term,
+            role: Role::Follower,
+            stand_at: None,
+            detector: Detector::default(),
+            answers: Answers::default(),
+            tenures: Tenures::default(),
+            next_ping: cx.now,
+            pulling: None,
+            used,
+            asserted_dead: BTreeSet::new(),
+            requests: Requests::default(),
+            leaderless: None,
+            heard_committed: BTreeMap::new(),
+            out: false,
+            over: false,
+        };
+        council.tenures.install(cx.me(), cx.now, None, &table, None, cx.config.timing.takeover_wait());
+        council.show(cx);
+        council
+    }
+
+    pub(super) fn cluster(&self) -> ClusterId {
+        self.committed.cluster
+    }
+
+    // ---- time
+
+    pub(super) fn timeout(&self, cx: &Context) -> Option<Time> {
+        let times = [Some(self.next_ping), self.stand_at, self.detector.due(cx.now), self.role_timeout(cx), self.requests.timeout()];
+        times.into_iter().fold(None, earlier)
+    }
+
+    /// Something happened, or time passed: everything that is due.
+    pub(super) fn turn(&mut self, cx: &mut Context) {
+        if self.over {
+            return;
+        }
+        self.ping(cx);
+        self.watch_leader(cx);
+        self.elect(cx);
+        self.lead(cx);
+        self.ask(cx);
+        self.renew_lease(cx);
+        self.check_left(cx);
+        self.report_leaderless(cx);
+    }
+
+    /// This process slept: nothing that it sent before says anything about others.
+    pub(super) fn woke(&mut self) {
+        self.detector.woke();
+    }
+
+    pub(super) fn late(&self, cx: &Context) -> bool {
+        cx.now > self.next_ping + cx.config.timing.ping_interval * 2
+    }
+
+    // ---- pings
+
+    fn asked(&self, me: MemberId) -> BTreeSet<MemberId> {
+        let mut asked: BTreeSet<MemberId> = self.committed.voters.iter().chain(&self.accepted.voters).chain(&self.committed_voters).copied().collect();
+        asked.extend(self.leader);
+        if matches!(self.role, Role::Leader(_)) {
+            asked.extend(self.committed.members.iter().chain(&self.accepted.members).map(|m| m.id));
+        }
+        asked.remove(&me);
+        asked
+    }
+
+    pub(super) fn pulse(&self, sequence: u64) -> Pulse {
+        let (cluster, accepted, committed) = (self.cluster(), self.accepted.name, self.committed.name);
+        Pulse { cluster, sequence, term: self.term, coordinator: self.leader, accepted, committed }
+    }
+
+    fn ping_one(&mut self, cx: &mut Context, peer: MemberId) {
+        let sequence = self.detector.sent(peer, cx.now);
+        cx.send(peer, Message::Ping(self.pulse(sequence)));
+    }
+
+    pub(super) fn ping_all(&mut self, cx: &mut Context) {
+        for peer in self.asked(cx.me()) {
+            self.ping_one(cx, peer);
+        }
+    }
+
+    fn ping(&mut self, cx: &mut Context) {
+        if cx.hung() {
+            // Rule 12. It neither answers nor asks, so it must not lead either.
+            self.follow(cx);
+            self.next_ping = self.next_ping.max(cx.now + cx.config.timing.ping_interval);
+            return;
+        }
+        if self.next_ping <= cx.now {
+            self.next_ping = cx.now + cx.config.timing.ping_interval;
+            let asked = self.asked(cx.me());
+            self.detector.retain(|m| asked.contains(&m));
+            let voters = [&self.committed.voters, &self.accepted.voters];
+            self.answers.retain(|m| voters.iter().any(|v| v.contains(&m)));
+            self.ping_all(cx);
+        }
+        for peer in self.detector.quick_pings(cx.now) {
+            self.ping_one(cx, peer);
+        }
+    }
+
+    pub(super) fn silent(&self, cx: &Context, member: MemberId) -> bool {
+        let timing = &cx.config.timing;
+        self.detector.silent(member, cx.now, timing.pings_missed_max, timing.ping_interval)
+    }
+
+    pub(super) fn on_ping(&mut self, cx: &mut Context, from: MemberId, ping: Pulse) {
+        self.hear(cx, from, &ping);
+        if cx.hung() || self.over {
+            return;
+        }
+        // Rule 8: whoever gets this answer counts it only with at least this table accepted.
+        self.tenures.answer(from, cx.now);
+        cx.send(from, Message::Pong(self.pulse(ping.sequence)));
+    }
+
+    pub(super) fn on_pong(&mut self, cx: &mut Context, from: MemberId, pong: Pulse) {
+        let Some(sent) = self.detector.answered(from, pong.sequence) else { return cx.ignore() };
+        self.answers.take(from, sent, pong.accepted.order(), self.accepted.name.order());
+        self.heard_committed.insert(from, pong.committed);
+        self.hear(cx, from, &pong);
+        if self.leader == Some(from) && pong.term >= self.term && pong.coordinator != Some(from) {
+            // It coordinates no more.
+            self.leader = None;
+        }
+        if let Role::Leader(leader) = &mut self.role
+            && pong.term == self.term
+            && pong.coordinator == Some(cx.me())
+            && pong.accepted.order() <= self.accepted.name.order()
+        {
+            leader.joined(from);
+        }
+    }
+
+    /// What every ping and pong tells.
+    fn hear(&mut self, cx: &mut Context, from: MemberId, pulse: &Pulse) {
+        self.term_seen = self.term_seen.max(pulse.term);
+        if pulse.coordinator == Some(from) && pulse.term > self.term {
+            // Rule 1: who hears a coordinator of a higher term joins it.
+            self.join_term(cx, pulse.term, Some(from));
+        } else if pulse.coordinator == Some(from) && pulse.term == self.term && self.leader.is_none() && from != cx.me() {
+            self.set_leader(cx, Some(from));
+        } else if pulse.term > self.term && pulse.coordinator.is_some() && matches!(self.role, Role::Leader(_)) {
+            // Somebody else works in a later term. It will be heard; until then this node stands in nobody's way.
+            self.follow(cx);
+        }
+        if pulse.committed.order() > self.committed.name.order() {
+            self.pull(cx, from);
+        }
+    }
+
+    pub(super) fn on_hint(&mut self, cx: &mut Context, hint: &Hint) {
+        match hint {
+            Hint::Refused(member) => {
+                if self.detector.suspect(*member, cx.now) {
+                    self.ping_one(cx, *member);
+                }
+            }
+            Hint::Suspected(member) if self.asked(cx.me()).contains(member) => self.ping_one(cx, *member),
+            Hint::Suspected(_) | Hint::Alive(_) | Hint::Address(_) => {}
+        }
+    }
+
+    // ---- lease
+
+    fn renew_lease(&mut self, cx: &mut Context) {
+        if cx.hung() || self.out {
+            return;
+        }
+        let (installed, accepted) = (&self.committed.voters, &self.accepted.voters);
+        if let Some(until) = self.answers.lease(cx.me(), cx.now, installed, accepted, cx.config.timing.lease) {
+            cx.outputs.push_back(Output::Lease(until));
+        }
+    }
+
+    // ---- tables
+
+    fn show(&mut self, cx: &mut Context) {
+        let opens_at = self.tenures.opens_at.iter().map(|(at, (since, time))| (*at, *since, *time)).collect();
+        let (installed, accepted) = (self.committed.table.clone(), self.accepted.table.clone());
+        cx.outputs.push_back(Output::View(View { installed, accepted, opens_at: Arc::new(opens_at) }));
+    }
+
+    /// Stores a proposal. The data threads see it before anybody hears that it is stored.
+    pub(super) fn accept(&mut self, cx: &mut Context, table: Named) {
+        self.accepted = table;
+        self.answers.accepted(self.accepted.name.order());
+        self.show(cx);
+    }
+
+    /// A table is committed. `commit`: what is known of it.
+    pub(super) fn install(&mut self, cx: &mut Context, table: Named, commit: Option<Commit>) {
+        if table.version <= self.committed.version || table.name.order() <= self.committed.name.order() {
+            return;
+        }
+        let old = std::mem::replace(&mut self.committed, table);
+        let whole = cx.config.timing.takeover_wait();
+        self.tenures.install(cx.me(), cx.now, Some(&old), &self.committed, commit.as_ref(), whole);
+        if self.accepted.name.order() <= self.committed.name.order() {
+            self.accepted = self.committed.clone();
+            self.committed_voters = self.committed.voters.clone();
+            self.answers.accepted(self.accepted.name.order());
+        }
+        if self.committed.term > self.term {
+            self.join_term(cx, self.committed.term, None);
+        }
+        self.used = true;
+        self.pulling = None;
+        self.last_commit = commit;
+        self.tell_differences(cx, &old);
+        self.history.push_back(old);
+        if self.history.len() > HISTORY_MAX {
+            self.history.pop_front();
+        }
+        self.requests.installed(&self.committed);
+        if self.committed.member(cx.me()).is_some() {
+            self.show(cx);
+        } else {
+            self.removed(cx);
+        }
+    }
+
+    /// A committed table is without this process.
+    fn removed(&mut self, cx: &mut Context) {
+        self.out = true;
+        if self.requests.departing() {
+            // Rule 10: it goes once a majority has installed that table.
+            self.show(cx);
+            self.follow(cx);
+            self.leader = None;
+        } else {
+            self.over = true;
+            cx.outputs.push_back(Output::Expelled);
+        }
+    }
+
+    fn check_left(&mut self, cx: &mut Context) {
+        if !self.out || self.over {
+            return;
+        }
+        let installed = |v| self.heard_committed.get(&v).is_some_and(|name| name.order() >= self.committed.name.order());
+        if majority(&self.committed.voters, installed) {
+            self.over = true;
+            cx.outputs.push_back(Output::Left);
+        }
+    }
+
+    /// Events for people: what the new table says that the old one did not.
+    fn tell_differences(&self, cx: &mut Context, old: &Named) {
+        for member in self.committed.members.iter().filter(|m| old.member(m.id).is_none()) {
+            cx.event(Event::Joined { name: member.name.clone(), id: member.id });
+        }
+        for member in &old.members {
+            let (name, id) = (member.name.clone(), member.id);
+            match (member.state, self.committed.member(id).map(|m| m.state)) {
+                (MemberState::Leaving, None) => cx.event(Event::Left { name, id }),
+                (MemberState::Silent, Some(MemberState::Live)) => cx.event(Event::Note(format!("{name} answers again"))),
+                (_, None) => cx.event(Event::Expelled { name, id, why: "it does not answer".into() }),
+                (state, Some(MemberState::Silent)) if state != MemberState::Silent => {
+                    cx.event(Event::Note(format!("{name} does not answer; it is kept because it alone holds data")));
+                }
+                _ => {}
+            }
+        }
+        let mut lost = BTreeMap::new();
+        for (at, partition) in partitions(&self.committed) {
+            let before = old.partition(at).map_or(Lineage(0), |p| p.lineage);
+            if before > Lineage(0) && partition.lineage > before {
+                *lost.entry(at.keyspace).or_insert(0_usize) += 1;
+            }
+        }
+        for (keyspace, partitions) in lost {
+            let keyspace = self.committed.keyspace(keyspace).map_or_else(String::new, |k| k.name.clone());
+            cx.event(Event::Lost { partitions, keyspace, why: "every copy that counted is gone; they begin empty".into() });
+        }
+    }
+
+    // ---- pulling
+
+    pub(super) fn pull(&mut self, cx: &mut Context, from: MemberId) {
+        if self.pulling.is_some_and(|at| cx.now.since(at) < PULL_PATIENCE) {
+            return;
+        }
+        self.pulling = Some(cx.now);
+        cx.send(from, Message::Pull { cluster: self.cluster(), have: Some(self.committed.name) });
+    }
+
+    /// The data path heard of a newer table.
+    pub(super) fn pull_any(&mut self, cx: &mut Context, name: TableName) {
+        if name.cluster != self.cluster() || name.order() <= self.committed.name.order() {
+            return;
+        }
+        let me = cx.me();
+        let from = self.leader.filter(|l| *l != me).or_else(|| self.committed.voters.iter().copied().find(|v| *v != me && !self.silent(cx, *v)));
+        if let Some(from) = from {
+            self.pull(cx, from);
+        }
+    }
+
+    pub(super) fn on_pull(&mut self, cx: &mut Context, from: MemberId, have: Option<TableName>) {
+        let base = have.and_then(|name| self.history.iter().find(|t| t.name == name));
+        let payload = match base {
+            Some(base) => Payload::Delta(TableDelta::between(base, &self.committed)),
+            None if have == Some(self.committed.name) => return,
+            None => Payload::Whole(self.committed.table.clone()),
+        };
+        let commit = self.last_commit.clone();
+        cx.send(from, Message::Committed(Box::new(Committed { name: self.committed.name, payload, commit })));
+    }
+
+    pub(super) fn on_committed(&mut self, cx: &mut Context, from: MemberId, committed: Committed) {
+        if committed.name.order() <= self.committed.name.order() {
+            return;
+        }
+        let Some(table) = self.unpack(&committed.name, &committed.payload) else {
+            cx.ignore();
+            // The base is gone here: ask for everything.
+            return cx.send(from, Message::Pull { cluster: self.cluster(), have: None });
+        };
+        self.term_seen = self.term_seen.max(table.term);
+        self.install(cx, table, committed.commit);
+    }
+
+    /// The table that a payload holds, if it is what it says and valid.
+    pub(super) fn unpack(&self, name: &TableName, payload: &Payload) -> Option<Named> {
+        let table = match payload {
+            Payload::Whole(table) => {
+                table.validate().ok()?;
+                table.clone()
+            }
+            Payload::Delta(delta) => {
+                let bases = [&self.committed, &self.accepted];
+                let base = bases.into_iter().find(|t| t.name == delta.base)?;
+                Arc::new(delta.apply(base).ok()?)
+            }
+        };
+        let table = Named::new(table);
+        (table.name == *name).then_some(table)
+    }
+
+    // ---- for people
+
+    fn report_leaderless(&mut self, cx: &mut Context) {
+        if self.leader.is_some() || self.out {
+            self.leaderless = None;
+            return;
+        }
+        let (since, told) = *self.leaderless.get_or_insert((cx.now, None));
+        if cx.now.since(since) >= LEADERLESS_PATIENCE && told.is_none_or(|at| cx.now.since(at) >= LEADERLESS_AGAIN) {
+            self.leaderless = Some((since, Some(cx.now)));
+            cx.event(Event::NoCoordinator { why: self.why_leaderless(cx) });
+        }
+    }
+
+    pub(super) fn why_leaderless(&self, cx: &Context) -> String {
+        let name = |v: &MemberId| self.accepted.member(*v).or_else(|| self.committed.member(*v)).map_or_else(|| v.to_string(), |m| m.name.clone());
+        let missing: Vec<String> = self.accepted.voters.iter().filter(|v| self.silent(cx, **v)).map(name).collect();
+        if missing.is_empty() {
+            return "nobody coordinates; an election is under way".into();
+        }
+        let names = missing.join(" ");
+        format!("no majority of the voters answers; missing: {names}. If they are gone for good, run: doyen recover --assert-dead {names}")
+    }
+}

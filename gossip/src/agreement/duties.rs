@@ -1,0 +1,470 @@
+//! What a coordinator looks after. Each duty is a step from one table to the next by a pure function of the planner; all
+//! that is due travels in one table.
+
+use super::api::{AdminReply, AdminRequest, Output};
+use super::context::{Context, Named, earlier};
+use super::council::Council;
+use super::election::Role;
+use super::lease::partitions;
+use crate::time::Time;
+use crate::wire::Message;
+use doyen_placement::planner::{self, Departure, InSyncChange, InSyncRequest, MoveLimits, Plan};
+use doyen_placement::quorum::majority;
+use doyen_placement::{Epoch, MapEntry, MapId, Member, MemberId, MemberState, OnLoss, PartitionRef, Table, TableName};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Newcomers that wait at the same time.
+const JOINERS_MAX: usize = 64;
+/// Requests of primaries that wait at the same time.
+const IN_SYNC_MAX: usize = 32_768;
+/// Requests of people that wait at the same time.
+const ADMIN_MAX: usize = 256;
+/// A plan that does not come is asked for again.
+const PLAN_PATIENCE: Duration = Duration::from_secs(5);
+/// A learner that failed is not tried again for this long, and twice as long each time after.
+const BACKOFF: Duration = Duration::from_secs(1);
+/// But never longer than this.
+const BACKOFF_MAX: Duration = Duration::from_secs(30);
+/// Copies under way at the same time.
+const MOVES: MoveLimits = MoveLimits { learners_per_source: 32, learners_per_target: 64, learners: 256 };
+
+/// A coordinator's list of things to do.
+#[derive(Debug)]
+pub(super) struct Duties {
+    joiners: BTreeMap<MemberId, Member>,
+    /// Members that somebody of their name and address says are dead, and since when that was looked into.
+    doubted: BTreeMap<MemberId, Time>,
+    dead: BTreeSet<MemberId>,
+    leaving: BTreeSet<MemberId>,
+    departing: BTreeSet<MemberId>,
+    in_sync: Vec<InSyncRequest>,
+    admin: Vec<(MemberId, u64, AdminRequest)>,
+    /// Since when this coordinator has known a silent member as silent.
+    silent_since: BTreeMap<MemberId, Time>,
+    reset_at: Option<Time>,
+    /// Learners that failed: until when, and for how long.
+    backoff: BTreeMap<(PartitionRef, MemberId), (Time, Duration)>,
+    goals: Option<(TableName, Plan)>,
+    plan_wanted: bool,
+    plan_asked: Option<Time>,
+    moving: bool,
+    batch_at: Time,
+    /// Tenures that their primaries reported as open.
+    opened: BTreeMap<PartitionRef, Epoch>,
+}
+
+/// The next table, and whom its commit answers.
+#[derive(Debug, Default)]
+pub(super) struct Draft {
+    /// `None`: as the one before.
+    pub(super) table: Option<Table>,
+    replies: Vec<(MemberId, u64, AdminReply)>,
+    /// It holds more than steps of moves.
+    unplanned: bool,
+}
+
+impl Duties {
+    pub(super) fn new(now: Time) -> Self {
+        Self {
+            joiners: BTreeMap::new(),
+            doubted: BTreeMap::new(),
+            dead: BTreeSet::new(),
+            leaving: BTreeSet::new(),
+            departing: BTreeSet::new(),
+            in_sync: Vec::new(),
+            admin: Vec::new(),
+            silent_since: BTreeMap::new(),
+            reset_at: None,
+            backoff: BTreeMap::new(),
+            goals: None,
+            plan_wanted: true,
+            plan_asked: None,
+            moving: true,
+            batch_at: now,
+            opened: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn timeout(&self, cx: &Context) -> Option<Time> {
+        let batched = self.moving || !self.in_sync.is_empty() || self.goals.is_some();
+        let batch = (batched && self.batch_at > cx.now).then_some(self.batch_at);
+        let retry = self.backoff.values().map(|(until, _)| *until).filter(|until| *until > cx.now).min();
+        let plan = self.plan_asked.map(|at| at + PLAN_PATIENCE);
+        [batch, retry, plan, self.reset_at.filter(|at| *at > cx.now)].into_iter().fold(None, earlier)
+    }
+
+    pub(super) fn open(&mut self, at: PartitionRef, since: Epoch) {
+        self.opened.insert(at, since);
+    }
+
+    pub(super) fn is_open(&self, at: PartitionRef, since: Epoch) -> bool {
+        self.opened.get(&at) == Some(&since)
+    }
+
+    pub(super) fn leave(&mut self, member: MemberId, gone: bool) {
+        let set = if gone { &mut self.departing } else { &mut self.leaving };
+        set.insert(member);
+    }
+
+    pub(super) fn ask(&mut self, requests: Vec<InSyncRequest>) {
+        let room = IN_SYNC_MAX.saturating_sub(self.in_sync.len());
+        for request in requests.into_iter().take(room) {
+            if !self.in_sync.contains(&request) {
+                self.in_sync.push(request);
+            }
+        }
+    }
+
+    /// False: too many wait.
+    pub(super) fn administer(&mut self, origin: MemberId, ticket: u64, request: AdminRequest) -> bool {
+        if self.admin.iter().any(|(o, t, _)| (*o, *t) == (origin, ticket)) {
+            return true;
+        }
+        if self.admin.len() >= ADMIN_MAX {
+            return false;
+        }
+        self.admin.push((origin, ticket, request));
+        true
+    }
+
+    pub(super) fn planned(&mut self, base: TableName, goals: Plan) {
+        self.plan_asked = None;
+        self.goals = Some((base, goals));
+    }
+}
+
+impl Council {
+    /// Whatever is due, in one table.
+    pub(super) fn attend(&mut self, cx: &mut Context) {
+        let mut role = std::mem::replace(&mut self.role, Role::Follower);
+        let draft = match &mut role {
+            Role::Leader(leader) => {
+                let joined = |m: MemberId| leader.has_joined(m);
+                let joined: BTreeSet<MemberId> = self.accepted.members.iter().map(|m| m.id).filter(|m| joined(*m)).chain([cx.me()]).collect();
+                self.draft(cx, &mut leader.duties, &joined)
+            }
+            Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) => None,
+        };
+        self.role = role;
+        match draft {
+            Some(draft) => self.propose(cx, draft),
+            None => self.want_plan(cx),
+        }
+    }
+
+    fn draft(&mut self, cx: &mut Context, duties: &mut Duties, joined: &BTreeSet<MemberId>) -> Option<Draft> {
+        let base = self.accepted.clone();
+        let mut table: Cow<'_, Table> = Cow::Borrowed(&base.table);
+        let mut draft = Draft::default();
+        self.draft_members(cx, duties, &mut table);
+        if let Cow::Borrowed(_) = table {
+        } else {
+            draft.unplanned = true;
+        }
+        if table.keyspaces.iter().any(|k| k.partitions.is_empty()) {
+            let assigned = planner::assign(&table);
+            if assigned != *table {
+                table = Cow::Owned(assigned);
+                draft.unplanned = true;
+            }
+        }
+        self.draft_admin(cx, duties, &mut table, &mut draft);
+        if cx.now >= duties.batch_at {
+            draft_moves(cx, duties, base.name, &mut table, &mut draft);
+        }
+        self.draft_voters(&base, &mut table, joined);
+        let changed = *table != *base.table;
+        if !changed && base.name == self.committed.name {
+            // Nothing to commit: whoever waits for what is so already is answered.
+            for (origin, ticket, reply) in draft.replies {
+                self.reply(cx, origin, ticket, reply);
+            }
+            return None;
+        }
+        duties.batch_at = cx.now + cx.config.timing.batch;
+        draft.table = changed.then(|| table.into_owned());
+        Some(draft)
+    }
+
+    /// The dead, the silent, those who return, who leave and who come.
+    fn draft_members(&mut self, cx: &mut Context, duties: &mut Duties, table: &mut Cow<'_, Table>) {
+        let me = cx.me();
+        let mut gone = BTreeMap::new();
+        let mut back = BTreeSet::new();
+        duties.reset_at = None;
+        duties.silent_since.retain(|m, _| table.member(*m).is_some_and(|m| m.state == MemberState::Silent));
+        for member in table.members.iter().filter(|m| m.id != me) {
+            let silent = self.silent(cx, member.id);
+            let recent = |at: Time| cx.now.since(at) <= cx.config.timing.ping_interval * 2;
+            let answers = self.detector.answered_at(member.id).is_some_and(recent);
+            if duties.dead.contains(&member.id) || self.asserted_dead.contains(&member.id) {
+                gone.insert(member.id, Departure::Dead);
+            } else if member.state == MemberState::Silent && answers && !silent {
+                back.insert(member.id);
+            } else if member.state == MemberState::Silent {
+                let since = *duties.silent_since.entry(member.id).or_insert(cx.now);
+                if let Some(after) = reset_after(table, member.id) {
+                    let at = since + after;
+                    if at <= cx.now {
+                        gone.insert(member.id, Departure::Dead);
+                    } else {
+                        duties.reset_at = earlier(duties.reset_at, Some(at));
+                    }
+                }
+            } else if silent {
+                gone.insert(member.id, Departure::Silent);
+            }
+        }
+        for &member in &duties.departing {
+            if table.member(member).is_some_and(|m| m.state == MemberState::Leaving) && !planner::holds_anything(table, member) {
+                gone.entry(member).or_insert(Departure::Left);
+            }
+        }
+        if !gone.is_empty() {
+            let next = planner::remove(table, &gone);
+            if next != **table {
+                *table = Cow::Owned(next);
+            }
+        }
+        if !back.is_empty() {
+            *table = Cow::Owned(planner::revive(table, &back));
+        }
+        duties.leaving.retain(|m| self.accepted.member(*m).is_some_and(|m| m.state != MemberState::Leaving));
+        duties.departing.retain(|m| self.accepted.member(*m).is_some());
+        for &member in &duties.leaving {
+            if table.members.len() > 1 && table.member(member).is_some() {
+                let next = planner::hand_over(table, member);
+                if next != **table {
+                    *table = Cow::Owned(next);
+                }
+            }
+        }
+        for id in std::mem::take(&mut duties.dead) {
+            // A dead member that stays, because it alone holds what must not be lost, gives up its name.
+            if let Some(place) = table.members.iter().position(|m| m.id == id) {
+                let member = &mut table.to_mut().members[place];
+                let mut renamed = (**member).clone();
+                renamed.name = format!("{:.40}~{}", renamed.name.chars().filter(char::is_ascii).collect::<String>(), renamed.age);
+                *member = Arc::new(renamed);
+            }
+        }
+        if !duties.joiners.is_empty() {
+            let newcomers = std::mem::take(&mut duties.joiners).into_values().collect();
+            *table = Cow::Owned(planner::admit(table, newcomers));
+        }
+    }
+
+    /// What people ask for.
+    fn draft_admin(&mut self, cx: &mut Context, duties: &mut Duties, table: &mut Cow<'_, Table>, draft: &mut Draft) {
+        for (origin, ticket, request) in std::mem::take(&mut duties.admin) {
+            match administer(table, &request) {
+                Ok((next, entry)) => {
+                    if let Some(next) = next {
+                        *table = Cow::Owned(next);
+                        draft.unplanned = true;
+                    }
+                    draft.replies.push((origin, ticket, AdminReply::Done(entry)));
+                }
+                Err(why) => self.reply(cx, origin, ticket, AdminReply::Refused(why)),
+            }
+        }
+    }
+
+    /// Rule 4. A newcomer becomes a voter in a later table than the one that admits it.
+    fn draft_voters(&self, base: &Named, table: &mut Cow<'_, Table>, joined: &BTreeSet<MemberId>) {
+        let same = self.committed_voters == base.voters;
+        let may = |voters: &[MemberId]| !voters.is_empty() && (!self.asserted_dead.is_empty() || (same && majority(voters, |v| joined.contains(&v))));
+        let wanted: Vec<MemberId> = planner::elders(table).into_iter().filter(|v| base.member(*v).is_some()).collect();
+        if wanted == base.voters && table.voters == wanted {
+            return;
+        }
+        if may(&wanted) {
+            table.to_mut().voters = wanted;
+        } else if table.voters != base.voters && !may(&table.voters) {
+            keep_voters(base, table.to_mut());
+        }
+    }
+
+    fn want_plan(&mut self, cx: &mut Context) {
+        let Role::Leader(leader) = &mut self.role else { return };
+        let duties = &mut leader.duties;
+        if duties.plan_asked.is_some_and(|at| cx.now.since(at) >= PLAN_PATIENCE) {
+            (duties.plan_asked, duties.plan_wanted) = (None, true);
+        }
+        if duties.plan_wanted && duties.plan_asked.is_none() && leader.idle() && self.accepted.name == self.committed.name {
+            let duties = match &mut self.role {
+                Role::Leader(leader) => &mut leader.duties,
+                Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) => return,
+            };
+            (duties.plan_wanted, duties.plan_asked) = (false, Some(cx.now));
+            cx.outputs.push_back(Output::Plan(self.committed.table.clone()));
+        }
+    }
+
+    /// A draft is committed.
+    pub(super) fn finished(&mut self, cx: &mut Context, before: &Named, draft: Draft) {
+        for (origin, ticket, reply) in draft.replies {
+            self.reply(cx, origin, ticket, reply);
+        }
+        let now = self.committed.clone();
+        if let Role::Leader(leader) = &mut self.role {
+            let duties = &mut leader.duties;
+            duties.moving = partitions(&now).any(|(_, p)| p.goal.is_some());
+            duties.plan_wanted |= draft.unplanned || before.members != now.members || !duties.moving;
+            duties.opened.retain(|at, since| now.partition(*at).is_some_and(|p| p.since == *since));
+            duties.backoff.retain(|(at, m), (until, _)| now.member(*m).is_some() && now.partition(*at).is_some() && *until + BACKOFF_MAX > cx.now);
+        }
+        if !self.asserted_dead.is_empty() && self.asserted_dead.iter().all(|m| !now.voters.contains(m)) {
+            self.asserted_dead.clear();
+            self.recovered(cx);
+        }
+    }
+
+    /// The term ends: whoever waits for a change asks the next coordinator, or is told that nobody knows.
+    pub(super) fn refuse_all(&mut self, cx: &mut Context) {
+        if let Role::Leader(leader) = std::mem::replace(&mut self.role, Role::Follower) {
+            for (origin, ticket, _) in leader.abandoned().replies {
+                let why = "the coordinator changed meanwhile: it is not known whether the change was made".to_owned();
+                self.reply(cx, origin, ticket, AdminReply::Refused(why));
+            }
+        }
+    }
+
+    /// A newcomer asks to be admitted, maybe through another member.
+    pub(super) fn on_join(&mut self, cx: &mut Context, from: MemberId, mut member: Member) {
+        member.state = MemberState::Live;
+        let refuse = |cx: &mut Context, cluster, why: String| cx.send(from, Message::JoinRefused { cluster, member: member.id, why });
+        let cluster = self.cluster();
+        if let Err(why) = member.validate() {
+            return refuse(cx, cluster, why.to_string());
+        }
+        if self.accepted.member(member.id).is_some() {
+            return;
+        }
+        if let Some(old) = self.accepted.members.iter().find(|m| m.name == member.name).cloned() {
+            let silent = old.state == MemberState::Silent || self.silent(cx, old.id);
+            let same_place = old.addresses.control == member.addresses.control;
+            let Role::Leader(leader) = &mut self.role else { return };
+            if silent && same_place {
+                // Rule 7: a later process of its name, on its address, vouches that it is dead.
+                leader.duties.dead.insert(old.id);
+            } else {
+                let since = *leader.duties.doubted.entry(old.id).or_insert(cx.now);
+                let answered = self.detector.answered_at(old.id).is_some_and(|at| at > since);
+                if answered || old.id == cx.me() {
+                    leader.duties.doubted.remove(&old.id);
+                    let at = old.addresses.control;
+                    return refuse(cx, cluster, format!("the name {} is taken by the member at {at}; choose another with --name", old.name));
+                }
+                if silent {
+                    return refuse(cx, cluster, format!("the name {} belongs to a silent member at another address", old.name));
+                }
+                if same_place && self.detector.suspect(old.id, cx.now) {
+                    self.ping_suspect(cx, old.id);
+                }
+                return;
+            }
+        }
+        if let Role::Leader(leader) = &mut self.role
+            && leader.duties.joiners.len() < JOINERS_MAX
+        {
+            leader.duties.joiners.insert(member.id, member);
+        }
+    }
+}
+
+/// Requests of primaries, goals and the next steps towards them.
+fn draft_moves(cx: &Context, duties: &mut Duties, base: TableName, table: &mut Cow<'_, Table>, draft: &mut Draft) {
+    if !duties.in_sync.is_empty() {
+        let requests = std::mem::take(&mut duties.in_sync);
+        let (next, done) = planner::change_in_sync(table, &requests);
+        if done.iter().any(|d| *d) {
+            *table = Cow::Owned(next);
+        }
+        for (request, done) in requests.iter().zip(done) {
+            if let (InSyncChange::Abandon(m) | InSyncChange::Withdraw(m) | InSyncChange::Remove(m), true) = (&request.change, done) {
+                draft.unplanned = true;
+                let (until, length) = duties.backoff.entry((request.partition, *m)).or_insert((cx.now, BACKOFF / 2));
+                *length = (*length * 2).min(BACKOFF_MAX);
+                *until = cx.now + *length;
+            }
+        }
+    }
+    if let Some((planned, goals)) = duties.goals.take() {
+        if planned != base {
+            duties.plan_wanted = true;
+        } else if !goals.is_empty() {
+            *table = Cow::Owned(planner::adopt(table, &goals));
+            duties.moving = true;
+        }
+    }
+    if duties.moving {
+        let paused = duties.backoff.iter().filter(|(_, (until, _))| *until > cx.now).map(|(key, _)| *key).collect();
+        if let Some(next) = planner::advance(table, &MOVES, &paused) {
+            *table = Cow::Owned(next);
+        }
+    }
+}
+
+/// When what a silent member alone holds begins empty; `None`: never by itself.
+fn reset_after(table: &Table, member: MemberId) -> Option<Duration> {
+    let lost = |k: &&doyen_placement::Keyspace| k.partitions.iter().any(|p| p.in_sync().any(|m| m == member));
+    let after = |k: &doyen_placement::Keyspace| match k.on_loss {
+        OnLoss::Reset { after_ms } => Some(Duration::from_millis(after_ms)),
+        OnLoss::Wait => None,
+    };
+    table.keyspaces.iter().filter(lost).filter_map(after).max()
+}
+
+/// Failover never waits for rule 4: who may not be taken from the voters yet stays a member, holding nothing.
+fn keep_voters(base: &Table, table: &mut Table) {
+    table.voters.clone_from(&base.voters);
+    for voter in &base.voters {
+        let Some(member) = base.member(*voter) else { continue };
+        match table.members.iter_mut().find(|m| m.id == *voter) {
+            Some(kept) if kept.state == MemberState::Silent => *kept = member.clone(),
+            Some(_) => {}
+            None => table.members.push(member.clone()),
+        }
+    }
+    table.members.sort_by_key(|m| m.age);
+}
+
+type Administered = Result<(Option<Table>, Option<MapEntry>), String>;
+
+fn administer(table: &Table, request: &AdminRequest) -> Administered {
+    match request {
+        AdminRequest::CreateMap { name, keyspace } => create_map(table, name, keyspace),
+        AdminRequest::SetOnLoss { keyspace, on_loss } => {
+            let mut next = table.clone();
+            let found = next.keyspaces.iter_mut().find(|k| k.name == *keyspace);
+            found.ok_or_else(|| format!("there is no keyspace {keyspace}"))?.on_loss = *on_loss;
+            Ok((Some(next), None))
+        }
+        AdminRequest::GiveUp { name } => {
+            let member = table.members.iter().find(|m| m.name == *name).ok_or_else(|| format!("there is no member {name}"))?;
+            if member.state != MemberState::Silent {
+                return Err(format!("{name} is not silent: a member that answers leaves by itself"));
+            }
+            Ok((Some(planner::reset(table, member.id)), None))
+        }
+    }
+}
+
+fn create_map(table: &Table, name: &str, keyspace: &str) -> Administered {
+    let home = table.keyspace_named(keyspace).ok_or_else(|| format!("there is no keyspace {keyspace}"))?.id;
+    if let Some(entry) = table.map_named(name) {
+        let elsewhere = || format!("map {name} exists in another keyspace");
+        return if entry.keyspace == home { Ok((None, Some(entry.clone()))) } else { Err(elsewhere()) };
+    }
+    let last = table.maps.last().map_or(MapId(0), |m| m.id);
+    let id = last.0.checked_add(1).map(MapId).ok_or("no map id is left")?;
+    let entry = MapEntry { id, name: name.to_owned(), keyspace: home };
+    let mut next = table.clone();
+    next.maps.push(entry.clone());
+    next.validate().map_err(|why| why.to_string())?;
+    Ok((Some(next), Some(entry)))
+}

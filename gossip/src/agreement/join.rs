@@ -1,0 +1,88 @@
+//! A newcomer at a living cluster: it asks whoever it found until the coordinator has admitted it.
+
+use super::api::{Event, Output};
+use super::bootstrap::LISTED_MAX;
+use super::context::{Context, Named};
+use crate::time::Time;
+use crate::wire::{Committed, Message, Payload};
+use doyen_placement::{ClusterId, MemberId};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// Between two requests.
+const ASK_AGAIN: Duration = Duration::from_millis(150);
+/// Without any sign of that cluster for this long, the search begins anew.
+const LOST: Duration = Duration::from_secs(3);
+/// Refused for this long without a break, this process gives up.
+const REFUSED_MAX: Duration = Duration::from_secs(10);
+
+/// A process that waits to be admitted.
+#[derive(Debug)]
+pub(super) struct Joining {
+    cluster: ClusterId,
+    contacts: Vec<MemberId>,
+    turn: usize,
+    ask_at: Time,
+    heard_at: Time,
+    refused: Option<Time>,
+    pub(super) why: Option<String>,
+}
+
+impl Joining {
+    pub(super) fn new(cx: &Context, cluster: ClusterId, contact: MemberId) -> Self {
+        Self { cluster, contacts: vec![contact], turn: 0, ask_at: cx.now, heard_at: cx.now, refused: None, why: None }
+    }
+
+    pub(super) fn cluster(&self) -> ClusterId {
+        self.cluster
+    }
+
+    pub(super) fn timeout(&self) -> Option<Time> {
+        Some(self.ask_at)
+    }
+
+    /// A member of that cluster was heard.
+    pub(super) fn heard(&mut self, cx: &Context, member: MemberId) {
+        self.heard_at = cx.now;
+        let known: BTreeSet<MemberId> = self.contacts.iter().copied().collect();
+        if known.len() < LISTED_MAX && !known.contains(&member) {
+            self.contacts.push(member);
+        }
+    }
+
+    /// False: that cluster is not there any more.
+    pub(super) fn turn(&mut self, cx: &mut Context) -> bool {
+        if cx.now.since(self.heard_at) >= LOST {
+            return false;
+        }
+        if self.ask_at <= cx.now {
+            self.ask_at = cx.now + ASK_AGAIN;
+            self.turn = self.turn.wrapping_add(1);
+            if let Some(contact) = self.contacts.get(self.turn % self.contacts.len().max(1)) {
+                let (cluster, member) = (self.cluster, Box::new(cx.member()));
+                cx.send(*contact, Message::Join { cluster, member });
+            }
+        }
+        true
+    }
+
+    pub(super) fn on_refused(&mut self, cx: &mut Context, why: String) {
+        self.heard_at = cx.now;
+        let since = *self.refused.get_or_insert(cx.now);
+        if self.why.as_ref() != Some(&why) {
+            cx.event(Event::NoCoordinator { why: why.clone() });
+        }
+        self.why = Some(why.clone());
+        if cx.now.since(since) >= REFUSED_MAX {
+            cx.outputs.push_back(Output::Fatal(why));
+        }
+    }
+
+    /// The table that this process is a member of, if this is it.
+    pub(super) fn admitted(&self, cx: &Context, committed: &Committed) -> Option<Named> {
+        let Payload::Whole(table) = &committed.payload else { return None };
+        table.validate().ok()?;
+        let table = Named::new(table.clone());
+        (table.name == committed.name && table.cluster == self.cluster && table.member(cx.me()).is_some()).then_some(table)
+    }
+}

@@ -1,0 +1,189 @@
+//! Leases (rule 8) and what a new primary has to wait for (rule 9).
+
+use super::context::Named;
+use crate::time::Time;
+use crate::wire::Commit;
+use doyen_placement::quorum::majority;
+use doyen_placement::{Epoch, MemberId, PartitionRef, Table, Term, Version};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Answers of one voter that are kept until this node has accepted the table they name.
+const NEWER_ANSWERS_MAX: usize = 4;
+
+/// Answers to pings, as far as they may count.
+#[derive(Debug, Default)]
+pub(super) struct Answers {
+    voters: BTreeMap<MemberId, Voter>,
+    /// The lease that was last given out; it never goes back.
+    given: Time,
+}
+
+#[derive(Debug, Default)]
+struct Voter {
+    /// When the youngest ping was sent whose answer counts.
+    counted: Option<Time>,
+    /// Answers that name tables newer than ours: they count, from their original time, once we have accepted those.
+    newer: BTreeMap<(Term, Version), Time>,
+}
+
+impl Answers {
+    /// A voter answered a ping that was sent at `sent` and named its accepted table.
+    pub(super) fn take(&mut self, voter: MemberId, sent: Time, theirs: (Term, Version), ours: (Term, Version)) {
+        let voter = self.voters.entry(voter).or_default();
+        if theirs <= ours {
+            voter.counted = voter.counted.max(Some(sent));
+            return;
+        }
+        if voter.newer.len() >= NEWER_ANSWERS_MAX {
+            voter.newer.pop_first();
+        }
+        let at = voter.newer.entry(theirs).or_insert(sent);
+        *at = sent.max(*at);
+    }
+
+    /// This node accepted a newer table.
+    pub(super) fn accepted(&mut self, ours: (Term, Version)) {
+        for voter in self.voters.values_mut() {
+            while let Some(entry) = voter.newer.first_entry().filter(|e| *e.key() <= ours) {
+                voter.counted = voter.counted.max(Some(entry.remove()));
+            }
+        }
+    }
+
+    pub(super) fn retain(&mut self, voters: impl Fn(MemberId) -> bool) {
+        self.voters.retain(|v, _| voters(*v));
+    }
+
+    /// The youngest time at which pings were sent that majorities of both configurations answered. Oneself answers always.
+    fn answered(&self, me: MemberId, now: Time, installed: &[MemberId], accepted: &[MemberId]) -> Option<Time> {
+        let at = |v: MemberId| if v == me { Some(now) } else { self.voters.get(&v)?.counted };
+        let mut times: Vec<Time> = installed.iter().chain(accepted).filter_map(|v| at(*v)).collect();
+        times.sort_unstable();
+        times.dedup();
+        let enough = |s: &Time| majority(installed, |v| at(v) >= Some(*s)) && majority(accepted, |v| at(v) >= Some(*s));
+        times.into_iter().rev().find(enough)
+    }
+
+    /// The lease, if it reaches further than the one given out before.
+    pub(super) fn lease(&mut self, me: MemberId, now: Time, installed: &[MemberId], accepted: &[MemberId], length: Duration) -> Option<Time> {
+        let until = self.answered(me, now, installed, accepted)? + length;
+        if until <= self.given {
+            return None;
+        }
+        self.given = until;
+        Some(until)
+    }
+}
+
+/// What this node knows about tenures: its own, and those that it could be asked about.
+#[derive(Debug, Default)]
+pub(super) struct Tenures {
+    /// When each partition's present tenure was installed here.
+    began: BTreeMap<PartitionRef, (Epoch, Time)>,
+    /// When the present voters were installed here.
+    voters_since: Time,
+    /// Whom this node last answered, and when.
+    answered: BTreeMap<MemberId, Time>,
+    /// Tenures of this node that have not opened, and when they may.
+    pub(super) opens_at: BTreeMap<PartitionRef, (Epoch, Time)>,
+    /// Tenures of this node that have opened.
+    pub(super) opened: BTreeMap<PartitionRef, Epoch>,
+}
+
+impl Tenures {
+    /// This node answers a ping of `peer` now.
+    pub(super) fn answer(&mut self, peer: MemberId, now: Time) {
+        self.answered.insert(peer, now);
+    }
+
+    /// Another table is installed. `commit`: what is known of it, if `old` is its predecessor.
+    pub(super) fn install(&mut self, me: MemberId, now: Time, old: Option<&Named>, new: &Named, commit: Option<&Commit>, whole: Duration) {
+        if old.is_none_or(|old| old.voters != new.voters) {
+            self.voters_since = now;
+        }
+        let consecutive = |c: &&Commit, old: &Named| c.name == new.name && c.predecessor == old.name && old.version.next() == new.version;
+        let known = old.and_then(|old| commit.filter(|c| consecutive(c, old)));
+        let mut seen = BTreeSet::new();
+        for (at, partition) in partitions(new) {
+            seen.insert(at);
+            let before = old.and_then(|old| old.partition(at));
+            if before.is_some_and(|b| b.since == partition.since && b.primary() == partition.primary()) {
+                continue;
+            }
+            self.began.insert(at, (partition.since, now));
+            self.opened.remove(&at);
+            self.opens_at.remove(&at);
+            if partition.primary() != me {
+                continue;
+            }
+            let wait = match (known, before) {
+                // Rule 9: the predecessor is the one of the table before, and the commit says what is known of it.
+                (Some(commit), Some(before)) => wait(commit, at, before.primary(), whole),
+                // Nobody ever led it.
+                (Some(_), None) => Duration::ZERO,
+                (None, _) if old.is_none() && new.version == Version(1) => Duration::ZERO,
+                (None, _) => whole,
+            };
+            self.opens_at.insert(at, (partition.since, now + wait));
+        }
+        self.began.retain(|at, _| seen.contains(at));
+        self.opened.retain(|at, _| seen.contains(at));
+        self.opens_at.retain(|at, _| seen.contains(at));
+    }
+
+    /// This node's data threads opened a partition.
+    pub(super) fn open(&mut self, at: PartitionRef, since: Epoch) -> bool {
+        if self.opens_at.get(&at).is_none_or(|(s, _)| *s != since) {
+            return false;
+        }
+        self.opens_at.remove(&at);
+        self.opened.insert(at, since);
+        true
+    }
+
+    /// For each primary that `next` deposes: for how many milliseconds at least this node gave it nothing to hold a lease with.
+    pub(super) fn ages(&self, me: MemberId, now: Time, installed: &Table, next: &Table) -> Vec<(MemberId, u64)> {
+        let age = |at: Time| u64::try_from(now.since(at).as_millis()).unwrap_or(u64::MAX);
+        let deposed = deposed(installed, next);
+        let least = |primary: MemberId, partitions: &[PartitionRef]| {
+            // One's own lease ends with one's own ack; others hear of that by the seal.
+            let answered = if primary == me { None } else { self.answered.get(&primary) };
+            let tenures = partitions.iter().map(|at| self.began.get(at).map_or(0, |(_, began)| age(*began)));
+            let least = tenures.chain(answered.map(|at| age(*at))).min().unwrap_or(0);
+            least.min(age(self.voters_since))
+        };
+        deposed.iter().map(|(primary, partitions)| (*primary, least(*primary, partitions))).collect()
+    }
+
+    /// This node's seal, if `next` deposes it: the partitions that it had not opened.
+    pub(super) fn seal(&self, me: MemberId, installed: &Table, next: &Table) -> Option<Vec<PartitionRef>> {
+        let mine = deposed(installed, next).remove(&me)?;
+        let open = |at: &PartitionRef| installed.partition(*at).is_some_and(|p| self.opened.get(at) == Some(&p.since));
+        Some(mine.into_iter().filter(|at| !open(at)).collect())
+    }
+}
+
+fn wait(commit: &Commit, at: PartitionRef, predecessor: MemberId, whole: Duration) -> Duration {
+    if commit.seals.iter().any(|(m, unopened)| *m == predecessor && !unopened.contains(&at)) {
+        return Duration::ZERO;
+    }
+    let age = commit.ages.iter().find(|(m, _)| *m == predecessor).map_or(0, |(_, ms)| *ms);
+    whole.saturating_sub(Duration::from_millis(age))
+}
+
+/// The primaries whose tenures end between two tables, and where.
+pub(super) fn deposed(old: &Table, new: &Table) -> BTreeMap<MemberId, Vec<PartitionRef>> {
+    let mut deposed: BTreeMap<MemberId, Vec<PartitionRef>> = BTreeMap::new();
+    for (at, partition) in partitions(old) {
+        if new.partition(at).is_none_or(|p| p.since != partition.since || p.primary() != partition.primary()) {
+            deposed.entry(partition.primary()).or_default().push(at);
+        }
+    }
+    deposed
+}
+
+/// Every partition of a table.
+pub(super) fn partitions(table: &Table) -> impl Iterator<Item = (PartitionRef, &doyen_placement::Partition)> {
+    table.keyspaces.iter().flat_map(|k| k.partitions.iter().map(|p| (PartitionRef { keyspace: k.id, partition: p.id }, &**p)))
+}

@@ -1,0 +1,560 @@
+//! A network of agreement machines in virtual time: loss, delay, one-way cuts, pauses, crashes, drifting clocks, from a
+//! seed. It stands in for the shell and for the data threads, and checks what must always hold after every event.
+
+use super::{Agreement, Config, Event, InSyncChange, InSyncRequest, Input, Output, Peer, Timing, View};
+use crate::hints::Hint;
+use crate::time::Time;
+use crate::wire::Message;
+use doyen_placement::{
+    Addresses, Assignment, ClusterId, Epoch, Keyspace, KeyspaceId, Location, MemberId, Mode, OnLoss, PartitionRef, Role, Settings, Table,
+    TableName, Term, Version, planner,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+pub(super) const MS: u64 = 1_000_000;
+
+/// A slot: an address and a configuration. Processes come and go in it.
+pub(super) type Slot = usize;
+
+#[derive(Debug)]
+enum Happening {
+    Deliver { from: MemberId, to: MemberId, message: Message },
+    Dialled { from: MemberId, slot: Slot, message: Message },
+    Tick(MemberId),
+    Housekeeping(MemberId),
+    Input(MemberId, Input),
+}
+
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) agreement: Agreement,
+    pub(super) slot: Slot,
+    pub(super) view: Option<View>,
+    pub(super) lease: Time,
+    pub(super) events: Vec<Event>,
+    pub(super) replies: Vec<(u64, super::AdminReply)>,
+    pub(super) handed_over: bool,
+    pub(super) left: bool,
+    pub(super) used_ok: u32,
+    pub(super) fatal: Option<String>,
+    /// Local nanoseconds a true second, and where the clock began.
+    rate: f64,
+    offset: u64,
+    paused_until: u64,
+    waiting: Vec<Happening>,
+    tick_at: u64,
+    opened: BTreeMap<PartitionRef, Epoch>,
+    waits: BTreeMap<PartitionRef, (Epoch, Time)>,
+    asked: BTreeMap<(PartitionRef, MemberId), Epoch>,
+    pub(super) data_hangs: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Net {
+    pub(super) now: u64,
+    pub(super) processes: BTreeMap<MemberId, Process>,
+    queue: BTreeMap<(u64, u64), Happening>,
+    order: u64,
+    random: u64,
+    pub(super) loss_percent: u64,
+    pub(super) delay: (u64, u64),
+    pub(super) cuts: BTreeSet<(Slot, Slot)>,
+    pub(super) hints: bool,
+    pub(super) drift: bool,
+    pub(super) seeds: Vec<Vec<Slot>>,
+    pub(super) expect: Option<u16>,
+    pub(super) witnesses: BTreeSet<Slot>,
+    next_id: u64,
+    // What has been seen, for the invariants.
+    committed: BTreeMap<(ClusterId, Version), TableName>,
+    publishers: BTreeMap<(ClusterId, u64), MemberId>,
+    parents: BTreeMap<(ClusterId, Term, Version), (Term, Version)>,
+    pub(super) published: u64,
+}
+
+pub(super) fn address(slot: Slot) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, 1], 7000 + u16::try_from(slot).unwrap()))
+}
+
+impl Net {
+    pub(super) fn new(seed: u64, seeds: Vec<Vec<Slot>>) -> Self {
+        Self {
+            now: 1_000_000 * MS,
+            processes: BTreeMap::new(),
+            queue: BTreeMap::new(),
+            order: 0,
+            random: seed.wrapping_mul(0x9e37_79b9).wrapping_add(7),
+            loss_percent: 0,
+            delay: (MS / 5, 2 * MS),
+            cuts: BTreeSet::new(),
+            hints: false,
+            drift: true,
+            seeds,
+            expect: None,
+            witnesses: BTreeSet::new(),
+            next_id: 1,
+            committed: BTreeMap::new(),
+            publishers: BTreeMap::new(),
+            parents: BTreeMap::new(),
+            published: 0,
+        }
+    }
+
+    /// So many nodes, each with all as seeds, up and in one cluster.
+    pub(super) fn cluster(seed: u64, count: usize) -> Self {
+        let mut net = Self::new(seed, vec![(0..count).collect(); count + 3]);
+        (0..count).for_each(|slot| _ = net.start(slot));
+        net.run_ms(3000);
+        assert_eq!(net.agreed().map(|t| t.members.len()), Some(count), "seed {seed}: {:#?}", net.summary());
+        net
+    }
+
+    pub(super) fn random(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random
+    }
+
+    pub(super) fn below(&mut self, n: u64) -> u64 {
+        (self.random() >> 11) % n.max(1)
+    }
+
+    pub(super) fn config(&mut self, slot: Slot, id: MemberId) -> Config {
+        let at = address(slot);
+        let role = if self.witnesses.contains(&slot) { Role::Witness } else { Role::Data };
+        Config {
+            id,
+            name: format!("n{slot}"),
+            role,
+            addresses: Addresses { control: at, data: at, resp: None, resp_cluster: None, http: None },
+            location: Location::default(),
+            weight: 100,
+            seeds: self.seeds[slot].iter().map(|s| address(*s)).collect(),
+            expect: self.expect,
+            settings: Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin },
+            default_keyspace: Keyspace {
+                id: KeyspaceId(0),
+                name: "default".into(),
+                mode: Mode::Fixed { partitions: 8 },
+                backups: 1,
+                min_in_sync: 1,
+                on_loss: OnLoss::Reset { after_ms: 3000 },
+                default_ttl_ms: None,
+                partitions: Vec::new(),
+            },
+            timing: Timing::default(),
+            rng_seed: self.random(),
+        }
+    }
+
+    pub(super) fn start(&mut self, slot: Slot) -> MemberId {
+        assert!(self.at(slot).is_none());
+        // Ids are random in production: the order of starting says nothing about their order.
+        let id = MemberId((self.random() % 1000) << 16 | self.next_id);
+        self.next_id += 1;
+        self.begin(slot, id, &[]);
+        id
+    }
+
+    fn begin(&mut self, slot: Slot, id: MemberId, former: &[SocketAddr]) {
+        let config = self.config(slot, id);
+        let rate = if self.drift { 0.99 + self.below(2001) as f64 / 100_000.0 } else { 1.0 };
+        let offset = self.below(1_000_000) * MS;
+        let now = Time(((self.now as f64) * rate) as u64 + offset);
+        let mut agreement = Agreement::new(config, now);
+        former.iter().for_each(|a| agreement.handle(now, Input::Hint(Hint::Address(*a))));
+        let process = Process {
+            agreement,
+            slot,
+            view: None,
+            lease: Time::ZERO,
+            events: Vec::new(),
+            replies: Vec::new(),
+            handed_over: false,
+            left: false,
+            used_ok: 0,
+            fatal: None,
+            rate,
+            offset,
+            paused_until: 0,
+            waiting: Vec::new(),
+            tick_at: 0,
+            opened: BTreeMap::new(),
+            waits: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            data_hangs: false,
+        };
+        self.processes.insert(id, process);
+        self.push(0, Happening::Input(id, Input::Tick));
+        self.push(10 * MS, Happening::Housekeeping(id));
+    }
+
+    fn push(&mut self, after: u64, happening: Happening) {
+        self.order += 1;
+        self.queue.insert((self.now + after, self.order), happening);
+    }
+
+    pub(super) fn at(&self, slot: Slot) -> Option<MemberId> {
+        self.processes.iter().find(|(_, p)| p.slot == slot).map(|(id, _)| *id)
+    }
+
+    pub(super) fn process(&self, slot: Slot) -> &Process {
+        &self.processes[&self.at(slot).unwrap()]
+    }
+
+    pub(super) fn table(&self, slot: Slot) -> Arc<Table> {
+        self.process(slot).view.as_ref().unwrap().installed.clone()
+    }
+
+    pub(super) fn input(&mut self, slot: Slot, input: Input) {
+        let id = self.at(slot).unwrap();
+        self.push(0, Happening::Input(id, input));
+    }
+
+    pub(super) fn kill(&mut self, slot: Slot) {
+        let id = self.at(slot).unwrap();
+        self.processes.remove(&id);
+        if self.hints {
+            let others: Vec<MemberId> = self.processes.keys().copied().collect();
+            for other in others {
+                let after = self.below(100) * MS;
+                self.push(after, Happening::Input(other, Input::Hint(Hint::Refused(id))));
+            }
+        }
+    }
+
+    pub(super) fn pause_ms(&mut self, slot: Slot, ms: u64) {
+        let id = self.at(slot).unwrap();
+        let until = self.now + ms * MS;
+        self.processes.get_mut(&id).unwrap().paused_until = until;
+        self.push(ms * MS, Happening::Tick(id));
+    }
+
+    pub(super) fn cut(&mut self, a: Slot, b: Slot) {
+        self.cuts.insert((a, b));
+        self.cuts.insert((b, a));
+    }
+
+    /// The coordinators of the cluster, by slot.
+    pub(super) fn leaders(&self) -> Vec<Slot> {
+        self.processes.values().filter(|p| p.agreement.status(self.local(p)).leading).map(|p| p.slot).collect()
+    }
+
+    /// The table that every process has installed, if they agree and somebody leads.
+    pub(super) fn agreed(&self) -> Option<Arc<Table>> {
+        let mut tables = self.processes.values().map(|p| p.view.as_ref().map(|v| v.installed.clone()));
+        let first = tables.next()??;
+        (self.leaders().len() == 1 && tables.all(|t| t.is_some_and(|t| t.name() == first.name()))).then_some(first)
+    }
+
+    /// Whether everybody is in one cluster, every partition is open, and nothing moves.
+    pub(super) fn healed(&self) -> bool {
+        self.agreed().is_some_and(|table| {
+            table.members.len() == self.processes.len()
+                && self.processes.values().all(|p| p.lease > self.local(p))
+                && table.keyspaces.iter().all(|k| {
+                    !k.partitions.is_empty()
+                        && k.partitions.iter().all(|p| {
+                            let at = PartitionRef { keyspace: k.id, partition: p.id };
+                            p.goal.is_none() && self.acknowledgers(at).len() == 1
+                        })
+                })
+        })
+    }
+
+    pub(super) fn summary(&self) -> Vec<String> {
+        let describe = |(id, p): (&MemberId, &Process)| {
+            let view = p.view.as_ref().map(|v| {
+                let members: Vec<String> = v.installed.members.iter().map(|m| format!("{}:{:?}", m.name, m.state)).collect();
+                format!("{}.{} acc {}.{} {members:?} voters {:?}", v.installed.term, v.installed.version, v.accepted.term, v.accepted.version, v.installed.voters)
+            });
+            let status = p.agreement.status(self.local(p));
+            format!("n{} {id} leading {} coord {:?} {view:?} waiting {:?} closed {}", p.slot, status.leading, status.coordinator, status.waiting, status.closed.len())
+        };
+        self.processes.iter().map(describe).collect()
+    }
+
+    fn local(&self, p: &Process) -> Time {
+        Time(((self.now as f64) * p.rate) as u64 + p.offset)
+    }
+
+    // ---- running
+
+    pub(super) fn run_ms(&mut self, ms: u64) {
+        let end = self.now + ms * MS;
+        while self.step(end) {}
+        self.now = end;
+    }
+
+    /// Runs until this holds; how many milliseconds that took.
+    pub(super) fn until(&mut self, ms_max: u64, what: impl Fn(&Self) -> bool) -> u64 {
+        let began = self.now;
+        let end = self.now + ms_max * MS;
+        while !what(self) {
+            assert!(self.step(end), "not within {ms_max} ms: {:#?}", self.summary());
+        }
+        (self.now - began) / MS
+    }
+
+    fn step(&mut self, end: u64) -> bool {
+        let Some(entry) = self.queue.first_entry().filter(|e| e.key().0 <= end) else { return false };
+        let ((at, _), happening) = entry.remove_entry();
+        self.now = self.now.max(at);
+        self.happen(happening);
+        true
+    }
+
+    fn happen(&mut self, happening: Happening) {
+        let id = match &happening {
+            Happening::Deliver { to, .. } => *to,
+            Happening::Dialled { slot, .. } => match self.at(*slot) {
+                Some(id) => id,
+                None => return,
+            },
+            Happening::Tick(id) | Happening::Housekeeping(id) | Happening::Input(id, _) => *id,
+        };
+        let now = self.now;
+        let Some(process) = self.processes.get_mut(&id) else { return };
+        if process.paused_until > now {
+            match happening {
+                Happening::Tick(_) => {}
+                other if process.waiting.len() < 5000 => process.waiting.push(other),
+                _ => {}
+            }
+            return;
+        }
+        for waiting in std::mem::take(&mut process.waiting) {
+            self.push(0, waiting);
+        }
+        let process = self.processes.get_mut(&id).unwrap();
+        let local = Time(((now as f64) * process.rate) as u64 + process.offset);
+        match happening {
+            Happening::Deliver { from, message, .. } => process.agreement.handle(local, Input::Message { from, message }),
+            Happening::Dialled { from, message, .. } => {
+                let slot = process.slot;
+                if from == id {
+                    process.agreement.handle(local, Input::Identified { address: address(slot), id });
+                } else {
+                    process.agreement.handle(local, Input::Message { from, message });
+                    let after = self.delay.0;
+                    self.push(after, Happening::Input(from, Input::Identified { address: address(slot), id }));
+                }
+            }
+            Happening::Tick(_) => {
+                process.tick_at = 0;
+                if process.agreement.poll_timeout().is_some_and(|due| due <= local) {
+                    process.agreement.handle(local, Input::Tick);
+                }
+            }
+            Happening::Input(_, input) => process.agreement.handle(local, input),
+            Happening::Housekeeping(_) => {
+                self.push(20 * MS, Happening::Housekeeping(id));
+                self.housekeeping(id, local);
+            }
+        }
+        self.carry_out(id, local);
+        self.check();
+    }
+
+    /// What data threads do: they live, open what may be opened, and report learners that have caught up.
+    fn housekeeping(&mut self, id: MemberId, local: Time) {
+        let process = self.processes.get_mut(&id).unwrap();
+        if process.data_hangs {
+            return;
+        }
+        process.agreement.handle(local, Input::DataThreadAlive);
+        let Some(view) = process.view.clone() else { return };
+        let mut opened = Vec::new();
+        let mut requests = Vec::new();
+        for keyspace in &view.installed.keyspaces {
+            for partition in &keyspace.partitions {
+                let at = PartitionRef { keyspace: keyspace.id, partition: partition.id };
+                if acknowledges(process, local, &view, at) && process.opened.get(&at) != Some(&partition.since) {
+                    process.opened.insert(at, partition.since);
+                    opened.push((at, partition.since));
+                }
+                if partition.primary() == id && process.opened.get(&at) == Some(&partition.since) {
+                    for learner in partition.learners() {
+                        if process.asked.insert((at, learner), partition.epoch) != Some(partition.epoch) || local.0 % 7 == 0 {
+                            requests.push(InSyncRequest { partition: at, epoch: partition.epoch, change: InSyncChange::Admit(learner) });
+                        }
+                    }
+                }
+            }
+        }
+        if !opened.is_empty() {
+            process.agreement.handle(local, Input::Opened(opened));
+        }
+        if !requests.is_empty() {
+            process.agreement.handle(local, Input::InSync(requests));
+        }
+    }
+
+    fn carry_out(&mut self, id: MemberId, local: Time) {
+        loop {
+            let Some(process) = self.processes.get_mut(&id) else { return };
+            let Some(output) = process.agreement.poll_output() else { break };
+            match output {
+                Output::Send { to, message } => self.send(id, to, message),
+                Output::View(view) => self.view(id, local, view),
+                Output::Lease(until) => process.lease = until,
+                Output::Plan(table) => {
+                    let goals = planner::plan(&table);
+                    self.push(5 * MS, Happening::Input(id, Input::Planned { base: table.name(), goals }));
+                }
+                Output::AdminReply { ticket, reply } => process.replies.push((ticket, reply)),
+                Output::Event(event) => process.events.push(event),
+                Output::UsedOk => process.used_ok += 1,
+                Output::HandedOver => process.handed_over = true,
+                Output::Left => process.left = true,
+                Output::Fatal(why) => process.fatal = Some(why),
+                Output::Expelled => {
+                    let process = self.processes.remove(&id).unwrap();
+                    let members = process.view.iter().flat_map(|v| v.installed.members.clone());
+                    let own = address(process.slot);
+                    let former: Vec<SocketAddr> = members.map(|m| m.addresses.control).filter(|a| *a != own).collect();
+                    let again = MemberId((self.random() % 1000) << 16 | self.next_id);
+                    self.next_id += 1;
+                    return self.begin(process.slot, again, &former);
+                }
+            }
+        }
+        let now = self.now;
+        let Some(process) = self.processes.get_mut(&id) else { return };
+        let Some(due) = process.agreement.poll_timeout() else { return };
+        let at = ((due.0.saturating_sub(process.offset)) as f64 / process.rate) as u64 + 1000;
+        let at = at.max(now + 20_000);
+        if process.tick_at == 0 || at < process.tick_at || process.tick_at <= now {
+            process.tick_at = at;
+            self.push(at - now, Happening::Tick(id));
+        }
+    }
+
+    fn send(&mut self, from: MemberId, to: Peer, message: Message) {
+        let source = self.processes[&from].slot;
+        let target = match to {
+            Peer::Member(id) => self.processes.get(&id).map(|p| p.slot),
+            Peer::Address(a) => Some(usize::from(a.port() - 7000)),
+        };
+        if let Message::Propose(proposal) = &message {
+            let publisher = *self.publishers.entry((proposal.name.cluster, proposal.name.term.0)).or_insert(from);
+            assert_eq!(publisher, from, "I2: two publishers in term {}", proposal.name.term);
+        }
+        let Some(target) = target else { return };
+        if self.cuts.contains(&(source, target)) || self.below(100) < self.loss_percent {
+            return;
+        }
+        let after = self.delay.0 + self.below(self.delay.1 - self.delay.0);
+        let happening = match to {
+            Peer::Member(to) => Happening::Deliver { from, to, message },
+            Peer::Address(_) => Happening::Dialled { from, slot: target, message },
+        };
+        self.push(after, happening);
+    }
+
+    // ---- what must always hold
+
+    fn view(&mut self, id: MemberId, local: Time, view: View) {
+        let process = self.processes.get_mut(&id).unwrap();
+        let name = view.installed.name();
+        if let Some(before) = &process.view
+            && before.installed.cluster == name.cluster
+        {
+            assert!(before.installed.version <= name.version, "I3: the installed version went back");
+            let was = before.accepted.name();
+            assert!(was.order() <= view.accepted.name().order(), "I3: the accepted table went back");
+        }
+        assert!(view.accepted.name().order() >= name.order());
+        let before = self.published;
+        let known = *self.committed.entry((name.cluster, name.version)).or_insert_with(|| {
+            self.published += 1;
+            name
+        });
+        assert_eq!(known, name, "I1: two committed tables of one version");
+        let fresh = self.published;
+        let accepted = view.accepted.name();
+        // The proposer accepts first: what it had accepted before is what the proposal was made from.
+        let from = process.view.as_ref().map(|v| v.accepted.name()).filter(|n| n.cluster == accepted.cluster && *n != accepted);
+        if let Some(from) = from {
+            self.parents.entry((accepted.cluster, accepted.term, accepted.version)).or_insert(from.order());
+        }
+        for keyspace in &view.installed.keyspaces {
+            for partition in &keyspace.partitions {
+                assert!(partition.in_sync().any(|m| m == partition.primary()), "I7");
+                let at = PartitionRef { keyspace: keyspace.id, partition: partition.id };
+                if partition.primary() != id {
+                    process.waits.remove(&at);
+                    process.opened.remove(&at);
+                } else if process.waits.get(&at).is_none_or(|(since, _)| *since != partition.since) {
+                    let told = view.opens_at.iter().find(|(p, since, _)| *p == at && *since == partition.since);
+                    let opens = told.map_or(local + Timing::default().takeover_wait(), |(_, _, opens)| *opens);
+                    process.waits.insert(at, (partition.since, opens));
+                    process.opened.remove(&at);
+                }
+            }
+        }
+        process.view = Some(view);
+        if fresh > before {
+            self.check_descent(name);
+        }
+    }
+
+    /// I4: from a later committed table, the chain of its ancestors leads through the earlier one.
+    fn check_descent(&self, name: TableName) {
+        let of = |v: &Version| self.committed.get(&(name.cluster, *v)).copied();
+        let earlier = self.committed.range(..(name.cluster, name.version)).next_back().map(|((c, v), _)| (*c, *v));
+        let later = self.committed.range((name.cluster, name.version.next())..).next().map(|((c, v), _)| (*c, *v));
+        let pairs = [(earlier, Some((name.cluster, name.version))), (Some((name.cluster, name.version)), later)];
+        for (old, new) in pairs {
+            let (Some((c1, old)), Some((c2, new))) = (old, new) else { continue };
+            if c1 != name.cluster || c2 != name.cluster {
+                continue;
+            }
+            let (old, mut at) = (of(&old).unwrap().order(), of(&new).unwrap().order());
+            while at.1 > old.1 {
+                match self.parents.get(&(name.cluster, at.0, at.1)) {
+                    Some(parent) => at = *parent,
+                    None => panic!("no parent of {at:?} is known"),
+                }
+            }
+            assert_eq!(at, old, "I4: a committed table does not descend from the one before");
+        }
+    }
+
+    pub(super) fn acknowledgers(&self, at: PartitionRef) -> Vec<(MemberId, Epoch)> {
+        let mut found = Vec::new();
+        for (id, process) in &self.processes {
+            let Some(view) = &process.view else { continue };
+            if process.paused_until <= self.now && acknowledges(process, self.local(process), view, at) {
+                found.push((*id, view.installed.partition(at).unwrap().epoch));
+            }
+        }
+        found
+    }
+
+    fn check(&self) {
+        for partition in 0..8 {
+            let at = PartitionRef { keyspace: KeyspaceId(0), partition: doyen_placement::PartitionId(partition) };
+            let found = self.acknowledgers(at);
+            let clusters: BTreeSet<ClusterId> =
+                found.iter().filter_map(|(id, _)| self.processes[id].view.as_ref()).map(|v| v.installed.cluster).collect();
+            assert!(found.len() <= clusters.len().max(1), "two acknowledge for {at}: {found:?} {:#?}", self.summary());
+        }
+    }
+
+    /// Cluster ids of which a table was ever committed.
+    pub(super) fn clusters(&self) -> BTreeSet<ClusterId> {
+        self.committed.keys().map(|(c, _)| *c).collect()
+    }
+}
+
+/// Whether a process may acknowledge writes of a partition now (rules 5, 8 and 9).
+fn acknowledges(process: &Process, local: Time, view: &View, at: PartitionRef) -> bool {
+    let id = process.agreement.id();
+    let leads = |t: &Table| t.partition(at).filter(|p| p.primary() == id).map(|p| p.since);
+    let (Some(since), Some(accepted)) = (leads(&view.installed), leads(&view.accepted)) else { return false };
+    since == accepted && process.lease > local && process.waits.get(&at).is_some_and(|(s, opens)| *s == since && *opens <= local)
+}

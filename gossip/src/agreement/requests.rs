@@ -1,0 +1,325 @@
+//! What a member wants of the coordinator, asked until it is done: leaving, reports, people's requests, `recover`.
+
+use super::api::{AdminReply, AdminRequest, Event, Output};
+use super::context::{Context, Named, earlier};
+use super::council::Council;
+use super::election::Role;
+use super::lease::partitions;
+use crate::time::Time;
+use crate::wire::Message;
+use doyen_placement::planner::{self, InSyncRequest};
+use doyen_placement::{Epoch, Member, MemberId, MemberState, PartitionRef, Role as Holds};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Between two attempts.
+const ASK_AGAIN: Duration = Duration::from_millis(200);
+/// A person's request is given up after this long.
+const ADMIN_PATIENCE: Duration = Duration::from_secs(10);
+/// Requests of people that wait here at the same time.
+const TICKETS_MAX: usize = 256;
+/// Requests in one message of a primary.
+const REQUESTS_MAX: usize = 16_384;
+
+/// What this member waits for.
+#[derive(Debug, Default)]
+pub(super) struct Requests {
+    leave: Leave,
+    ask_at: Option<Time>,
+    /// The last report of open partitions, and whether the coordinator has read it.
+    report: u64,
+    report_seen: u64,
+    report_at: Option<Time>,
+    tickets: BTreeMap<u64, Ticket>,
+    recover: Option<(u64, Time)>,
+}
+
+#[derive(Debug)]
+struct Ticket {
+    request: AdminRequest,
+    deadline: Time,
+    again: Time,
+}
+
+/// How far this member has left (rule 10).
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Leave {
+    #[default]
+    No,
+    Asked,
+    HandedOver,
+    Departing,
+}
+
+impl Requests {
+    pub(super) fn timeout(&self) -> Option<Time> {
+        let tickets = self.tickets.values().map(|t| t.again.min(t.deadline)).min();
+        [self.ask_at, self.report_at, tickets, self.recover.map(|(_, at)| at)].into_iter().fold(None, earlier)
+    }
+
+    pub(super) fn departing(&self) -> bool {
+        self.leave == Leave::Departing
+    }
+
+    /// Another coordinator knows nothing of what its predecessor was told.
+    pub(super) fn new_coordinator(&mut self) {
+        self.report += 1;
+        self.report_at = Some(Time::ZERO);
+        if self.leave != Leave::No {
+            self.ask_at = Some(Time::ZERO);
+        }
+        self.tickets.values_mut().for_each(|t| t.again = Time::ZERO);
+    }
+
+    pub(super) fn installed(&mut self, _table: &Named) {
+        if self.leave == Leave::Asked || self.leave == Leave::Departing {
+            self.ask_at = Some(Time::ZERO);
+        }
+    }
+}
+
+impl Council {
+    fn leading(&self) -> bool {
+        matches!(self.role, Role::Leader(_))
+    }
+
+    /// Hands a request to the coordinator, if one is known: to this node itself, or on.
+    fn to_coordinator(&mut self, cx: &mut Context, message: Message) {
+        match self.leader {
+            Some(leader) if leader == cx.me() => {
+                let me = cx.me();
+                self.on_request(cx, me, message);
+            }
+            Some(leader) => cx.send(leader, message),
+            None => {}
+        }
+    }
+
+    /// Asks again for whatever is not done.
+    pub(super) fn ask(&mut self, cx: &mut Context) {
+        self.ask_leave(cx);
+        if self.requests.report_at.is_some_and(|at| at <= cx.now) && self.leader.is_some() {
+            let partitions: Vec<_> = self.tenures.opened.iter().map(|(at, since)| (*at, *since)).collect();
+            self.requests.report_at = Some(cx.now + ASK_AGAIN);
+            let (cluster, sequence) = (self.cluster(), self.requests.report);
+            self.to_coordinator(cx, Message::Opened { cluster, sequence, partitions });
+        }
+        let due: Vec<u64> = self.requests.tickets.iter().filter(|(_, t)| t.again.min(t.deadline) <= cx.now).map(|(id, _)| *id).collect();
+        for ticket in due {
+            let Some(waiting) = self.requests.tickets.get_mut(&ticket) else { continue };
+            if waiting.deadline <= cx.now {
+                let me = cx.me();
+                self.reply(cx, me, ticket, AdminReply::Refused("no coordinator answered in time".into()));
+                continue;
+            }
+            waiting.again = cx.now + ASK_AGAIN;
+            let (cluster, origin, request) = (self.committed.cluster, cx.me(), waiting.request.clone());
+            self.to_coordinator(cx, Message::Admin { cluster, origin, ticket, request });
+        }
+        if let Some((ticket, at)) = self.requests.recover
+            && at <= cx.now
+        {
+            self.requests.recover = None;
+            self.asserted_dead.clear();
+            let why = "those who are left did not agree in time: name every voter that is gone".to_owned();
+            cx.outputs.push_back(Output::AdminReply { ticket, reply: AdminReply::Refused(why) });
+        }
+    }
+
+    fn ask_leave(&mut self, cx: &mut Context) {
+        if self.requests.ask_at.is_none_or(|at| at > cx.now) || self.out {
+            return;
+        }
+        let alone = self.committed.members.len() == 1;
+        let state = self.committed.member(cx.me()).map(|m| m.state);
+        let free = alone || (state == Some(MemberState::Leaving) && !planner::holds_anything(&self.committed, cx.me()));
+        match self.requests.leave {
+            Leave::Asked if free => {
+                self.requests.leave = Leave::HandedOver;
+                self.requests.ask_at = None;
+                cx.outputs.push_back(Output::HandedOver);
+            }
+            Leave::Departing if alone => {
+                self.over = true;
+                cx.outputs.push_back(Output::Left);
+            }
+            Leave::Asked | Leave::Departing => {
+                self.requests.ask_at = Some(cx.now + ASK_AGAIN);
+                let gone = self.requests.leave == Leave::Departing;
+                let (cluster, member) = (self.cluster(), cx.me());
+                self.to_coordinator(cx, Message::Leave { cluster, member, gone });
+            }
+            Leave::No | Leave::HandedOver => self.requests.ask_at = None,
+        }
+    }
+
+    pub(super) fn leave(&mut self, cx: &mut Context) {
+        if self.requests.leave == Leave::No {
+            self.requests.leave = Leave::Asked;
+            self.requests.ask_at = Some(cx.now);
+        }
+    }
+
+    pub(super) fn depart(&mut self, cx: &mut Context) {
+        self.requests.leave = Leave::Departing;
+        self.requests.ask_at = Some(cx.now);
+    }
+
+    /// This node's data threads opened partitions.
+    pub(super) fn opened(&mut self, cx: &mut Context, opened: &[(PartitionRef, Epoch)]) {
+        let mut news = false;
+        for (at, since) in opened {
+            news |= self.tenures.open(*at, *since);
+        }
+        if news {
+            self.requests.report += 1;
+            self.requests.report_at = Some(cx.now);
+        }
+    }
+
+    pub(super) fn in_sync(&mut self, cx: &mut Context, requests: Vec<InSyncRequest>) {
+        let (cluster, origin) = (self.cluster(), cx.me());
+        self.to_coordinator(cx, Message::InSync { cluster, origin, requests });
+    }
+
+    pub(super) fn admin(&mut self, cx: &mut Context, ticket: u64, request: AdminRequest) {
+        if self.requests.tickets.len() >= TICKETS_MAX {
+            let reply = AdminReply::Refused("too many requests wait already".into());
+            return cx.outputs.push_back(Output::AdminReply { ticket, reply });
+        }
+        self.requests.tickets.insert(ticket, Ticket { request, deadline: cx.now + ADMIN_PATIENCE, again: cx.now });
+    }
+
+    /// The answer to a person's request, here or elsewhere.
+    pub(super) fn reply(&mut self, cx: &mut Context, origin: MemberId, ticket: u64, reply: AdminReply) {
+        if origin != cx.me() {
+            let cluster = self.cluster();
+            cx.send(origin, Message::AdminReply { cluster, ticket, reply });
+        } else if self.requests.tickets.remove(&ticket).is_some() {
+            cx.outputs.push_back(Output::AdminReply { ticket, reply });
+        }
+    }
+
+    /// What members ask of the coordinator. Whoever is not the coordinator passes it on.
+    pub(super) fn on_request(&mut self, cx: &mut Context, from: MemberId, message: Message) {
+        if let Message::Join { member, .. } = &message
+            && self.committed.member(member.id).is_some()
+        {
+            // It is in already and does not know: its table was lost on the way.
+            return self.on_pull(cx, member.id, None);
+        }
+        if !self.leading() {
+            if let Some(leader) = self.leader.filter(|l| *l != from && *l != cx.me()) {
+                cx.send(leader, message);
+            }
+            return;
+        }
+        match message {
+            Message::Join { member, .. } => self.on_join(cx, from, *member),
+            Message::InSync { origin, requests, .. } => self.on_in_sync(cx, origin, requests),
+            Message::Opened { sequence, partitions, .. } => self.on_opened(cx, from, sequence, &partitions),
+            Message::Admin { origin, ticket, request, .. } => {
+                if let Role::Leader(leader) = &mut self.role
+                    && !leader.duties.administer(origin, ticket, request)
+                {
+                    self.reply(cx, origin, ticket, AdminReply::Refused("too many requests wait already".into()));
+                }
+            }
+            Message::Leave { member, gone, .. } => {
+                if let Role::Leader(leader) = &mut self.role {
+                    leader.duties.leave(member, gone);
+                }
+            }
+            _ => cx.ignore(),
+        }
+    }
+
+    fn on_in_sync(&mut self, cx: &mut Context, origin: MemberId, mut requests: Vec<InSyncRequest>) {
+        // Rule 7: only the primary asks.
+        let table = &self.accepted.table;
+        requests.truncate(REQUESTS_MAX);
+        requests.retain(|r| table.partition(r.partition).is_some_and(|p| p.primary() == origin && p.epoch == r.epoch));
+        let (before, Role::Leader(leader)) = (requests.len(), &mut self.role) else { return };
+        if before == 0 {
+            return cx.ignore();
+        }
+        leader.duties.ask(requests);
+    }
+
+    fn on_opened(&mut self, cx: &mut Context, from: MemberId, sequence: u64, opened: &[(PartitionRef, Epoch)]) {
+        let Role::Leader(leader) = &mut self.role else { return };
+        for (at, since) in opened {
+            if self.committed.partition(*at).is_some_and(|p| p.primary() == from && p.since == *since) {
+                leader.duties.open(*at, *since);
+            }
+        }
+        if from == cx.me() {
+            self.report_read(sequence);
+        } else {
+            cx.send(from, Message::OpenedSeen { cluster: self.committed.cluster, sequence });
+        }
+    }
+
+    pub(super) fn report_read(&mut self, sequence: u64) {
+        self.requests.report_seen = self.requests.report_seen.max(sequence);
+        if self.requests.report_seen >= self.requests.report {
+            self.requests.report_at = None;
+        }
+    }
+
+    /// Partitions that serve nobody yet, as far as the coordinator knows.
+    pub(super) fn closed(&self) -> Vec<PartitionRef> {
+        let Role::Leader(leader) = &self.role else { return Vec::new() };
+        partitions(&self.committed).filter(|(at, p)| !leader.duties.is_open(*at, p.since)).map(|(at, _)| at).collect()
+    }
+
+    /// The operator's word in place of votes.
+    pub(super) fn recover(&mut self, cx: &mut Context, names: &[String], ticket: u64) {
+        let refuse = |cx: &mut Context, why: String| cx.outputs.push_back(Output::AdminReply { ticket, reply: AdminReply::Refused(why) });
+        if self.leader.is_some() {
+            return refuse(cx, "a coordinator works: nothing to recover. Whoever is dead is expelled by itself".into());
+        }
+        let mut dead = Vec::new();
+        for name in names {
+            let found: Option<&Member> = self.accepted.members.iter().map(|m| &**m).find(|m| m.name == *name);
+            match found {
+                None => return refuse(cx, format!("there is no member {name}")),
+                Some(member) if member.id == cx.me() => return refuse(cx, format!("{name} is this node, and it is alive")),
+                Some(member) if self.answers_now(cx, member.id) => return refuse(cx, format!("{name} answers: it is not dead")),
+                Some(member) => dead.push(member.id),
+            }
+        }
+        let left = |v: &MemberId| *v == cx.me() || (!dead.contains(v) && !self.silent(cx, *v));
+        let holds = self.accepted.member(cx.me()).is_some_and(|m| m.role == Holds::Data || m.role == Holds::Witness);
+        if !holds || !self.accepted.voters.iter().chain(&self.committed_voters).any(left) {
+            return refuse(cx, "no voter is left here: run this on a voter that lives".into());
+        }
+        self.asserted_dead = dead.into_iter().collect();
+        self.requests.recover = Some((ticket, cx.now + ADMIN_PATIENCE));
+        cx.event(Event::Note(format!("an operator says that {} are dead: the cluster goes on without them", names.join(", "))));
+        self.stand(cx);
+    }
+
+    fn answers_now(&self, cx: &Context, member: MemberId) -> bool {
+        let recent = cx.config.timing.ping_interval * 3;
+        self.detector.answered_at(member).is_some_and(|at| cx.now.since(at) <= recent) && !self.silent(cx, member)
+    }
+
+    pub(super) fn recovered(&mut self, cx: &mut Context) {
+        if let Some((ticket, _)) = self.requests.recover.take() {
+            cx.outputs.push_back(Output::AdminReply { ticket, reply: AdminReply::Done(None) });
+        }
+    }
+
+    pub(super) fn ping_suspect(&mut self, cx: &mut Context, peer: MemberId) {
+        let sequence = self.detector.sent(peer, cx.now);
+        let pulse = self.pulse(sequence);
+        cx.send(peer, Message::Ping(pulse));
+    }
+
+    pub(super) fn planned(&mut self, base: doyen_placement::TableName, goals: planner::Plan) {
+        if let Role::Leader(leader) = &mut self.role {
+            leader.duties.planned(base, goals);
+        }
+    }
+}

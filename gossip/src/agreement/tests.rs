@@ -1,0 +1,281 @@
+//! Scenarios, each named after what must happen.
+
+use super::net::{MS, Net};
+use super::{AdminReply, AdminRequest, Event, Input};
+
+#[test]
+fn a_node_without_seeds_is_a_cluster_at_once() {
+    let mut net = Net::new(1, vec![vec![]]);
+    net.start(0);
+    let took = net.until(200, Net::healed);
+    assert!(took < 100, "{took}");
+}
+
+#[test]
+fn two_start_at_once_form_one_cluster() {
+    for seed in 0..20 {
+        let mut net = Net::new(seed, vec![vec![1], vec![0]]);
+        (0..2).for_each(|s| _ = net.start(s));
+        net.until(3000, Net::healed);
+        assert_eq!(net.clusters().len(), 1);
+    }
+}
+
+#[test]
+fn five_start_at_once_form_one_cluster() {
+    for seed in 0..20 {
+        let mut net = Net::cluster(seed, 5);
+        net.until(2000, Net::healed);
+        assert_eq!(net.clusters().len(), 1);
+    }
+}
+
+#[test]
+fn a_fourth_joins_and_gets_its_share() {
+    let mut net = Net::cluster(3, 3);
+    net.until(2000, Net::healed);
+    net.start(3);
+    net.until(4000, |net| net.healed() && net.agreed().is_some_and(|t| t.members.len() == 4));
+    let table = net.agreed().unwrap();
+    assert_eq!(table.voters.len(), 4);
+    let share = table.keyspaces[0].partitions.iter().filter(|p| p.primary() == table.members[3].id).count();
+    assert_eq!(share, 2);
+}
+
+#[test]
+fn death_of_the_coordinator_is_noticed_without_a_hint() {
+    for seed in 0..20 {
+        let mut net = Net::cluster(seed, 3);
+        net.until(2000, Net::healed);
+        let leader = net.leaders()[0];
+        net.kill(leader);
+        let took = net.until(2000, |net| net.agreed().is_some_and(|t| t.members.len() == 2));
+        assert!((550..1000).contains(&took), "{took}");
+        assert!(net.until(1000, Net::healed) < 100);
+    }
+}
+
+#[test]
+fn death_of_the_coordinator_with_a_hint_is_a_table_soon() {
+    for seed in 0..20 {
+        let mut net = Net::cluster(seed, 3);
+        net.hints = true;
+        net.until(2000, Net::healed);
+        let leader = net.leaders()[0];
+        net.kill(leader);
+        let took = net.until(2000, |net| net.agreed().is_some_and(|t| t.members.len() == 2));
+        assert!(took < 280, "{took}");
+        let open = took + net.until(2000, Net::healed);
+        assert!(open < 800, "{open}");
+    }
+}
+
+#[test]
+fn two_nodes_survive_the_death_of_the_younger() {
+    let mut net = Net::cluster(5, 2);
+    net.until(2000, Net::healed);
+    let leader = net.leaders()[0];
+    net.kill(1 - leader);
+    net.until(1500, |net| net.agreed().is_some_and(|t| t.members.len() == 1));
+    net.until(2000, Net::healed);
+}
+
+#[test]
+fn elder_pair_refuses_after_death_of_the_older_and_recover_goes_on() {
+    let mut net = Net::cluster(6, 2);
+    net.until(2000, Net::healed);
+    let leader = net.leaders()[0];
+    net.kill(leader);
+    net.run_ms(5000);
+    let left = 1 - leader;
+    assert!(net.leaders().is_empty());
+    let said = |e: &Event| matches!(e, Event::NoCoordinator { why } if why.contains("recover") && why.contains(&format!("n{leader}")));
+    assert!(net.process(left).events.iter().any(said), "{:?}", net.process(left).events);
+    net.input(left, Input::Recover { dead: vec![format!("n{leader}")], ticket: 9 });
+    net.until(1000, |net| net.agreed().is_some_and(|t| t.members.len() == 1));
+    net.until(2000, Net::healed);
+    assert_eq!(net.process(left).replies, [(9, AdminReply::Done(None))]);
+}
+
+#[test]
+fn paused_coordinator_expels_nobody() {
+    for seed in 0..10 {
+        let mut net = Net::cluster(seed, 3);
+        net.until(2000, Net::healed);
+        let leader = net.leaders()[0];
+        net.pause_ms(leader, 10_000);
+        net.run_ms(9_900);
+        let version = net.table((leader + 1) % 3).version;
+        assert_eq!(net.table((leader + 1) % 3).members.len(), 2);
+        assert_eq!(net.leaders().iter().filter(|l| **l != leader).count(), 1);
+        net.until(5000, |net| net.healed() && net.processes.len() == 3);
+        let expelled = |e: &Event| matches!(e, Event::Expelled { .. });
+        for slot in (0..3).filter(|s| *s != leader) {
+            assert_eq!(net.process(slot).events.iter().filter(|e| expelled(e)).count(), 1, "{version:?}");
+        }
+    }
+}
+
+#[test]
+fn graceful_leave_needs_no_wait() {
+    for seed in 0..10 {
+        let mut net = Net::cluster(seed, 3);
+        net.until(2000, Net::healed);
+        let leader = net.leaders()[0];
+        for slot in [(leader + 1) % 3, leader] {
+            net.input(slot, Input::Leave);
+            net.until(500, |net| net.process(slot).handed_over);
+            // The successors acknowledge at once: the leaver sealed.
+            net.run_ms(40);
+            let id = net.at(slot).unwrap();
+            for partition in 0..8 {
+                let at = doyen_placement::PartitionRef {
+                    keyspace: doyen_placement::KeyspaceId(0),
+                    partition: doyen_placement::PartitionId(partition),
+                };
+                let found = net.acknowledgers(at);
+                assert!(found.len() == 1 && found[0].0 != id, "{found:?} {:#?}", net.summary());
+            }
+            net.input(slot, Input::Depart);
+            net.until(500, |net| net.process(slot).left);
+            net.kill(slot);
+            net.run_ms(100);
+            net.start(slot);
+            net.until(5000, |net| net.healed() && net.processes.len() == 3);
+        }
+    }
+}
+
+#[test]
+fn a_restarted_seed_joins_the_living_cluster() {
+    for seed in 0..10 {
+        let mut net = Net::cluster(seed, 3);
+        net.until(2000, Net::healed);
+        net.kill(0);
+        net.run_ms(seed * 150);
+        net.start(0);
+        net.until(8000, |net| net.healed() && net.processes.len() == 3);
+        assert_eq!(net.clusters().len(), 1);
+    }
+}
+
+#[test]
+fn a_fresh_cluster_of_one_gives_way_to_the_living_cluster() {
+    let mut net = Net::new(8, vec![vec![], vec![0], vec![0]]);
+    net.start(0);
+    net.run_ms(100);
+    (1..3).for_each(|s| _ = net.start(s));
+    net.until(5000, |net| net.healed() && net.processes.len() == 3);
+    net.kill(0);
+    net.run_ms(3000);
+    net.start(0);
+    net.until(8000, |net| net.healed() && net.agreed().is_some_and(|t| t.members.len() == 3));
+}
+
+#[test]
+fn a_used_cluster_of_one_never_gives_way() {
+    let mut net = Net::new(8, vec![vec![], vec![0], vec![0]]);
+    (0..3).for_each(|s| _ = net.start(s));
+    net.until(5000, |net| net.healed() && net.processes.len() == 3);
+    net.kill(0);
+    net.run_ms(3000);
+    let mut alone = net;
+    alone.start(0);
+    alone.run_ms(1);
+    alone.input(0, Input::Used);
+    alone.run_ms(5000);
+    assert_eq!(alone.process(0).used_ok, 1);
+    assert_eq!(alone.table(0).members.len(), 1);
+    assert!(alone.process(0).events.iter().any(|e| matches!(e, Event::Note(n) if n.contains("refuse each other"))));
+}
+
+#[test]
+fn a_hung_data_thread_deposes_its_node() {
+    let mut net = Net::cluster(9, 3);
+    net.until(2000, Net::healed);
+    let leader = net.leaders()[0];
+    let id = net.at(leader).unwrap();
+    net.processes.get_mut(&id).unwrap().data_hangs = true;
+    net.until(4000, |net| net.leaders().len() == 1 && net.leaders()[0] != leader);
+}
+
+#[test]
+fn a_map_is_created_once_from_any_node() {
+    let mut net = Net::cluster(10, 3);
+    for slot in 0..3 {
+        let request = AdminRequest::CreateMap { name: "users".into(), keyspace: "default".into() };
+        net.input(slot, Input::Admin { ticket: 1, request });
+    }
+    net.run_ms(1000);
+    for slot in 0..3 {
+        let [(1, AdminReply::Done(Some(entry)))] = &net.process(slot).replies[..] else { panic!("{:?}", net.process(slot).replies) };
+        assert_eq!(entry.id.0, 1);
+    }
+}
+
+#[test]
+fn three_of_seven_killed_at_once_leave_a_working_cluster() {
+    for seed in 0..5 {
+        let mut net = Net::cluster(seed, 7);
+        net.until(4000, Net::healed);
+        let leader = net.leaders()[0];
+        for slot in [leader, (leader + 1) % 7, (leader + 2) % 7] {
+            net.kill(slot);
+        }
+        net.until(12_000, |net| net.healed() && net.agreed().is_some_and(|t| t.members.len() == 4));
+    }
+}
+
+/// Random faults, then none: it must heal, and everything must hold all the time (`Net` checks after every event).
+fn storm(seed: u64) {
+    let mut net = Net::new(seed, vec![(0..3).collect(); 7]);
+    let count = 3 + usize::try_from(net.below(3)).unwrap();
+    (0..count).for_each(|s| _ = net.start(s));
+    net.hints = net.below(2) == 0;
+    net.run_ms(2500);
+    for _ in 0..12 {
+        let slot = usize::try_from(net.below(count as u64)).unwrap();
+        let other = usize::try_from(net.below(count as u64)).unwrap();
+        match net.below(9) {
+            0 if net.at(slot).is_some() && net.processes.len() > 2 => net.kill(slot),
+            1 if net.at(slot).is_none() => _ = net.start(slot),
+            2 if net.at(slot).is_some() => {
+                let ms = 50 + net.below(3000);
+                net.pause_ms(slot, ms);
+            }
+            3 if slot != other => _ = net.cuts.insert((slot, other)),
+            4 if slot != other => net.cut(slot, other),
+            5 => net.loss_percent = net.below(30),
+            6 => net.delay = (MS / 5, MS * (1 + net.below(80))),
+            7 => net.cuts.clear(),
+            _ => {}
+        }
+        let ms = net.below(1500);
+        net.run_ms(ms);
+    }
+    net.cuts.clear();
+    net.loss_percent = 0;
+    net.delay = (MS / 5, 2 * MS);
+    for slot in 0..count {
+        if net.at(slot).is_none() {
+            net.start(slot);
+        }
+    }
+    net.run_ms(3000);
+    // The operator helps where a majority of the voters is gone for good.
+    if net.leaders().is_empty() {
+        return;
+    }
+    net.until(30_000, Net::healed);
+}
+
+#[test]
+fn random_storms_break_nothing_and_heal() {
+    for seed in 0..200 {
+        let result = std::panic::catch_unwind(|| storm(seed));
+        if let Err(panic) = result {
+            println!("seed {seed}");
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
