@@ -15,6 +15,7 @@ mod action;
 mod copying;
 mod dedup;
 mod execute;
+mod following;
 mod forwarding;
 mod frame;
 mod inspect;
@@ -32,12 +33,13 @@ use dedup::{Dedup, OpId};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest, View};
 use doyen_placement::{Epoch, Lineage, MemberId, Partition, PartitionRef, TableName};
+use following::Follow;
 use forwarding::{Call, Calls, Executed, Source};
 use frame::{Frame, Work};
 use log::Log;
 use op::{Failure, Operation, Outcome, PartitionOperation};
 use peers::Peers;
-use replication::{Clock, Follow, Lead};
+use replication::{Clock, Lead};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -142,6 +144,8 @@ const SLICE: usize = 4_000;
 const EXPIRE_SLICE: usize = 64;
 /// Keys expired a round.
 const EXPIRE_ROUND: usize = 2_000;
+/// Forgotten callers after which those that are answered are sorted out.
+const FORGOTTEN_MAX: usize = 4_096;
 /// First pause before an operation that was refused is sent again, and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(200));
 
@@ -162,6 +166,8 @@ struct Core {
     /// Wall time, and when it was that.
     wall: (u64, Time),
     view: Option<View>,
+    /// When tenures that began may acknowledge (rule 9).
+    opens: BTreeMap<PartitionRef, (Epoch, Time)>,
     name: Option<TableName>,
     /// The newest table that was asked for.
     asked_for: Option<TableName>,
@@ -271,6 +277,7 @@ impl Shard {
             now,
             wall: (0, now),
             view: None,
+            opens: BTreeMap::new(),
             name: None,
             asked_for: None,
             peers: Peers::default(),
@@ -310,6 +317,7 @@ impl Shard {
         let renamed = self.core.name != Some(name);
         self.core.name = Some(name);
         self.core.used |= view.installed.members.len() > 1;
+        self.core.opens = view.opens_at.iter().map(|(at, since, time)| (*at, (*since, *time))).collect();
         self.core.view = Some(view.clone());
         if renamed {
             for id in self.core.peers.ids() {
@@ -386,8 +394,17 @@ impl Shard {
 
     /// The caller is gone: its outcome is not wanted any more. (What was sent may still happen.)
     pub fn forget(&mut self, token: Token) {
-        if self.core.outstanding > 0 {
-            self.core.forgotten.insert(token);
+        if self.core.outstanding == 0 && self.core.outcomes.is_empty() {
+            return;
+        }
+        self.core.forgotten.insert(token);
+        if self.core.forgotten.len() >= FORGOTTEN_MAX && self.core.forgotten.len().is_power_of_two() {
+            // Most of these were answered before they were forgotten.
+            let calls = self.slots.values().flat_map(|s| s.calls.all());
+            let calls = calls.chain(self.core.ready.iter().map(|(_, e)| &e.call));
+            let live = calls.filter_map(|c| c.source.token()).chain(self.core.outcomes.iter().map(|(t, _)| *t));
+            let live: BTreeSet<Token> = live.filter(|t| self.core.forgotten.contains(t)).collect();
+            self.core.forgotten = live;
         }
     }
 
@@ -459,7 +476,7 @@ impl Shard {
                 return Ok(());
             }
             let read = Frame::read(whole)?;
-            let bulk = matches!(read, Frame::Chunk { .. } | Frame::Finish { .. });
+            let bulk = matches!(read, Frame::Chunk { .. } | Frame::Outcomes { .. } | Frame::Finish { .. });
             if bulk != (lane == Lane::Bulk) {
                 return Err(Malformed("a frame on the wrong lane"));
             }
@@ -491,6 +508,7 @@ impl Shard {
             | Frame::Begin { at, .. }
             | Frame::Chunk { at, .. }
             | Frame::ChunkAck { at, .. }
+            | Frame::Outcomes { at, .. }
             | Frame::Finish { at, .. }
             | Frame::Finished { at, .. }
             | Frame::Compare { at, .. }
@@ -525,7 +543,8 @@ impl Shard {
             Frame::Begin { epoch, lineage, session, seq, .. } => core.begin_sink(at, slot, peer, (epoch, lineage, session, seq)),
             Frame::Chunk { session, index, digest, body, .. } => core.chunk(at, slot, peer, (session, index, digest), body)?,
             Frame::ChunkAck { session, .. } => core.chunk_acked(at, slot, peer, session),
-            Frame::Finish { session, chunks, seq, dedup, .. } => core.finish(at, slot, peer, (session, chunks, seq), dedup),
+            Frame::Outcomes { session, dedup, .. } => core.outcomes(slot, peer, session, dedup),
+            Frame::Finish { session, chunks, seq, .. } => core.finish(at, slot, peer, (session, chunks, seq)),
             Frame::Finished { session, .. } => core.finished(at, slot, peer, session),
             Frame::Compare { session, seq, sum, .. } => core.compare(at, slot, peer, (session, seq, sum)),
             Frame::Verdict { session, equal, .. } => core.verdict(at, slot, peer, session, equal),
@@ -836,8 +855,7 @@ impl Core {
     fn give_up(&mut self, at: PartitionRef, slot: &mut Slot) {
         let now = self.now;
         let late = |c: &Call| c.until <= now;
-        let calls = &slot.calls;
-        if !calls.parked.iter().chain(&calls.sent).chain(calls.waiting.iter().map(|e| &e.call)).any(late) {
+        if !slot.calls.all().any(late) {
             return;
         }
         let (parked, sent, waiting) = slot.calls.take_late(now);

@@ -5,18 +5,17 @@
 //!   Begin{session, seq} ───────────────────>  empties itself
 //!   <────────────────────────────────── ack   log follows from seq + 1, on the lane of calls
 //!   Chunk, Chunk, ... (bulk lane) ─────────>  takes what is newer than what it has, remembers deletions
-//!   Finish{chunks, seq, dedup} ────────────>  complete once the log has reached seq; sums its own contents
+//!   Outcomes, Finish{chunks, seq} ─────────>  complete once the log has reached seq; sums its own contents
 //!   <───────────────────────────── Finished
 //!   Compare{seq, sum} (in order with the log) ──>  at exactly seq
 //!   <────────────────────────────── Verdict
 //!   its acks become required; then its admission is asked for
 //! ```
 
-use super::dedup::Dedup;
+use super::dedup::{Dedup, Remembered};
+use super::following::Follow;
 use super::frame::{self, Frame};
 use super::log::Log;
-use super::op::Outcome;
-use super::replication::Follow;
 use super::store::{Cursor, Store, digest_bytes};
 use super::{Core, Held, Lane, Malformed, PartitionRef, SLICE, Slot};
 use bytes::{Bytes, BytesMut};
@@ -224,8 +223,16 @@ impl Core {
                     store.advance_sum(teaching.session, taken);
                     let session = teaching.session;
                     if last.is_none() {
-                        let dedup = dedup.all().map(|(o, f, applied)| (o, f, applied.iter().cloned().collect())).collect();
-                        let finish = Frame::Finish { at, session, chunks: teaching.sent, seq: log.last(), dedup };
+                        for (origin, finished, applied) in dedup.all() {
+                            // A record at a time: an outcome may be as large as a value.
+                            for record in applied {
+                                let dedup = vec![(origin, finished, vec![record.clone()])];
+                                self.peers.send(id, Lane::Bulk, &Frame::Outcomes { at, session, dedup });
+                            }
+                            let dedup = vec![(origin, finished, Vec::new())];
+                            self.peers.send(id, Lane::Bulk, &Frame::Outcomes { at, session, dedup });
+                        }
+                        let finish = Frame::Finish { at, session, chunks: teaching.sent, seq: log.last() };
                         self.peers.send(id, Lane::Bulk, &finish);
                         teaching.phase = Phase::Finishing;
                         break;
@@ -420,22 +427,23 @@ impl Core {
         Ok(())
     }
 
-    /// The snapshot is complete as far as it goes.
-    pub(super) fn finish(
-        &mut self,
-        at: PartitionRef,
-        slot: &mut Slot,
-        from: MemberId,
-        (session, chunks, seq): (u32, u32, u64),
-        dedup: Vec<(MemberId, u64, Vec<(u64, u64, Outcome)>)>,
-    ) {
+    /// What is known of some operations.
+    pub(super) fn outcomes(&mut self, slot: &mut Slot, from: MemberId, session: u32, dedup: Vec<Remembered>) {
         let Some(held) = &mut slot.held else { return };
-        let Some(sink) = held.sink.as_mut().filter(|s| s.session == session && s.from == from && s.finish.is_none()) else { return };
-        sink.finish = Some((chunks, seq));
-        for (origin, finished, applied) in dedup {
-            held.dedup.adopt(origin, finished, applied);
+        if held.sink.as_ref().is_some_and(|s| s.session == session && s.from == from && s.finish.is_none()) {
+            for (origin, finished, applied) in dedup {
+                held.dedup.adopt(origin, finished, applied);
+            }
         }
-        self.prepare_sink(at, slot);
+    }
+
+    /// The snapshot is complete as far as it goes.
+    pub(super) fn finish(&mut self, at: PartitionRef, slot: &mut Slot, from: MemberId, (session, chunks, seq): (u32, u32, u64)) {
+        let sink = slot.held.as_mut().and_then(|h| h.sink.as_mut());
+        if let Some(sink) = sink.filter(|s| s.session == session && s.from == from && s.finish.is_none()) {
+            sink.finish = Some((chunks, seq));
+            self.prepare_sink(at, slot);
+        }
     }
 
     /// Once chunks and log have arrived the learner is complete, and sums its contents.

@@ -18,6 +18,9 @@ pub(super) struct OpId {
     pub(super) finished: u64,
 }
 
+/// What a partition knows of one origin, as a snapshot carries it: who, its mark, [(number, sequence, outcome)].
+pub(super) type Remembered = (MemberId, u64, Vec<(u64, u64, Outcome)>);
+
 /// What is known of an operation.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Known {

@@ -86,15 +86,19 @@ impl Core {
                     return Step::Refused(Failure::OutOfMemory);
                 }
                 let clock = held.clock.advance(self.now);
-                if held.store.entry(op.map, &op.key).is_some_and(|(_, e)| e.overdue(clock)) {
+                let mut found = held.store.entry(op.map, &op.key);
+                if let Some((key, entry)) = found
+                    && entry.overdue(clock)
+                {
                     // The next primary's clock may be a little behind: what was seen to be gone must be gone in the log.
                     if !open {
                         return Step::Park;
                     }
-                    self.expire(at, held, op.map, Key::from(&*op.key));
+                    let key = key.clone();
+                    self.expire(at, held, op.map, key);
+                    found = held.store.entry(op.map, &op.key);
                 }
                 let cx = Context { clock, unix_ms: self.unix_ms(), default_ttl_ms, value_bytes_max: self.limits.value_bytes_max };
-                let found = held.store.entry(op.map, &op.key);
                 let (outcome, change) = action::apply(&op.action, found.map(|(_, e)| e), &cx);
                 let key = |found: Option<(&Key, _)>| found.map_or_else(|| Key::from(&*op.key), |(k, _)| k.clone());
                 let effect = match change {

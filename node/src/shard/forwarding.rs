@@ -20,6 +20,14 @@ pub(super) enum Source {
 }
 
 impl Source {
+    /// The local caller, if it is one.
+    pub(super) const fn token(&self) -> Option<Token> {
+        match self {
+            Self::Local(token) => Some(*token),
+            Self::Peer { .. } => None,
+        }
+    }
+
     /// The peer, if it is one.
     pub(super) const fn peer(&self) -> Option<MemberId> {
         match self {
@@ -138,6 +146,11 @@ impl Calls {
                 Work::Key(op) => op.map != read.map || op.key != read.key,
                 Work::Partition(_) => false,
             })
+    }
+
+    /// All calls that are not committed.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Call> {
+        self.parked.iter().chain(&self.sent).chain(self.waiting.iter().map(|e| &e.call))
     }
 
     /// Takes out everything that has waited long enough: what was parked, sent, executed.

@@ -3,7 +3,7 @@
 //! The decoder takes nothing on a peer's word: it checks every length against what is there, and reserves nothing.
 
 use super::Malformed;
-use super::dedup::OpId;
+use super::dedup::{OpId, Remembered};
 use super::log::Logged;
 use super::op::{Action, Condition, ExpireCondition, Expiry, Failure, Operation, Outcome, PartitionAction, PartitionOperation, Value};
 use super::store::{Effect, Entry, Key};
@@ -48,8 +48,10 @@ pub(super) enum Frame {
     Chunk { at: PartitionRef, session: u32, index: u32, digest: u64, body: Bytes },
     /// The chunk arrived.
     ChunkAck { at: PartitionRef, session: u32, index: u32 },
-    /// The snapshot is complete after so many chunks, with the log up to `seq`; what is known of operations.
-    Finish { at: PartitionRef, session: u32, chunks: u32, seq: u64, dedup: Vec<(MemberId, u64, Vec<(u64, u64, Outcome)>)> },
+    /// What is known of some operations; part of the snapshot.
+    Outcomes { at: PartitionRef, session: u32, dedup: Vec<Remembered> },
+    /// The snapshot is complete after so many chunks, with the log up to `seq`.
+    Finish { at: PartitionRef, session: u32, chunks: u32, seq: u64 },
     /// The learner has everything and its checksum is ready.
     Finished { at: PartitionRef, session: u32 },
     /// The primary's checksum at this sequence.
@@ -103,6 +105,7 @@ const FINISH: u8 = 12;
 const FINISHED: u8 = 13;
 const COMPARE: u8 = 14;
 const VERDICT: u8 = 15;
+const OUTCOMES: u8 = 16;
 
 /// Takes one whole frame off the front, if it is there.
 pub(super) fn take(bytes: &mut BytesMut, frame_bytes_max: usize) -> Result<Option<Bytes>, Malformed> {
@@ -242,10 +245,8 @@ impl Frame {
                 put_session(out, *at, *session);
                 out.put_u32_le(*index);
             }),
-            Self::Finish { at, session, chunks, seq, dedup } => framed(out, FINISH, |out| {
+            Self::Outcomes { at, session, dedup } => framed(out, OUTCOMES, |out| {
                 put_session(out, *at, *session);
-                out.put_u32_le(*chunks);
-                out.put_u64_le(*seq);
                 for (origin, finished, applied) in dedup {
                     out.put_u64_le(origin.0);
                     out.put_u64_le(*finished);
@@ -256,6 +257,11 @@ impl Frame {
                         put_outcome(out, outcome);
                     }
                 }
+            }),
+            Self::Finish { at, session, chunks, seq } => framed(out, FINISH, |out| {
+                put_session(out, *at, *session);
+                out.put_u32_le(*chunks);
+                out.put_u64_le(*seq);
             }),
             Self::Finished { at, session } => framed(out, FINISHED, |out| put_session(out, *at, *session)),
             Self::Compare { at, session, seq, sum } => framed(out, COMPARE, |out| {
@@ -291,7 +297,8 @@ impl Frame {
                 Self::Chunk { at, session, index, digest, body }
             }
             CHUNK_ACK => Self::ChunkAck { at: r.at()?, session: r.u32()?, index: r.u32()? },
-            FINISH => Self::Finish { at: r.at()?, session: r.u32()?, chunks: r.u32()?, seq: r.u64()?, dedup: r.all(Reader::origin)? },
+            OUTCOMES => Self::Outcomes { at: r.at()?, session: r.u32()?, dedup: r.all(Reader::origin)? },
+            FINISH => Self::Finish { at: r.at()?, session: r.u32()?, chunks: r.u32()?, seq: r.u64()? },
             FINISHED => Self::Finished { at: r.at()?, session: r.u32()? },
             COMPARE => Self::Compare { at: r.at()?, session: r.u32()?, seq: r.u64()?, sum: r.u64()? },
             VERDICT => Self::Verdict { at: r.at()?, session: r.u32()?, equal: r.flag()? },
@@ -577,7 +584,7 @@ impl Reader {
         Ok(Ack { at: self.at()?, epoch: Epoch(self.u64()?), session: self.u32()?, seq: self.u64()? })
     }
 
-    fn origin(&mut self) -> Read<(MemberId, u64, Vec<(u64, u64, Outcome)>)> {
+    fn origin(&mut self) -> Read<Remembered> {
         let (origin, finished, count) = (MemberId(self.u64()?), self.u64()?, self.u32()?);
         let mut applied = Vec::new();
         for _ in 0..count {
@@ -847,8 +854,9 @@ mod tests {
             }),
             (at(), s(), s(), n(), bytes()).prop_map(|(at, session, index, digest, body)| Frame::Chunk { at, session, index, digest, body }),
             (at(), s(), s()).prop_map(|(at, session, index)| Frame::ChunkAck { at, session, index }),
-            (at(), s(), s(), n(), prop::collection::vec((n().prop_map(MemberId), n(), applied), 0..3))
-                .prop_map(|(at, session, chunks, seq, dedup)| Frame::Finish { at, session, chunks, seq, dedup }),
+            (at(), s(), prop::collection::vec((n().prop_map(MemberId), n(), applied), 0..3))
+                .prop_map(|(at, session, dedup)| Frame::Outcomes { at, session, dedup }),
+            (at(), s(), s(), n()).prop_map(|(at, session, chunks, seq)| Frame::Finish { at, session, chunks, seq }),
             (at(), s()).prop_map(|(at, session)| Frame::Finished { at, session }),
             (at(), s(), n(), n()).prop_map(|(at, session, seq, sum)| Frame::Compare { at, session, seq, sum }),
             (at(), s(), any::<bool>()).prop_map(|(at, session, equal)| Frame::Verdict { at, session, equal }),

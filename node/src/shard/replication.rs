@@ -1,4 +1,4 @@
-//! One log on several nodes: the primary sends, copies apply and acknowledge, a new primary aligns.
+//! One log on several nodes, as its primary sees it: it sends, copies acknowledge, a new primary aligns them.
 //!
 //! ```text
 //!   a tenure begins ──> opening: the tail goes to every required copy (Align) ── acked, and opens_at passed ──> open
@@ -10,7 +10,6 @@
 use super::copying::Source as Teaching;
 use super::forwarding::{Call, Executed, Source};
 use super::frame::{self, Ack, Frame, Head};
-use super::log::Logged;
 use super::{Core, DROP_DELAY, EXPIRE_SLICE, Held, Lane, PartitionRef, Slot};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::InSyncChange;
@@ -47,7 +46,7 @@ impl Clock {
     }
 
     /// The primary said what time it is. It never goes back.
-    fn hear(&mut self, ms: u64, now: Time) {
+    pub(super) fn hear(&mut self, ms: u64, now: Time) {
         if ms >= self.ms {
             *self = Self { ms, heard: now };
         }
@@ -126,13 +125,6 @@ impl Link {
     fn streams(&self) -> bool {
         self.aligned && self.teaching.as_ref().is_none_or(Teaching::begun)
     }
-}
-
-/// Whose log a copy continues: a tenure, and the session in which the copy began (0: aligned).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Follow {
-    pub(super) since: Epoch,
-    pub(super) session: u32,
 }
 
 impl Core {
@@ -217,15 +209,12 @@ impl Core {
     /// This node leads by the installed table.
     fn lead(&mut self, at: PartitionRef, slot: &mut Slot, installed: &Arc<Partition>, accepted: &Arc<Partition>) {
         let serving = accepted.primary() == self.me && accepted.since == installed.since && accepted.lineage == installed.lineage;
+        let said = self.opens.get(&at).filter(|(since, _)| *since == installed.since).map(|(_, time)| *time);
         let held_since = slot.held.as_ref().and_then(|h| h.lead.as_ref()).map(|l| l.since);
         if held_since != Some(installed.since) {
             if held_since.is_some() {
                 self.depose(at, slot);
             }
-            let said = self
-                .view
-                .as_ref()
-                .and_then(|v| v.opens_at.iter().find(|(p, since, _)| *p == at && *since == installed.since).map(|(.., time)| *time));
             let opens_at = said.unwrap_or(self.now + self.limits.takeover_wait);
             let Some(held) = &mut slot.held else { return };
             held.follow = None;
@@ -248,6 +237,10 @@ impl Core {
         held.epoch = installed.epoch;
         let Some(lead) = &mut held.lead else { return };
         lead.serving = serving;
+        if let Some(said) = said.filter(|said| !lead.open && *said != lead.opens_at) {
+            lead.opens_at = said;
+            self.timers.insert((said, at));
+        }
         let required: BTreeSet<MemberId> = installed.in_sync().chain(accepted.in_sync()).filter(|m| *m != self.me).collect();
         let learners: BTreeSet<MemberId> = installed.learners().collect();
         let gone: Vec<MemberId> = lead.links.keys().filter(|m| !required.contains(m) && !learners.contains(m)).copied().collect();
@@ -559,115 +552,6 @@ impl Core {
         self.continue_sums(at, slot);
     }
 
-    /// A new primary's tail.
-    pub(super) fn align(&mut self, slot: &mut Slot, from: MemberId, head: &Head, (base, last): (u64, u64), entries: Vec<Logged>) {
-        let Some(since) = self.follows(slot, from, head.epoch) else { return };
-        let Some(held) = &mut slot.held else { return };
-        if held.lead.is_some() || held.sink.as_ref().is_some_and(|s| !s.complete()) || base >= head.first || last < base {
-            return;
-        }
-        let before = held.bytes();
-        held.fence = head.epoch;
-        let mut seq = head.first;
-        if seq > held.log.last() + 1 || base > held.log.last() {
-            // A copy in sync has everything that is committed; without it there is nothing to align.
-            self.want(held, from, head);
-            return;
-        }
-        for logged in entries {
-            if seq > last {
-                break;
-            }
-            // What is committed or trimmed is equal everywhere.
-            let settled = seq <= held.log.committed().max(held.log.base());
-            let same = held.log.entry(seq).is_some_and(|own| own.epoch == logged.epoch);
-            if !settled && !same {
-                held.cut(seq);
-                held.take(logged);
-            }
-            seq += 1;
-        }
-        if seq > last {
-            held.cut(last + 1);
-            held.follow = Some(Follow { since, session: 0 });
-            held.sink = None;
-            held.clock.hear(head.clock, self.now);
-            held.log.commit(head.committed, &mut self.garbage);
-            held.wanted = None;
-            self.acknowledge(held, from, head.at, head.epoch);
-        }
-        self.memory = (self.memory + held.bytes()).saturating_sub(before);
-    }
-
-    /// Entries of the primary's log.
-    pub(super) fn append(&mut self, slot: &mut Slot, from: MemberId, head: &Head, entries: Vec<Logged>) {
-        let Some(since) = self.follows(slot, from, head.epoch) else { return };
-        let Some(held) = &mut slot.held else { return };
-        if held.lead.is_some() {
-            return;
-        }
-        if held.follow != Some(Follow { since, session: head.session }) || head.first > held.log.last() + 1 {
-            self.want(held, from, head);
-            return;
-        }
-        let before = held.bytes();
-        held.fence = head.epoch;
-        let mut seq = head.first;
-        for logged in entries {
-            // What is here already was sent again.
-            if seq > held.log.last() {
-                held.take(logged);
-            }
-            seq += 1;
-        }
-        held.wanted = None;
-        held.clock.hear(head.clock, self.now);
-        held.log.commit(head.committed, &mut self.garbage);
-        held.log.trim(self.limits.tail_bytes_max / self.holding.max(LEARNER_SHARES));
-        self.memory = (self.memory + held.bytes()).saturating_sub(before);
-        if head.first < seq {
-            self.acknowledge(held, from, head.at, head.epoch);
-        }
-        self.prepare_sink(head.at, slot);
-    }
-
-    /// Whether `from` leads the partition in this epoch, as far as this node knows; gives the epoch of its tenure.
-    pub(super) fn follows(&self, slot: &Slot, from: MemberId, epoch: Epoch) -> Option<Epoch> {
-        let held = slot.held.as_ref()?;
-        let of = |p: &Option<Arc<Partition>>| {
-            let p = p.as_ref()?;
-            (p.epoch == epoch && p.primary() == from && p.lineage == held.lineage).then_some(p.since)
-        };
-        of(&slot.installed).or_else(|| of(&slot.accepted)).filter(|_| epoch >= held.epoch.max(held.fence))
-    }
-
-    fn want(&mut self, held: &mut Held, from: MemberId, head: &Head) {
-        let next = held.log.last() + 1;
-        if held.wanted.replace((head.epoch, next)) != Some((head.epoch, next)) {
-            let session = held.follow.map_or(0, |f| f.session);
-            self.peers.send(from, Lane::Calls, &Frame::Want { at: head.at, epoch: head.epoch, session, next });
-        }
-    }
-
-    /// Notes an ack; the last one of a batch is sent.
-    pub(super) fn acknowledge(&mut self, held: &Held, to: MemberId, at: PartitionRef, epoch: Epoch) {
-        let ack = Ack { at, epoch, session: held.follow.map_or(0, |f| f.session), seq: held.log.last() };
-        if let Some(peer) = self.peers.get(to) {
-            peer.acks.insert(at, ack);
-        }
-    }
-
-    /// Sends the acks of a batch.
-    pub(super) fn send_acks(&mut self, to: MemberId) {
-        let headroom = self.limits.memory_bytes_max.saturating_sub(self.memory) as u64;
-        let Some(peer) = self.peers.get(to) else { return };
-        if !peer.acks.is_empty() {
-            let acks = std::mem::take(&mut peer.acks).into_values().collect();
-            let received = peer.received;
-            self.peers.send(to, Lane::Calls, &Frame::Acks { headroom, received, acks });
-        }
-    }
-
     /// What is due now and then: commit notices, expiry, copies that are silent, learners, data to drop.
     pub(super) fn upkeep(&mut self, at: PartitionRef, slot: &mut Slot, expire: &mut usize) {
         if slot.held.as_ref().is_some_and(|h| h.drop_at.is_some_and(|t| t <= self.now)) {
@@ -686,13 +570,15 @@ impl Core {
         let mut restart = Vec::new();
         let mut asks = Vec::new();
         for (id, link) in &mut lead.links {
-            if link.streams() && link.next == log.last() + 1 && (link.said_committed < log.committed() || tell_time) {
-                if let Some(out) = self.peers.out(*id, Lane::Calls) {
-                    let (committed, clock) = (log.committed(), clock.advance(now));
-                    let head = Head { at, epoch: *epoch, session: link.session, committed, clock, first: link.next };
-                    frame::append(out, &head, std::iter::empty());
-                    link.said_committed = committed;
-                }
+            if link.streams()
+                && link.next == log.last() + 1
+                && (link.said_committed < log.committed() || tell_time)
+                && let Some(out) = self.peers.out(*id, Lane::Calls)
+            {
+                let (committed, clock) = (log.committed(), clock.advance(now));
+                let head = Head { at, epoch: *epoch, session: link.session, committed, clock, first: link.next };
+                frame::append(out, &head, std::iter::empty());
+                link.said_committed = committed;
             }
             let complete = link.aligned && link.acked >= log.last();
             if complete {
@@ -739,7 +625,7 @@ impl Core {
 
 /// The partitions of a node share its tail; one on which a learner depends takes this part of it, because few are copied
 /// at a time.
-const LEARNER_SHARES: usize = 8;
+pub(super) const LEARNER_SHARES: usize = 8;
 
 /// How many entries from `first` on make one frame: at least one where there is one.
 fn frame_of(log: &super::log::Log, first: u64) -> u64 {
@@ -748,32 +634,4 @@ fn frame_of(log: &super::log::Log, first: u64) -> u64 {
         count += 1;
     }
     count
-}
-
-impl Held {
-    /// Undoes everything from `seq` on. A committed entry is never among it (I9).
-    fn cut(&mut self, seq: u64) {
-        while self.log.last() >= seq {
-            let Some((seq, logged, undo)) = self.log.pop() else { return };
-            self.store.undo(&logged.effect, undo);
-            if let Some(op) = logged.op {
-                self.dedup.forget(op, seq);
-            }
-        }
-    }
-
-    /// Applies an entry of the primary's log.
-    fn take(&mut self, logged: Logged) {
-        let seq = self.log.last() + 1;
-        if let Some(op) = logged.op {
-            self.dedup.remember(op, seq, logged.outcome.clone());
-        }
-        let undo = if self.sink.as_ref().is_some_and(|s| !s.complete()) {
-            self.store.apply_fuzzy(seq, &logged.effect);
-            super::store::Undo::Nothing
-        } else {
-            self.store.apply(seq, &logged.effect)
-        };
-        self.log.push(logged, undo);
-    }
 }

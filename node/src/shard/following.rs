@@ -1,0 +1,154 @@
+//! One log on several nodes, as a copy sees it: it applies what its primary sends, and undoes what a new one does not have.
+
+use super::frame::{Ack, Frame, Head};
+use super::log::Logged;
+use super::replication::LEARNER_SHARES;
+use super::{Core, Held, Lane, PartitionRef, Slot};
+use doyen_placement::{Epoch, MemberId, Partition};
+use std::sync::Arc;
+
+/// Whose log a copy continues: a tenure, and the session in which the copy began (0: aligned).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Follow {
+    pub(super) since: Epoch,
+    pub(super) session: u32,
+}
+
+impl Core {
+    /// A new primary's tail.
+    pub(super) fn align(&mut self, slot: &mut Slot, from: MemberId, head: &Head, (base, last): (u64, u64), entries: Vec<Logged>) {
+        let Some(since) = self.follows(slot, from, head.epoch) else { return };
+        let Some(held) = &mut slot.held else { return };
+        if held.lead.is_some() || held.sink.as_ref().is_some_and(|s| !s.complete()) || base >= head.first || last < base {
+            return;
+        }
+        let before = held.bytes();
+        held.fence = head.epoch;
+        let mut seq = head.first;
+        if seq > held.log.last() + 1 || base > held.log.last() {
+            // A copy in sync has everything that is committed; without it there is nothing to align.
+            self.want(held, from, head);
+            return;
+        }
+        for logged in entries {
+            if seq > last {
+                break;
+            }
+            // What is committed or trimmed is equal everywhere.
+            let settled = seq <= held.log.committed().max(held.log.base());
+            let same = held.log.entry(seq).is_some_and(|own| own.epoch == logged.epoch);
+            if !settled && !same {
+                held.cut(seq);
+                held.take(logged);
+            }
+            seq += 1;
+        }
+        if seq > last {
+            held.cut(last + 1);
+            held.follow = Some(Follow { since, session: 0 });
+            held.sink = None;
+            held.clock.hear(head.clock, self.now);
+            held.log.commit(head.committed, &mut self.garbage);
+            held.wanted = None;
+            self.acknowledge(held, from, head.at, head.epoch);
+        }
+        self.memory = (self.memory + held.bytes()).saturating_sub(before);
+    }
+
+    /// Entries of the primary's log.
+    pub(super) fn append(&mut self, slot: &mut Slot, from: MemberId, head: &Head, entries: Vec<Logged>) {
+        let Some(since) = self.follows(slot, from, head.epoch) else { return };
+        let Some(held) = &mut slot.held else { return };
+        if held.lead.is_some() {
+            return;
+        }
+        if held.follow != Some(Follow { since, session: head.session }) || head.first > held.log.last() + 1 {
+            self.want(held, from, head);
+            return;
+        }
+        let before = held.bytes();
+        held.fence = head.epoch;
+        let mut seq = head.first;
+        for logged in entries {
+            // What is here already was sent again.
+            if seq > held.log.last() {
+                held.take(logged);
+            }
+            seq += 1;
+        }
+        held.wanted = None;
+        held.clock.hear(head.clock, self.now);
+        held.log.commit(head.committed, &mut self.garbage);
+        held.log.trim(self.limits.tail_bytes_max / self.holding.max(LEARNER_SHARES));
+        self.memory = (self.memory + held.bytes()).saturating_sub(before);
+        if head.first < seq {
+            self.acknowledge(held, from, head.at, head.epoch);
+        }
+        self.prepare_sink(head.at, slot);
+    }
+
+    /// Whether `from` leads the partition in this epoch, as far as this node knows; gives the epoch of its tenure.
+    pub(super) fn follows(&self, slot: &Slot, from: MemberId, epoch: Epoch) -> Option<Epoch> {
+        let held = slot.held.as_ref()?;
+        let of = |p: &Option<Arc<Partition>>| {
+            let p = p.as_ref()?;
+            (p.epoch == epoch && p.primary() == from && p.lineage == held.lineage).then_some(p.since)
+        };
+        of(&slot.installed).or_else(|| of(&slot.accepted)).filter(|_| epoch >= held.epoch.max(held.fence))
+    }
+
+    fn want(&mut self, held: &mut Held, from: MemberId, head: &Head) {
+        let next = held.log.last() + 1;
+        if held.wanted.replace((head.epoch, next)) != Some((head.epoch, next)) {
+            let session = held.follow.map_or(0, |f| f.session);
+            self.peers.send(from, Lane::Calls, &Frame::Want { at: head.at, epoch: head.epoch, session, next });
+        }
+    }
+
+    /// Notes an ack; the last one of a batch is sent.
+    pub(super) fn acknowledge(&mut self, held: &Held, to: MemberId, at: PartitionRef, epoch: Epoch) {
+        let ack = Ack { at, epoch, session: held.follow.map_or(0, |f| f.session), seq: held.log.last() };
+        if let Some(peer) = self.peers.get(to) {
+            peer.acks.insert(at, ack);
+        }
+    }
+
+    /// Sends the acks of a batch.
+    pub(super) fn send_acks(&mut self, to: MemberId) {
+        let headroom = self.limits.memory_bytes_max.saturating_sub(self.memory) as u64;
+        let Some(peer) = self.peers.get(to) else { return };
+        if !peer.acks.is_empty() {
+            let acks = std::mem::take(&mut peer.acks).into_values().collect();
+            let received = peer.received;
+            self.peers.send(to, Lane::Calls, &Frame::Acks { headroom, received, acks });
+        }
+    }
+}
+
+impl Held {
+    /// Undoes everything from `seq` on. A committed entry is never among it (I9).
+    fn cut(&mut self, seq: u64) {
+        while self.log.last() >= seq {
+            let Some((seq, logged, undo)) = self.log.pop() else { return };
+            self.store.undo(&logged.effect, undo);
+            if let Some(op) = logged.op {
+                self.dedup.forget(op, seq);
+            }
+        }
+    }
+
+    /// Applies an entry of the primary's log.
+    fn take(&mut self, logged: Logged) {
+        let seq = self.log.last() + 1;
+        if let Some(op) = logged.op {
+            self.dedup.remember(op, seq, logged.outcome.clone());
+        }
+        let undo = if self.sink.as_ref().is_some_and(|s| !s.complete()) {
+            self.store.apply_fuzzy(seq, &logged.effect);
+            super::store::Undo::Nothing
+        } else {
+            self.store.apply(seq, &logged.effect)
+        };
+        self.log.push(logged, undo);
+    }
+}
