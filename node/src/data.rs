@@ -6,6 +6,7 @@
 pub(crate) mod core;
 pub(crate) mod waiters;
 
+use self::core::{Core, Handler};
 use crate::control::Upcall;
 use crate::net::identity::Identity;
 use crate::net::links::Links;
@@ -13,7 +14,6 @@ use crate::resp::server;
 use crate::shard::op::{Action, Failure, Operation, Outcome, PartitionAction, PartitionOperation};
 use crate::shard::{self, Limits};
 use crate::shared::Shared;
-use self::core::{Core, Handler};
 use doyen_placement::MemberId;
 use std::io;
 use std::net::{TcpListener, UdpSocket};
@@ -217,6 +217,7 @@ async fn run(
         // An error: every handle is gone, and nobody could stop us any more.
         _ = stopped.wait_for(|stop| *stop) => {}
     }
+    drop(core.take_links());
     links.close().await;
 }
 
@@ -244,7 +245,7 @@ async fn serve(core: &Rc<Core>, mut incoming: mpsc::Receiver<Message>) {
         core.pump();
         tokio::task::yield_now().await;
     }
-    // Every handle is gone. Clients are served until the thread is stopped, which only a handle could do.
+    // Every handle is gone, and with it whoever could stop this thread: it ends.
 }
 
 fn take(core: &Rc<Core>, message: Message) {
@@ -291,3 +292,6 @@ fn stats(core: &Core) -> DataStats {
         malformed_links: inner.counters.malformed,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,14 +5,14 @@
 //!   bytes <──encode── replies, in order <──session── outcomes, in any order
 //! ```
 
-pub(crate) mod server;
-pub(crate) mod session;
+pub mod client;
+pub mod cluster;
 pub mod command;
+pub mod describe;
+pub mod encode;
 pub mod frame;
 mod gather;
-pub mod encode;
-pub mod reply;
-pub mod cluster;
-pub mod describe;
 pub mod glob;
-pub mod client;
+pub mod reply;
+pub(crate) mod server;
+pub(crate) mod session;

@@ -6,12 +6,12 @@
 use super::waiters::{Redo, Waiter, Waiters};
 use super::{Counters, DataOptions};
 use crate::clock;
+use crate::control::Upcall;
 use crate::net::links::{LinkHandler, Links};
 use crate::resp::session::Connection;
 use crate::shard::op::{Action, Failure, Operation, Outcome, PartitionAction, PartitionOperation};
 use crate::shard::{Lane, Limits, Malformed, Request, Shard};
 use crate::shared::Shared;
-use crate::control::Upcall;
 use bytes::BytesMut;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
@@ -37,7 +37,8 @@ const WAITING_INTERVAL: Duration = Duration::from_millis(5);
 pub(crate) struct Core {
     pub(crate) inner: RefCell<Inner>,
     pub(crate) shared: Arc<Shared>,
-    links: OnceCell<Rc<Links>>,
+    /// Taken at the end: the network knows this core as its handler.
+    links: RefCell<Option<Rc<Links>>>,
     upcalls: mpsc::Sender<Upcall>,
     waiting_upcalls: RefCell<VecDeque<Upcall>>,
     /// The ticker shall look again at when it is due.
@@ -73,6 +74,9 @@ pub(crate) struct Inner {
     /// Where connections without a partial command read into.
     pub(crate) scratch: BytesMut,
     incarnations: u64,
+    /// Reads of an earlier incarnation, which wait for a view so long at most.
+    redo: Vec<(u64, Redo)>,
+    redo_until: Time,
 }
 
 impl Inner {
@@ -102,9 +106,8 @@ impl Inner {
     fn deliver(&mut self, token: u64, outcome: Outcome) {
         match self.waiters.remove(token) {
             Some(Waiter::Reply { connection, slot, part, .. }) => {
-                if connection.deliver(slot, part, token, outcome) {
-                    self.sweeping.push_back((connection, slot));
-                }
+                let goes_on = connection.deliver(slot, part, token, outcome);
+                self.sweeping.extend(goes_on.then_some((connection, slot)));
             }
             // An answer that nobody takes any more is dropped.
             Some(Waiter::Call { answer, .. }) => drop(answer.send(outcome)),
@@ -118,11 +121,35 @@ impl Inner {
         self.me = me;
         self.view = None;
         self.shard = Shard::new(me, self.limits.clone(), seed(me, self.incarnations), self.now);
+        self.redo_until = self.now + self.limits.park;
+        self.redo.clear();
         for (token, redo) in self.waiters.redo() {
+            match redo {
+                Redo::Never => self.deliver(token, Outcome::Failed(Failure::Unknown)),
+                read => self.redo.push((token, read)),
+            }
+        }
+    }
+
+    /// Asks again what an earlier incarnation did not answer, now that there is a view.
+    fn redo(&mut self) {
+        for (token, redo) in std::mem::take(&mut self.redo) {
+            if !self.waiters.contains(token) {
+                continue;
+            }
             match redo {
                 Redo::Key(operation) => self.shard.submit(self.now, self.unix_ms, token, operation),
                 Redo::Partition(operation) => self.shard.submit_partition(self.now, token, operation),
-                Redo::Never => self.deliver(token, Outcome::Failed(Failure::Unknown)),
+                Redo::Never => {}
+            }
+        }
+    }
+
+    /// No view came for too long.
+    fn give_up_redo(&mut self) {
+        if self.now >= self.redo_until {
+            for (token, _) in std::mem::take(&mut self.redo) {
+                self.deliver(token, Outcome::Failed(Failure::Unavailable));
             }
         }
     }
@@ -155,11 +182,13 @@ impl Core {
             connections_max: options.connections_max,
             scratch: BytesMut::new(),
             incarnations: 0,
+            redo: Vec::new(),
+            redo_until: now,
         };
         let core = Rc::new(Self {
             inner: RefCell::new(inner),
             shared,
-            links: OnceCell::new(),
+            links: RefCell::default(),
             upcalls,
             waiting_upcalls: RefCell::default(),
             rearm: Notify::new(),
@@ -175,7 +204,16 @@ impl Core {
 
     /// The data network, once it runs.
     pub(crate) fn set_links(&self, links: Rc<Links>) {
-        let _ = self.links.set(links);
+        *self.links.borrow_mut() = Some(links);
+    }
+
+    /// The data network ends: nothing refers to this core any more but tasks.
+    pub(crate) fn take_links(&self) -> Option<Rc<Links>> {
+        self.links.borrow_mut().take()
+    }
+
+    fn links(&self) -> Option<Rc<Links>> {
+        self.links.borrow().clone()
     }
 
     /// Reads the clocks and installs the present view: whatever is submitted next meets it.
@@ -191,18 +229,19 @@ impl Core {
         let local = self.shared.local();
         inner.generation = Some(generation);
         if local.me != inner.me {
-            if let Some(links) = self.links.get() {
+            if let Some(links) = self.links() {
                 links.reset(local.me);
             }
             inner.restart(local.me);
         }
         inner.view.clone_from(&local.view);
         let Some(view) = local.view.clone() else { return };
-        if let Some(links) = self.links.get() {
+        if let Some(links) = self.links() {
             links.set_peers(&peers(&view));
         }
         let now = inner.now;
         inner.shard.install(now, view);
+        inner.redo();
     }
 
     /// One pass.
@@ -238,7 +277,7 @@ impl Core {
             // Borrowed anew for each: the network is never called with the shard in hand.
             let next = self.inner.borrow_mut().shard.poll_transmit();
             let Some((peer, lane, bytes)) = next else { break };
-            if let Some(links) = self.links.get() {
+            if let Some(links) = self.links() {
                 links.send(peer, lane, bytes);
             }
         }
@@ -301,6 +340,7 @@ impl Core {
             if inner.shard.poll_timeout().is_some_and(|due| due <= now) {
                 inner.shard.tick(now);
             }
+            inner.give_up_redo();
             now
         };
         if now >= self.alive_at.get() {

@@ -63,9 +63,23 @@ impl Waiters {
         Some(waiter)
     }
 
+    pub(crate) fn contains(&self, token: u64) -> bool {
+        let entry = self.entries.get(token as u32 as usize).filter(|e| u64::from(e.uses) == token >> 32);
+        entry.is_some_and(|e| e.waiter.is_some())
+    }
+
     /// Everything that waits, and what to do with it.
     pub(crate) fn redo(&self) -> Vec<(u64, Redo)> {
         let waiting = self.entries.iter().zip(0_u64..).filter_map(|(e, i)| Some((u64::from(e.uses) << 32 | i, e.waiter.as_ref()?)));
-        waiting.map(|(token, w)| (token, match w { Waiter::Reply { redo, .. } | Waiter::Call { redo, .. } => redo.clone() })).collect()
+        waiting
+            .map(|(token, w)| {
+                (
+                    token,
+                    match w {
+                        Waiter::Reply { redo, .. } | Waiter::Call { redo, .. } => redo.clone(),
+                    },
+                )
+            })
+            .collect()
     }
 }

@@ -13,9 +13,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep};
 
 /// Connections at a time; more wait in the system's queue.
-const CONNECTIONS_MAX: usize = 64;
+const CONNECTIONS_MAX: usize = 256;
 /// A connection on which nothing moves for this long is closed.
-const IDLE_MAX: Duration = Duration::from_secs(30);
+const IDLE_MAX: Duration = Duration::from_secs(10);
 /// How long accepting pauses when the system refuses (no file descriptors left).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 

@@ -2,6 +2,7 @@
 
 use super::State;
 use crate::status::{ClusterReport, TableReport};
+use axum::extract::rejection::BytesRejection;
 use axum::extract::{DefaultBodyLimit, Request, State as Shared};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
@@ -120,9 +121,14 @@ async fn metrics(Shared(state): Shared<Arc<State>>) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
 }
 
-async fn recover(Shared(state): Shared<Arc<State>>, headers: HeaderMap, body: Bytes) -> Answer<Json<serde_json::Value>> {
+async fn recover(
+    Shared(state): Shared<Arc<State>>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Answer<Json<serde_json::Value>> {
     // Before the body is looked at: who may not change anything learns nothing else.
     authorize(&state, &headers)?;
+    let body = body.map_err(|e| Failure(e.status(), format!("the body cannot be read ({}): a few names are expected", e.body_text())))?;
     let request: RecoverRequest = serde_json::from_slice(&body)
         .map_err(|e| Failure(StatusCode::BAD_REQUEST, format!("send {{\"assert_dead\": [\"NAME\", ...]}}: {e}")))?;
     if request.assert_dead.is_empty() {

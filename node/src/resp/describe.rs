@@ -103,10 +103,7 @@ fn info_sections(facts: &Facts) -> [(&'static str, Lines); 7] {
             vec![("role", "master".to_owned()), ("connected_slaves", facts.backups.to_string()), ("master_replid", facts.run_id.clone())],
         ),
         ("Cluster", vec![("cluster_enabled", u8::from(facts.cluster_port).to_string())]),
-        (
-            "Keyspace",
-            if facts.keys == 0 { Vec::new() } else { vec![("db0", format!("keys={},expires=0,avg_ttl=0", facts.keys))] },
-        ),
+        ("Keyspace", if facts.keys == 0 { Vec::new() } else { vec![("db0", format!("keys={},expires=0,avg_ttl=0", facts.keys))] }),
     ]
 }
 

@@ -227,7 +227,8 @@ impl Session {
         }
         let mut bytes = BytesMut::new();
         encode(&mut Encoder::new(&mut bytes, self.protocol));
-        self.push(State::Encoded(bytes.freeze()), 0);
+        let weight = bytes.len();
+        self.push(State::Encoded(bytes.freeze()), weight);
     }
 
     fn push(&mut self, state: State, weight: usize) {
@@ -292,9 +293,7 @@ impl Session {
                 Many::Get => Action::Get,
                 Many::Delete => Action::Delete,
                 Many::Exists => Action::Exists,
-                Many::Set => {
-                    Action::Set { value: args.bytes(at + 1), condition: Condition::Always, expiry: Expiry::None, get: false }
-                }
+                Many::Set => Action::Set { value: args.bytes(at + 1), condition: Condition::Always, expiry: Expiry::None, get: false },
             };
             weight_all += weight(&action);
             gather.waits_for(operation(connection, inner, slot, part, args.bytes(at), action));
@@ -434,7 +433,10 @@ impl Session {
         let version = if self.protocol == Protocol::Resp3 { 3 } else { 2 };
         let name = String::from_utf8_lossy(&self.name);
         let (id, peer, local, waiting) = (self.id, self.peer, self.local, self.slots.len());
-        format!("id={id} addr={peer} laddr={local} fd=-1 name={name} flags=N db=0 oll={waiting} omem={} user=default resp={version}\n", self.out.len())
+        format!(
+            "id={id} addr={peer} laddr={local} fd=-1 name={name} flags=N db=0 oll={waiting} omem={} user=default resp={version}\n",
+            self.out.len()
+        )
     }
 
     fn about_cluster(&mut self, inner: &Inner, asked: Cluster) {

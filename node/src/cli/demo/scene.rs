@@ -50,6 +50,8 @@ pub(super) struct Actor {
     pub(super) pid: u32,
     pub(super) resp: SocketAddr,
     pub(super) killed: bool,
+    /// Its seniority, once it was a member.
+    pub(super) age: Option<u64>,
     /// Partitions that it leads, copies, and learns.
     pub(super) leads: usize,
     pub(super) copies: usize,
@@ -142,6 +144,9 @@ impl Scene {
 
     pub(super) fn see(&mut self, report: ClusterReport) {
         // Nodes are asked in turn: what one of them knew earlier must not replace what another knew later.
+        for node in &mut self.nodes {
+            node.age = report.members.iter().find(|m| m.name == node.name).map(|m| m.age).or(node.age);
+        }
         let newer = |old: &ClusterReport| (report.term, report.version) >= (old.term, old.version);
         if self.report.as_ref().is_none_or(newer) {
             self.report = Some(report);

@@ -171,6 +171,7 @@ impl Stage {
             pid: process.pid(),
             resp: process.resp,
             killed: false,
+            age: None,
             leads: 0,
             copies: 0,
             learns: 0,
@@ -209,10 +210,10 @@ impl Stage {
         };
         let report = self.until("find another coordinator", new).await?;
         let name = report.coordinator.as_deref().unwrap_or("nobody");
-        self.say(
-            Mood::Good,
-            format!("{name}, the next oldest, coordinates now (term {}), {} after", report.term, seconds(killed.elapsed())),
-        );
+        let age = report.members.iter().find(|m| m.name == name).map_or(0, |m| m.age);
+        let rank = if report.members.iter().all(|m| m.age >= age) { "now the oldest" } else { "not the oldest, but in time" };
+        let after = seconds(killed.elapsed());
+        self.say(Mood::Good, format!("{name} (age {age}, {rank}) coordinates, in term {}, {after} after", report.term));
         self.until("serve every partition", |r| new(r) && r.keyspaces.iter().all(|k| k.unavailable == 0)).await?;
         self.say(Mood::Good, format!("every partition is served again, {} after", seconds(killed.elapsed())));
         self.act("restoring copies");

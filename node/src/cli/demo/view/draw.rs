@@ -67,7 +67,9 @@ fn heading(scene: &Scene) -> Paragraph<'_> {
 
 fn draw_members(frame: &mut Frame<'_>, area: Rect, scene: &Scene) {
     let most = scene.nodes.iter().map(|n| n.leads).max().unwrap_or(0).max(1);
-    let lines: Vec<Line<'_>> = scene.nodes.iter().enumerate().map(|(i, node)| member(scene, i, node, most)).collect();
+    let mut nodes: Vec<(usize, &Actor)> = scene.nodes.iter().enumerate().collect();
+    nodes.sort_by_key(|(started, node)| (node.age.unwrap_or(u64::MAX), *started));
+    let lines: Vec<Line<'_>> = nodes.into_iter().map(|(i, node)| member(scene, i, node, most)).collect();
     frame.render_widget(Paragraph::new(lines).block(panel("members, oldest first")), area);
 }
 
@@ -177,7 +179,7 @@ mod tests {
         stage.say(Mood::Blow, "SIGKILL to ada");
         stage.cells = vec![Cell { primary: Some(0), open: true, whole: false }; 1024];
         let resp = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
-        stage.nodes.push(Actor { name: "ada".into(), pid: 1, resp, killed: true, leads: 3, copies: 2, learns: 1 });
+        stage.nodes.push(Actor { name: "ada".into(), pid: 1, resp, killed: true, age: Some(1), leads: 3, copies: 2, learns: 1 });
         for (width, height) in [(120, 40), (80, 24), (20, 5), (1, 1)] {
             let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal in memory");
             terminal.draw(|frame| scene(frame, &stage)).expect("drawn");

@@ -1,0 +1,326 @@
+//! One node, end to end: real TCP, the real shard, a hand-made view, and this test in place of the control thread.
+
+use super::*;
+use crate::resp::client::{Client, Reply};
+use doyen_gossip::Time;
+use doyen_gossip::agreement::View;
+use doyen_placement::{
+    Addresses, Age, Assignment, ClusterId, Keyspace, KeyspaceId, Location, MapId, Member, MemberState, Mode, OnLoss, PartitionId,
+    PartitionRef, Role, Settings, Table,
+};
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+const ME: MemberId = MemberId(0xabcd);
+
+struct Node {
+    data: Data,
+    handle: DataHandle,
+    shared: Arc<Shared>,
+    resp: SocketAddr,
+    cluster: SocketAddr,
+    upcalls: tokio::task::JoinHandle<()>,
+}
+
+impl Node {
+    fn start(password: Option<&str>, connections_max: usize) -> Self {
+        let shared = Arc::new(Shared::new(ME));
+        let (resp, cluster) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
+        let (resp_at, cluster_at) = (resp.local_addr().unwrap(), cluster.local_addr().unwrap());
+        let (upcalls, mut incoming) = mpsc::channel(16);
+        let options = DataOptions {
+            me: ME,
+            limits: limits(),
+            socket: UdpSocket::bind("127.0.0.1:0").unwrap(),
+            identity: Arc::new(Identity::insecure_loopback("one").unwrap()),
+            resp: Some(resp),
+            resp_cluster: Some(cluster),
+            password: password.map(str::to_owned),
+            connections_max,
+        };
+        shared.publish(crate::shared::Local { me: ME, view: Some(view(ME, resp_at, cluster_at)) });
+        shared.extend_lease(Time(u64::MAX));
+        let (data, handle) = start(options, shared.clone(), upcalls).unwrap();
+        let upcalls = tokio::spawn(async move {
+            while let Some(upcall) = incoming.recv().await {
+                if let Upcall::Used(answer) = upcall {
+                    answer.send(()).unwrap();
+                }
+            }
+        });
+        Self { data, handle, shared, resp: resp_at, cluster: cluster_at, upcalls }
+    }
+
+    async fn client(&self) -> Client {
+        Client::connect(self.resp).await.unwrap()
+    }
+
+    async fn stop(self) {
+        self.handle.stop();
+        self.data.join();
+        self.upcalls.await.unwrap();
+    }
+}
+
+fn limits() -> Limits {
+    Limits {
+        value_bytes_max: 4 << 20,
+        key_bytes_max: 64 << 10,
+        memory_bytes_max: 256 << 20,
+        tail_bytes_max: 64 << 20,
+        park: Duration::from_secs(5),
+        waiting_max: 100_000,
+        copy_silent_max: Duration::from_millis(1500),
+        chunk_bytes: 64 << 10,
+        chunks_in_flight: 4,
+        copies_max: 4,
+        takeover_wait: Duration::from_millis(515),
+    }
+}
+
+fn view(me: MemberId, resp: SocketAddr, resp_cluster: SocketAddr) -> View {
+    let any: SocketAddr = "127.0.0.1:1".parse().unwrap();
+    let member = Member {
+        id: me,
+        age: Age(1),
+        name: "one".to_owned(),
+        role: Role::Data,
+        state: MemberState::Live,
+        addresses: Addresses { control: any, data: any, resp: Some(resp), resp_cluster: Some(resp_cluster), http: None },
+        location: Location::default(),
+        weight: 100,
+    };
+    let keyspace = Keyspace {
+        id: KeyspaceId(0),
+        name: "default".to_owned(),
+        mode: Mode::Fixed { partitions: 64 },
+        backups: 1,
+        min_in_sync: 1,
+        on_loss: OnLoss::Wait,
+        default_ttl_ms: None,
+        partitions: Vec::new(),
+    };
+    let settings = Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin };
+    let table: Arc<Table> = Arc::new(doyen_placement::planner::first(ClusterId(7), settings, keyspace, vec![member]));
+    let partitions = &table.keyspaces[0].partitions;
+    let opens_at = partitions.iter().map(|p| (PartitionRef { keyspace: KeyspaceId(0), partition: p.id }, p.since, Time::ZERO)).collect();
+    View { installed: table.clone(), accepted: table, opens_at: Arc::new(opens_at) }
+}
+
+fn words(line: &str) -> Vec<String> {
+    line.split(' ').map(str::to_owned).collect()
+}
+
+/// Sends bytes as they are, then reads until the server closes.
+async fn raw(at: SocketAddr, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect(at).await.unwrap();
+    stream.write_all(bytes).await.unwrap();
+    stream.shutdown().await.unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// Every reply was compared with redis-server 7.0.15.
+#[tokio::test]
+async fn commands_are_answered_as_redis_answers_them() {
+    let node = Node::start(None, 10);
+    for case in include_str!("tests/replies.txt").lines().filter(|l| !l.starts_with('#') && !l.is_empty()) {
+        let (line, expected) = case.split_once(" => ").unwrap();
+        let command = words(line).iter().map(|w| format!("${}\r\n{w}\r\n", w.len())).collect::<String>();
+        let answer = raw(node.resp, format!("*{}\r\n{command}", words(line).len()).as_bytes()).await;
+        assert_eq!(answer.replace("\r\n", " "), format!("{expected} "), "{line}");
+    }
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_pipeline_is_answered_in_order() {
+    let node = Node::start(None, 10);
+    let mut client = node.client().await;
+    let mut commands: Vec<Vec<String>> = (0..2000).map(|i| words(&format!("SET key:{i} {i}"))).collect();
+    commands.push(words("PING"));
+    commands.push(words("DBSIZE"));
+    commands.extend((0..2000).map(|i| words(&format!("GET key:{i}"))));
+    commands.push(words("MGET key:7 absent key:8"));
+    let replies = client.pipeline(&commands).await.unwrap();
+    assert!(replies[..2000].iter().all(|r| *r == Reply::Simple("OK".to_owned())), "{:?}", &replies[..3]);
+    assert_eq!(replies[2000..2002], [Reply::Simple("PONG".to_owned()), Reply::Int(2000)]);
+    for (i, reply) in replies[2002..4002].iter().enumerate() {
+        assert_eq!(*reply, Reply::Bulk(i.to_string().into_bytes()));
+    }
+    assert_eq!(replies[4002], Reply::Array(vec![Reply::Bulk(b"7".to_vec()), Reply::Nil, Reply::Bulk(b"8".to_vec())]));
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn flushing_in_a_pipeline_spares_what_is_written_after_it() {
+    let node = Node::start(None, 10);
+    let mut client = node.client().await;
+    let commands: Vec<_> = ["SET a 1", "FLUSHALL", "SET b 2", "DBSIZE", "EXISTS a b"].map(words).to_vec();
+    let ok = || Reply::Simple("OK".to_owned());
+    assert_eq!(client.pipeline(&commands).await.unwrap(), [ok(), ok(), ok(), Reply::Int(1), Reply::Int(1)]);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn large_values_come_back_and_larger_ones_are_refused() {
+    let node = Node::start(None, 10);
+    let mut client = node.client().await;
+    let value: Vec<u8> = (0..4_u32 << 20).map(|i| ((i * 31) >> 3) as u8).collect();
+    let set: [&[u8]; 3] = [b"SET", b"big", &value];
+    assert_eq!(client.command(&set).await.unwrap(), Reply::Simple("OK".to_owned()));
+    assert_eq!(client.command(&["GET", "big"]).await.unwrap(), Reply::Bulk(value));
+    assert_eq!(raw(node.resp, b"*2\r\n$4\r\nECHO\r\n$4194305\r\n").await, "-ERR Protocol error: invalid bulk length\r\n");
+    assert_eq!(client.command(&["PING"]).await.unwrap(), Reply::Simple("PONG".to_owned()));
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_scan_gives_every_key_once_while_nothing_changes() {
+    let node = Node::start(None, 10);
+    let mut client = node.client().await;
+    let commands: Vec<_> = (0..3000).map(|i| words(&format!("SET key:{i} x"))).collect();
+    client.pipeline(&commands).await.unwrap();
+    let (mut cursor, mut found) = (b"0".to_vec(), Vec::new());
+    loop {
+        let scan: [&[u8]; 4] = [b"SCAN", &cursor, b"COUNT", b"100"];
+        let Reply::Array(reply) = client.command(&scan).await.unwrap() else { panic!("no array") };
+        let [Reply::Bulk(next), Reply::Array(keys)] = &reply[..] else { panic!("{reply:?}") };
+        found.extend(keys.iter().cloned().map(|k| if let Reply::Bulk(k) = k { k } else { panic!("{k:?}") }));
+        cursor.clone_from(next);
+        if cursor == b"0" {
+            break;
+        }
+    }
+    found.sort();
+    let mut expected: Vec<_> = (0..3000).map(|i| format!("key:{i}").into_bytes()).collect();
+    expected.sort();
+    assert_eq!(found, expected);
+    let Reply::Array(keys) = client.command(&["KEYS", "key:29?9"]).await.unwrap() else { panic!("no array") };
+    assert_eq!(keys.len(), 10);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn who_does_not_say_the_password_gets_nothing() {
+    let node = Node::start(Some("secret"), 10);
+    let mut client = node.client().await;
+    let mut ask = async |line: &str| client.command(&words(line)).await.unwrap();
+    let error = |text: &str| Reply::Error(text.to_owned());
+    assert_eq!(ask("GET a").await, error("NOAUTH Authentication required."));
+    assert_eq!(ask("AUTH wrong").await, error("WRONGPASS invalid username-password pair or user is disabled."));
+    assert!(matches!(ask("HELLO 3").await, Reply::Error(text) if text.starts_with("NOAUTH HELLO must be called")));
+    assert_eq!(ask("AUTH secret").await, Reply::Simple("OK".to_owned()));
+    assert_eq!(ask("GET a").await, Reply::Nil);
+    assert_eq!(ask("RESET").await, Reply::Simple("RESET".to_owned()));
+    assert_eq!(ask("GET a").await, error("NOAUTH Authentication required."));
+    assert_eq!(raw(node.resp, b"*11\r\n").await, "-ERR Protocol error: unauthenticated multibulk length\r\n");
+    let answer = raw(node.resp, b"HELLO 3 AUTH default secret SETNAME me\r\nCLIENT GETNAME\r\nGET nothing\r\nQUIT\r\n").await;
+    assert!(answer.starts_with("%7\r\n") && answer.ends_with("$2\r\nme\r\n_\r\n+OK\r\n"), "{answer}");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn too_many_connections_are_refused_with_the_text_of_redis() {
+    let node = Node::start(None, 1);
+    let mut client = node.client().await;
+    client.command(&["PING"]).await.unwrap();
+    let mut refused = TcpStream::connect(node.resp).await.unwrap();
+    let mut answer = String::new();
+    refused.read_to_string(&mut answer).await.unwrap();
+    assert_eq!(answer, "-ERR max number of clients reached\r\n");
+    assert_eq!(node.handle.stats().await.connections_rejected, 1);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn draining_answers_what_was_received_and_closes_without_a_reset() {
+    let node = Node::start(None, 10);
+    let mut client = node.client().await;
+    client.command(&["SET", "a", "1"]).await.unwrap();
+    let mut stream = TcpStream::connect(node.resp).await.unwrap();
+    stream.write_all(&b"INCR a\r\n".repeat(1000)).await.unwrap();
+    let mut first = [0; 4];
+    stream.read_exact(&mut first).await.unwrap();
+    node.handle.drain().await;
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).await.unwrap();
+    assert!(rest.ends_with(":1001\r\n"));
+    assert!(client.command(&["PING"]).await.is_err());
+    assert!(TcpStream::connect(node.resp).await.is_err());
+    assert_eq!(node.handle.stats().await.connections, 0);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn nothing_is_answered_without_a_lease_and_everything_once_it_is_back() {
+    let node = Node::start(None, 10);
+    let mut client = node.client().await;
+    client.command(&["SET", "a", "1"]).await.unwrap();
+    node.shared.extend_lease(Time::ZERO);
+    let read = client.command(&["GET", "a"]);
+    let mut read = std::pin::pin!(read);
+    assert!(tokio::time::timeout(Duration::from_millis(50), &mut read).await.is_err());
+    node.shared.extend_lease(Time(u64::MAX));
+    assert_eq!(read.await.unwrap(), Reply::Bulk(b"1".to_vec()));
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn another_incarnation_answers_waiting_reads_and_says_that_writes_are_unknown() {
+    let node = Node::start(None, 10);
+    let mut client = node.client().await;
+    client.command(&["SET", "a", "1"]).await.unwrap();
+    node.shared.extend_lease(Time::ZERO);
+    let read = node.handle.clone();
+    let read = tokio::spawn(async move { read.execute(operation(Action::Get)).await });
+    let write = node.handle.clone();
+    let write = tokio::spawn(async move { write.execute(operation(Action::IncrBy(1))).await });
+    // Both are in the shard once a later message was answered.
+    while node.handle.stats().await.shard.executed < 3 {
+        tokio::task::yield_now().await;
+    }
+    let me = MemberId(0xbeef);
+    node.shared.publish(crate::shared::Local { me, view: Some(view(me, node.resp, node.cluster)) });
+    node.shared.extend_lease(Time(u64::MAX));
+    assert_eq!(write.await.unwrap(), Outcome::Failed(Failure::Unknown));
+    assert_eq!(read.await.unwrap(), Outcome::Nil, "the new incarnation began empty");
+    node.stop().await;
+}
+
+fn operation(action: Action) -> Operation {
+    Operation { keyspace: KeyspaceId(0), map: MapId(0), key: "a".into(), action }
+}
+
+#[tokio::test]
+async fn the_library_reaches_keys_and_partitions() {
+    let node = Node::start(None, 10);
+    assert_eq!(node.handle.execute(operation(Action::Append { value: "xyz".into() })).await, Outcome::Int(3));
+    assert_eq!(node.handle.execute(operation(Action::Strlen)).await, Outcome::Int(3));
+    let slot = doyen_placement::hash::slot(b"a");
+    let partition = PartitionId(u32::from(slot) / 256);
+    let count = PartitionOperation { keyspace: KeyspaceId(0), partition, map: MapId(0), action: PartitionAction::Count };
+    assert_eq!(node.handle.execute_partition(count).await, Outcome::Int(1));
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn the_cluster_port_refuses_keys_of_several_slots_and_names_itself() {
+    let node = Node::start(None, 10);
+    let mut client = Client::connect(node.cluster).await.unwrap();
+    let mut ask = async |line: &str| client.command(&words(line)).await.unwrap();
+    assert_eq!(ask("MGET a b").await, Reply::Error("CROSSSLOT Keys in request don't hash to the same slot".to_owned()));
+    assert_eq!(ask("MSET {t}a 1 {t}b 2").await, Reply::Simple("OK".to_owned()));
+    assert_eq!(ask("SELECT 1").await, Reply::Error("ERR SELECT is not allowed in cluster mode".to_owned()));
+    let slot = doyen_placement::hash::slot(b"t");
+    assert_eq!(ask(&format!("CLUSTER COUNTKEYSINSLOT {slot}")).await, Reply::Int(2));
+    let id = Reply::Bulk(b"000000000000000000000000000000000000abcd".to_vec());
+    assert_eq!(ask("CLUSTER MYID").await, id);
+    let endpoint = [Reply::Bulk(b"127.0.0.1".to_vec()), Reply::Int(node.cluster.port().into()), id, Reply::Array(Vec::new())];
+    let slots = Reply::Array(vec![Reply::Array(vec![Reply::Int(0), Reply::Int(16383), Reply::Array(endpoint.to_vec())])]);
+    assert_eq!(ask("CLUSTER SLOTS").await, slots);
+    node.stop().await;
+}
