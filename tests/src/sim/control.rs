@@ -20,9 +20,7 @@ impl World {
         let me = self.processes[p].me;
         match input {
             ControlInput::Of(of, input) if of == me => self.processes[p].agreement.handle(now, input),
-            ControlInput::Used(of) if of == me => {
-                self.processes[p].agreement.handle(now, Input::Used);
-            }
+            ControlInput::Used(of) if of == me => self.processes[p].agreement.handle(now, Input::Used),
             ControlInput::Of(..) | ControlInput::Used(_) => return,
         }
         self.after_control(p);
@@ -73,12 +71,12 @@ impl World {
                     let delay = self.rng.random_range(MS..60 * MS);
                     self.schedule.after(delay, Event::Control(p, ControlInput::Of(me, input)));
                 }
-                Output::AdminReply { .. } => {}
                 Output::UsedOk => {
                     let me = self.processes[p].me;
                     let delay = self.rng.random_range(1_000..MS);
                     self.schedule.after(delay, Event::Data(p, DataInput::Used(me)));
                 }
+                Output::AdminReply { .. } => {}
                 Output::Event(event) => self.trace.line(self.schedule.now(), || format!("p{p} says {event:?}")),
                 Output::Expelled => return self.expelled(p),
                 Output::HandedOver => {
