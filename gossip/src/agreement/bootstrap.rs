@@ -226,6 +226,8 @@ impl Forming {
             return false;
         }
         match cx.config.expect {
+            // Told to go ahead alone: should a cluster be there after all, one of the two gives way.
+            Some(1) => founders.len() == 1,
             None => missing.is_empty() && *founders == initial,
             Some(expect) if founders.len() == usize::from(expect) => {
                 let seeds: BTreeSet<MemberId> = cx.config.seeds.iter().filter_map(|s| self.at.get(s).copied()).collect();
@@ -370,7 +372,9 @@ impl Forming {
                 && (*other != expect || (cx.config.expect.is_none() && theirs.iter().copied().collect::<BTreeSet<_>>() != initial))
             {
                 let (name, mine, count) = (&heard.standing.member.name, initial.len(), theirs.len());
-                return format!("no cluster yet: {name} has another list of initial members ({count} of {other}) than this node ({mine} of {expect})");
+                return format!(
+                    "no cluster yet: {name} has another list of initial members ({count} of {other}) than this node ({mine} of {expect})"
+                );
             }
         }
         format!("no cluster yet: {} of {expect} initial members are here", initial.len())

@@ -111,9 +111,12 @@ impl Council {
             None => false,
             Some(leader) if leader == cx.me() => matches!(self.role, Role::Leader(_)),
             Some(leader) => {
-                !self.detector.suspected(leader) && !self.silent(cx, leader) && self.detector.answered_at(leader).is_some_and(|at| {
-                    cx.now.since(at) <= cx.config.timing.ping_interval * (cx.config.timing.pings_missed_max + 1)
-                })
+                !self.detector.suspected(leader)
+                    && !self.silent(cx, leader)
+                    && self
+                        .detector
+                        .answered_at(leader)
+                        .is_some_and(|at| cx.now.since(at) <= cx.config.timing.ping_interval * (cx.config.timing.pings_missed_max + 1))
             }
         }
     }
@@ -128,12 +131,12 @@ impl Council {
                     self.follow(cx);
                 }
             }
-            Some(leader) => {
-                if self.silent(cx, leader) || (self.accepted.member(leader).is_none() && self.committed.member(leader).is_none()) {
-                    self.leader = None;
-                }
+            Some(leader)
+                if self.silent(cx, leader) || (self.accepted.member(leader).is_none() && self.committed.member(leader).is_none()) =>
+            {
+                self.leader = None;
             }
-            None => {}
+            Some(_) | None => {}
         }
     }
 
@@ -142,6 +145,9 @@ impl Council {
         let may_stand = !self.out && (self.accepted.voters.contains(&me) || self.committed_voters.contains(&me));
         if self.leader.is_some() || !may_stand || cx.hung() {
             self.stand_at = None;
+            if !matches!(self.role, Role::Leader(_)) {
+                self.role = Role::Follower;
+            }
             return;
         }
         match &self.role {
@@ -228,7 +234,8 @@ impl Council {
     }
 
     pub(super) fn on_pre_vote(&mut self, cx: &mut Context, from: MemberId, ballot: Ballot) {
-        let granted = !self.out && !cx.hung() && !self.heard(cx) && ballot.term > self.term && ballot.accepted.order() >= self.accepted.name.order();
+        let granted =
+            !self.out && !cx.hung() && !self.heard(cx) && ballot.term > self.term && ballot.accepted.order() >= self.accepted.name.order();
         let answer = Answer { term: ballot.term, granted, mine: self.term, accepted: self.accepted.name };
         cx.send(from, Message::PreVoteAnswer(answer));
     }

@@ -47,7 +47,7 @@ pub(super) struct Process {
     tick_at: u64,
     opened: BTreeMap<PartitionRef, Epoch>,
     waits: BTreeMap<PartitionRef, (Epoch, Time)>,
-    asked: BTreeMap<(PartitionRef, MemberId), Epoch>,
+    asked: BTreeMap<(PartitionRef, MemberId), Time>,
     pub(super) data_hangs: bool,
 }
 
@@ -72,6 +72,7 @@ pub(super) struct Net {
     publishers: BTreeMap<(ClusterId, u64), MemberId>,
     parents: BTreeMap<(ClusterId, Term, Version), (Term, Version)>,
     pub(super) published: u64,
+    shown: u64,
 }
 
 pub(super) fn address(slot: Slot) -> SocketAddr {
@@ -99,6 +100,7 @@ impl Net {
             publishers: BTreeMap::new(),
             parents: BTreeMap::new(),
             published: 0,
+            shown: 0,
         }
     }
 
@@ -270,12 +272,29 @@ impl Net {
         let describe = |(id, p): (&MemberId, &Process)| {
             let view = p.view.as_ref().map(|v| {
                 let members: Vec<String> = v.installed.members.iter().map(|m| format!("{}:{:?}", m.name, m.state)).collect();
-                format!("{}.{} acc {}.{} {members:?} voters {:?}", v.installed.term, v.installed.version, v.accepted.term, v.accepted.version, v.installed.voters)
+                format!(
+                    "{}.{} acc {}.{} {members:?} voters {:?}",
+                    v.installed.term, v.installed.version, v.accepted.term, v.accepted.version, v.installed.voters
+                )
             });
             let status = p.agreement.status(self.local(p));
-            format!("n{} {id} leading {} coord {:?} {view:?} waiting {:?} closed {}", p.slot, status.leading, status.coordinator, status.waiting, status.closed.len())
+            format!(
+                "n{} {id} leading {} coord {:?} {view:?} waiting {:?} closed {}",
+                p.slot,
+                status.leading,
+                status.coordinator,
+                status.waiting,
+                status.closed.len()
+            )
         };
-        self.processes.iter().map(describe).collect()
+        let mut lines: Vec<String> = self.processes.iter().map(describe).collect();
+        let views = self.processes.values().filter_map(|p| p.view.as_ref());
+        let newest = views.map(|v| &v.installed).max_by_key(|t| t.version);
+        for partition in newest.iter().flat_map(|t| &t.keyspaces).flat_map(|k| &k.partitions) {
+            let at = PartitionRef { keyspace: KeyspaceId(0), partition: partition.id };
+            lines.push(format!("{partition:?} acknowledged by {:?}", self.acknowledgers(at)));
+        }
+        lines
     }
 
     fn local(&self, p: &Process) -> Time {
@@ -332,6 +351,7 @@ impl Net {
         }
         let process = self.processes.get_mut(&id).unwrap();
         let local = Time(((now as f64) * process.rate) as u64 + process.offset);
+        let keeping = matches!(happening, Happening::Housekeeping(_));
         match happening {
             Happening::Deliver { from, message, .. } => process.agreement.handle(local, Input::Message { from, message }),
             Happening::Dialled { from, message, .. } => {
@@ -356,8 +376,12 @@ impl Net {
                 self.housekeeping(id, local);
             }
         }
+        let shown = self.shown;
         self.carry_out(id, local);
-        self.check();
+        // Leases and openings also change with time alone: the housekeeping of each process looks often enough.
+        if self.shown != shown || keeping {
+            self.check();
+        }
     }
 
     /// What data threads do: they live, open what may be opened, and report learners that have caught up.
@@ -379,7 +403,9 @@ impl Net {
                 }
                 if partition.primary() == id && process.opened.get(&at) == Some(&partition.since) {
                     for learner in partition.learners() {
-                        if process.asked.insert((at, learner), partition.epoch) != Some(partition.epoch) || local.0 % 7 == 0 {
+                        let due = process.asked.get(&(at, learner)).is_none_or(|asked| local.since(*asked).as_millis() > 200);
+                        if due {
+                            process.asked.insert((at, learner), local);
                             requests.push(InSyncRequest { partition: at, epoch: partition.epoch, change: InSyncChange::Admit(learner) });
                         }
                     }
@@ -400,7 +426,10 @@ impl Net {
             let Some(output) = process.agreement.poll_output() else { break };
             match output {
                 Output::Send { to, message } => self.send(id, to, message),
-                Output::View(view) => self.view(id, local, view),
+                Output::View(view) => {
+                    self.shown += 1;
+                    self.view(id, local, view);
+                }
                 Output::Lease(until) => process.lease = until,
                 Output::Plan(table) => {
                     let goals = planner::plan(&table);
