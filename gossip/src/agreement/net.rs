@@ -275,7 +275,7 @@ impl Net {
         let table = &newest.accepted;
         let lives = |id: &MemberId| self.processes.get(id).is_some_and(|p| p.view.is_some());
         let voter = table.voters.iter().find(|v| lives(v))?;
-        let gone = table.members.iter().filter(|m| !lives(&m.id));
+        let gone = newest.installed.members.iter().chain(&table.members).filter(|m| !lives(&m.id));
         Some((self.processes[voter].slot, gone.map(|m| m.name.clone()).collect()))
     }
 
