@@ -467,7 +467,8 @@ impl Council {
     pub(super) fn why_leaderless(&self, cx: &Context) -> String {
         let name =
             |v: &MemberId| self.accepted.member(*v).or_else(|| self.committed.member(*v)).map_or_else(|| v.to_string(), |m| m.name.clone());
-        let missing: Vec<String> = self.accepted.voters.iter().filter(|v| self.silent(cx, **v)).map(name).collect();
+        let voters: BTreeSet<MemberId> = self.committed_voters.iter().chain(&self.accepted.voters).copied().collect();
+        let missing: Vec<String> = voters.iter().filter(|v| self.silent(cx, **v)).map(name).collect();
         if missing.is_empty() {
             return "nobody coordinates; an election is under way".into();
         }

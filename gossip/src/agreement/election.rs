@@ -58,13 +58,14 @@ impl Council {
         self.quorum(&self.committed_voters, &with) && self.quorum(&self.accepted.voters, &with)
     }
 
-    /// A majority of these voters, without those that an operator declared dead.
+    /// A majority of these voters. After an operator declared some dead: everybody else, because what a lost majority
+    /// committed may be known to any one of those who are left.
     pub(super) fn quorum(&self, voters: &[MemberId], with: &impl Fn(MemberId) -> bool) -> bool {
         if self.asserted_dead.is_empty() {
             return majority(voters, with);
         }
-        let living: Vec<MemberId> = voters.iter().copied().filter(|v| !self.asserted_dead.contains(v)).collect();
-        majority(&living, with)
+        let mut living = voters.iter().filter(|v| !self.asserted_dead.contains(v)).peekable();
+        living.peek().is_some() && living.all(|v| with(*v))
     }
 
     /// Another term. What this node was in the one before is over.

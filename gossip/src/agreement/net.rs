@@ -240,6 +240,45 @@ impl Net {
         self.cuts.insert((b, a));
     }
 
+    /// Says this to a process in another's name; what it answers at once.
+    pub(super) fn ask(&mut self, slot: Slot, from: Slot, message: Message) -> Vec<Message> {
+        let (to, from) = (self.at(slot).unwrap(), self.at(from).unwrap());
+        let local = self.local(&self.processes[&to]);
+        let process = self.processes.get_mut(&to).unwrap();
+        process.agreement.handle(local, Input::Message { from, message });
+        let mut answers = Vec::new();
+        while let Some(output) = process.agreement.poll_output() {
+            if let Output::Send { to: Peer::Member(to), message } = output
+                && to == from
+                && !message.is_datagram()
+                && !matches!(message, Message::Opened { .. })
+            {
+                answers.push(message);
+            }
+        }
+        answers
+    }
+
+    /// An operator's word can override what a majority committed that is dead to the last: the limit of `recover`.
+    pub(super) fn forget_what_only_the_dead_knew(&mut self) {
+        let known: BTreeSet<(ClusterId, Version)> =
+            self.processes.values().filter_map(|p| p.view.as_ref()).map(|v| (v.accepted.cluster, v.accepted.version)).collect();
+        self.committed.retain(|(c, v), _| known.iter().any(|(cluster, version)| cluster == c && v <= version));
+    }
+
+    /// Where nobody coordinates because voters are gone for good: a voter that lives, and the names of those that do not.
+    pub(super) fn stuck(&self) -> Option<(Slot, Vec<String>)> {
+        if !self.leaders().is_empty() {
+            return None;
+        }
+        let newest = self.processes.values().filter_map(|p| p.view.as_ref()).max_by_key(|v| v.accepted.name().order())?;
+        let table = &newest.accepted;
+        let lives = |id: &MemberId| self.processes.get(id).is_some_and(|p| p.view.is_some());
+        let voter = table.voters.iter().find(|v| lives(v))?;
+        let gone = newest.installed.members.iter().chain(&table.members).filter(|m| !lives(&m.id));
+        Some((self.processes[voter].slot, gone.map(|m| m.name.clone()).collect()))
+    }
+
     /// The coordinators of the cluster, by slot.
     pub(super) fn leaders(&self) -> Vec<Slot> {
         self.processes.values().filter(|p| p.agreement.status(self.local(p)).leading).map(|p| p.slot).collect()

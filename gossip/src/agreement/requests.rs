@@ -8,7 +8,7 @@ use super::lease::partitions;
 use crate::time::Time;
 use crate::wire::Message;
 use doyen_placement::planner::{self, InSyncRequest};
-use doyen_placement::{Epoch, Member, MemberId, MemberState, PartitionRef};
+use doyen_placement::{Epoch, MemberId, MemberState, PartitionRef};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -283,13 +283,19 @@ impl Council {
         }
         let mut dead = Vec::new();
         for name in names {
-            let found: Option<&Member> = self.accepted.members.iter().map(|m| &**m).find(|m| m.name == *name);
-            match found {
-                None => return refuse(cx, format!("there is no member {name}")),
-                Some(member) if member.id == cx.me() => return refuse(cx, format!("{name} is this node, and it is alive")),
-                Some(member) if self.answers_now(cx, member.id) => return refuse(cx, format!("{name} answers: it is not dead")),
-                Some(member) => dead.push(member.id),
+            // Whoever the accepted table leaves out may still have a vote in the committed one, and be named for that.
+            let members = self.accepted.members.iter().chain(&self.committed.members);
+            let named: Vec<MemberId> = members.filter(|m| m.name == *name || m.id.to_string() == *name).map(|m| m.id).collect();
+            if named.is_empty() {
+                return refuse(cx, format!("there is no member {name}"));
             }
+            if named.contains(&cx.me()) {
+                return refuse(cx, format!("{name} is this node, and it is alive"));
+            }
+            if named.iter().any(|m| self.answers_now(cx, *m)) {
+                return refuse(cx, format!("{name} answers: it is not dead"));
+            }
+            dead.extend(named);
         }
         let left = |v: &MemberId| *v == cx.me() || (!dead.contains(v) && !self.silent(cx, *v));
         if !self.accepted.voters.iter().chain(&self.committed_voters).any(left) {

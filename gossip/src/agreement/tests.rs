@@ -2,7 +2,8 @@
 
 use super::net::{MS, Net};
 use super::{AdminReply, AdminRequest, Event, Input};
-use doyen_placement::{KeyspaceId, MemberId, PartitionId, PartitionRef, Table};
+use crate::wire::{Answer, Ballot, Commit, Message, Payload, Proposal};
+use doyen_placement::{KeyspaceId, MemberId, PartitionId, PartitionRef, Table, TableName, Term, Version};
 
 #[test]
 fn a_node_without_seeds_is_a_cluster_at_once() {
@@ -224,6 +225,69 @@ fn three_of_seven_killed_at_once_leave_a_working_cluster() {
     }
 }
 
+#[test]
+fn stale_term_vote_is_refused_with_the_term() {
+    let mut net = Net::cluster(11, 3);
+    net.until(2000, Net::healed);
+    let leader = net.leaders()[0];
+    let (voter, other) = ((leader + 1) % 3, (leader + 2) % 3);
+    let accepted = net.table(voter).name();
+    let ballot = Ballot { term: accepted.term, accepted };
+    let answer = net.ask(voter, other, Message::Vote(ballot));
+    assert!(matches!(answer[..], [Message::VoteAnswer(Answer { granted: false, mine, .. })] if mine == accepted.term), "{answer:?}");
+    // And whoever hears a coordinator would not even vote in the term after.
+    let answer = net.ask(voter, other, Message::PreVote(Ballot { term: accepted.term.next(), accepted }));
+    assert!(matches!(answer[..], [Message::PreVoteAnswer(Answer { granted: false, .. })]), "{answer:?}");
+}
+
+#[test]
+fn a_voter_votes_once_a_term_and_never_for_whoever_lacks_what_it_has_stored() {
+    let mut net = Net::cluster(12, 3);
+    net.until(2000, Net::healed);
+    let leader = net.leaders()[0];
+    let (voter, other) = ((leader + 1) % 3, (leader + 2) % 3);
+    let accepted = net.table(voter).name();
+    let term = accepted.term.next();
+    let behind = TableName { version: Version(accepted.version.0 - 1), ..accepted };
+    let granted = |answer: &[Message]| matches!(answer, [Message::VoteAnswer(Answer { granted: true, .. })]);
+    assert!(!granted(&net.ask(voter, other, Message::Vote(Ballot { term, accepted: behind }))));
+    assert!(granted(&net.ask(voter, other, Message::Vote(Ballot { term, accepted }))));
+    assert!(granted(&net.ask(voter, other, Message::Vote(Ballot { term, accepted }))));
+    assert!(!granted(&net.ask(voter, leader, Message::Vote(Ballot { term, accepted }))));
+}
+
+#[test]
+fn proposals_and_commits_of_strangers_and_of_old_terms_change_nothing() {
+    let mut net = Net::cluster(13, 3);
+    net.until(2000, Net::healed);
+    let leader = net.leaders()[0];
+    let (follower, other) = ((leader + 1) % 3, (leader + 2) % 3);
+    let mut next = (*net.table(follower)).clone();
+    let committed = next.name();
+    next.version = next.version.next();
+    let (voters, name) = (next.voters.clone(), next.name());
+    let propose = |table: Table| {
+        let (name, payload) = (table.name(), Payload::Whole(table.into()));
+        Message::Propose(Box::new(Proposal { name, committed, voters: voters.clone(), payload }))
+    };
+    // Another coordinates in this term.
+    assert_eq!(net.ask(follower, other, propose(next.clone())), []);
+    let commit = Commit { name, predecessor: committed, ages: Vec::new(), seals: Vec::new() };
+    assert!(!net.ask(follower, other, Message::Commit(Box::new(commit))).iter().any(|m| matches!(m, Message::Ack(_))));
+    // An old term is refused, with the present one.
+    next.term = Term(next.term.0 - 1);
+    let answer = net.ask(follower, other, propose(next.clone()));
+    assert!(matches!(answer[..], [Message::Refuse { term, .. }] if term == committed.term), "{answer:?}");
+    // A term that no number of elections reaches, and a table that is none.
+    next.term = Term(u64::MAX);
+    assert_eq!(net.ask(follower, other, propose(next.clone())), []);
+    next.term = committed.term.next();
+    next.voters.clear();
+    assert_eq!(net.ask(follower, other, propose(next)), []);
+    assert_eq!(net.table(follower).name(), committed);
+    assert!(net.process(follower).agreement.ignored() >= 3);
+}
+
 /// Random faults, then none: it must heal, and everything must hold all the time (`Net` checks after every event).
 fn storm(seed: u64) {
     let mut net = Net::new(seed, vec![(0..3).collect(); 7]);
@@ -261,8 +325,12 @@ fn storm(seed: u64) {
     }
     net.run_ms(3000);
     // The operator helps where a majority of the voters is gone for good.
-    if net.leaders().is_empty() {
-        return;
+    for _ in 0..3 {
+        if let Some((slot, dead)) = net.stuck() {
+            net.forget_what_only_the_dead_knew();
+            net.input(slot, Input::Recover { dead, ticket: 1 });
+            net.run_ms(3000);
+        }
     }
     net.until(30_000, Net::healed);
 }
