@@ -128,9 +128,25 @@ impl Process {
     }
 
     /// SIGSTOP.
+    ///
+    /// Returns when every thread stands still: until then the process still answers, and rightly so.
     pub fn stop(&mut self) {
         self.signal(Signal::STOP);
         self.stopped = true;
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !self.stands_still() {
+            assert!(Instant::now() < deadline, "{} does not stop", self.ready.name);
+            std::thread::yield_now();
+        }
+    }
+
+    fn stands_still(&self) -> bool {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("the process is there");
+        tasks.flatten().all(|task| {
+            // "pid (name) state ...": the name may hold anything but the last parenthesis.
+            let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
+        })
     }
 
     /// SIGCONT.
