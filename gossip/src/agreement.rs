@@ -18,10 +18,10 @@ mod duties;
 mod election;
 mod join;
 mod lease;
-mod publication;
-mod requests;
 #[cfg(test)]
 mod net;
+mod publication;
+mod requests;
 #[cfg(test)]
 mod tests;
 
@@ -126,7 +126,9 @@ impl Agreement {
         let nothing = |waiting| Status { me, coordinator: None, leading: false, installed: None, closed: Vec::new(), waiting };
         match &self.phase {
             Phase::Forming(forming) => nothing(Some(forming.waiting(&self.cx))),
-            Phase::Joining(joining) => nothing(Some(joining.why.clone().unwrap_or_else(|| format!("waits to be admitted to {}", joining.cluster())))),
+            Phase::Joining(joining) => {
+                nothing(Some(joining.why.clone().unwrap_or_else(|| format!("waits to be admitted to {}", joining.cluster()))))
+            }
             Phase::Member(council) => Status {
                 me,
                 coordinator: council.leader,
@@ -172,7 +174,10 @@ impl Agreement {
             // Part of nothing: there is nothing to hand over.
             (Input::Leave, Phase::Forming(_) | Phase::Joining(_)) => cx.outputs.push_back(Output::HandedOver),
             (Input::Depart, Phase::Forming(_) | Phase::Joining(_)) => cx.outputs.push_back(Output::Left),
-            (Input::Hint(_) | Input::Opened(_) | Input::InSync(_) | Input::Planned { .. } | Input::Pull(_), Phase::Forming(_) | Phase::Joining(_)) => {}
+            (
+                Input::Hint(_) | Input::Opened(_) | Input::InSync(_) | Input::Planned { .. } | Input::Pull(_),
+                Phase::Forming(_) | Phase::Joining(_),
+            ) => {}
         }
     }
 
@@ -236,7 +241,8 @@ impl Agreement {
             self.former.retain(|a| !taken.contains(a));
         }
         let standing = self.cx.standing(self.stand());
-        let addresses: BTreeSet<SocketAddr> = self.cx.config.seeds.iter().chain(&self.former).copied().filter(|a| !taken.contains(a)).collect();
+        let addresses: BTreeSet<SocketAddr> =
+            self.cx.config.seeds.iter().chain(&self.former).copied().filter(|a| !taken.contains(a)).collect();
         for address in addresses {
             self.cx.dial(address, Message::Probe(standing.clone()));
         }
@@ -274,6 +280,7 @@ impl Agreement {
                 let writer = table.members.iter().map(|m| m.id).min();
                 let mut council = Council::new(cx, table, None, true);
                 council.voted = writer;
+                council.proposer = writer;
                 council.set_leader(cx, writer);
                 self.enter(council);
             }
@@ -399,6 +406,9 @@ impl Agreement {
         if let Some(theirs) = message.cluster().filter(|c| *c != council.cluster()) {
             return cx.foreign(council.cluster(), theirs, from);
         }
+        if message.term().is_some_and(|term| !council.plausible(term)) {
+            return cx.ignore();
+        }
         match message {
             Message::Ping(ping) => council.on_ping(cx, from, ping),
             Message::Pong(pong) => council.on_pong(cx, from, pong),
@@ -421,7 +431,9 @@ impl Agreement {
                 let me = cx.me();
                 council.reply(cx, me, ticket, reply);
             }
-            Message::Found(_) | Message::Promise(_) | Message::JoinRefused { .. } | Message::Probe(_) | Message::ProbeAnswer(_) => cx.ignore(),
+            Message::Found(_) | Message::Promise(_) | Message::JoinRefused { .. } | Message::Probe(_) | Message::ProbeAnswer(_) => {
+                cx.ignore()
+            }
         }
     }
 }

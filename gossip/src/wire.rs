@@ -212,7 +212,7 @@ pub enum Payload {
     /// All of it.
     Whole(Arc<Table>),
     /// What differs.
-    Delta(TableDelta),
+    Delta(Box<TableDelta>),
 }
 
 /// A coordinator proposes the next table.
@@ -269,6 +269,21 @@ impl Message {
     #[must_use]
     pub const fn is_datagram(&self) -> bool {
         matches!(self, Self::Ping(_) | Self::Pong(_))
+    }
+
+    /// The highest term that it names, where it names any.
+    #[must_use]
+    pub fn term(&self) -> Option<Term> {
+        match self {
+            Self::Ping(pulse) | Self::Pong(pulse) => Some(pulse.term.max(pulse.accepted.term).max(pulse.committed.term)),
+            Self::PreVote(ballot) | Self::Vote(ballot) => Some(ballot.term.max(ballot.accepted.term)),
+            Self::PreVoteAnswer(answer) | Self::VoteAnswer(answer) => Some(answer.term.max(answer.mine)),
+            Self::Propose(proposal) => Some(proposal.name.term),
+            Self::Refuse { term, .. } => Some(*term),
+            Self::Commit(commit) => Some(commit.name.term),
+            Self::Committed(committed) => Some(committed.name.term),
+            _ => None,
+        }
     }
 
     /// The cluster that it is about.

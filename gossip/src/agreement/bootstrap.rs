@@ -226,6 +226,8 @@ impl Forming {
             return false;
         }
         match cx.config.expect {
+            // Told to go ahead alone: should a cluster be there after all, one of the two gives way.
+            Some(1) => founders.len() == 1,
             None => missing.is_empty() && *founders == initial,
             Some(expect) if founders.len() == usize::from(expect) => {
                 let seeds: BTreeSet<MemberId> = cx.config.seeds.iter().filter_map(|s| self.at.get(s).copied()).collect();
@@ -290,7 +292,8 @@ impl Forming {
         let place = |m: &Member| cx.config.seeds.iter().position(|s| *s == m.addresses.control).unwrap_or(usize::MAX);
         let member = |id: &MemberId| if *id == cx.me() { Some(cx.member()) } else { self.fresh(cx, *id).map(|s| s.member.clone()) };
         let mut members: Vec<Member> = founders.iter().filter_map(member).collect();
-        members.sort_by_key(|m| (place(m), m.id));
+        // Who writes the table coordinates first, so it is the oldest.
+        members.sort_by_key(|m| (m.id != cx.me(), place(m), m.id));
         let table = self.first(cx, members);
         if let Err(why) = table.validate() {
             cx.event(Event::NoCoordinator { why: format!("the initial members cannot form a cluster: {why}") });
@@ -369,7 +372,9 @@ impl Forming {
                 && (*other != expect || (cx.config.expect.is_none() && theirs.iter().copied().collect::<BTreeSet<_>>() != initial))
             {
                 let (name, mine, count) = (&heard.standing.member.name, initial.len(), theirs.len());
-                return format!("no cluster yet: {name} has another list of initial members ({count} of {other}) than this node ({mine} of {expect})");
+                return format!(
+                    "no cluster yet: {name} has another list of initial members ({count} of {other}) than this node ({mine} of {expect})"
+                );
             }
         }
         format!("no cluster yet: {} of {expect} initial members are here", initial.len())

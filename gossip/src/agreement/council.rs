@@ -26,6 +26,8 @@ use std::time::Duration;
 const HISTORY_MAX: usize = 16;
 /// A pull that is not answered is tried elsewhere after this long.
 const PULL_PATIENCE: Duration = Duration::from_millis(200);
+/// A term further ahead than this is junk: terms rise by one with each election.
+const TERM_AHEAD_MAX: u64 = 1 << 20;
 /// Without a coordinator for this long, people are told why.
 const LEADERLESS_PATIENCE: Duration = Duration::from_secs(2);
 /// Between two such reports.
@@ -64,6 +66,8 @@ pub(super) struct Council {
     leaderless: Option<(Time, Option<Time>)>,
     /// What other voters say is committed, while this node leaves.
     heard_committed: BTreeMap<MemberId, TableName>,
+    /// Who proposed `accepted`: only its word commits it.
+    pub(super) proposer: Option<MemberId>,
     /// This node is out of the committed table: in order, or expelled.
     pub(super) out: bool,
     pub(super) over: bool,
@@ -94,6 +98,7 @@ impl Council {
             requests: Requests::default(),
             leaderless: None,
             heard_committed: BTreeMap::new(),
+            proposer: None,
             out: false,
             over: false,
         };
@@ -106,10 +111,24 @@ impl Council {
         self.committed.cluster
     }
 
+    /// Whether a peer may say this term at all.
+    pub(super) fn plausible(&self, term: Term) -> bool {
+        term.0 <= self.term.0.saturating_add(TERM_AHEAD_MAX)
+    }
+
     // ---- time
 
     pub(super) fn timeout(&self, cx: &Context) -> Option<Time> {
-        let times = [Some(self.next_ping), self.stand_at, self.detector.due(cx.now), self.role_timeout(cx), self.requests.timeout()];
+        if self.out || cx.hung() {
+            return Some(self.next_ping);
+        }
+        let times = [
+            Some(self.next_ping),
+            self.stand_at,
+            self.detector.due(cx.now),
+            self.role_timeout(cx),
+            self.requests.timeout(self.leader.is_some()),
+        ];
         times.into_iter().fold(None, earlier)
     }
 
@@ -140,7 +159,8 @@ impl Council {
     // ---- pings
 
     fn asked(&self, me: MemberId) -> BTreeSet<MemberId> {
-        let mut asked: BTreeSet<MemberId> = self.committed.voters.iter().chain(&self.accepted.voters).chain(&self.committed_voters).copied().collect();
+        let mut asked: BTreeSet<MemberId> =
+            self.committed.voters.iter().chain(&self.accepted.voters).chain(&self.committed_voters).copied().collect();
         asked.extend(self.leader);
         if matches!(self.role, Role::Leader(_)) {
             asked.extend(self.committed.members.iter().chain(&self.accepted.members).map(|m| m.id));
@@ -176,6 +196,7 @@ impl Council {
             self.next_ping = cx.now + cx.config.timing.ping_interval;
             let asked = self.asked(cx.me());
             self.detector.retain(|m| asked.contains(&m));
+            self.heard_committed.retain(|m, _| asked.contains(m));
             let voters = [&self.committed.voters, &self.accepted.voters];
             self.answers.retain(|m| voters.iter().any(|v| v.contains(&m)));
             self.ping_all(cx);
@@ -224,8 +245,11 @@ impl Council {
         if pulse.coordinator == Some(from) && pulse.term > self.term {
             // Rule 1: who hears a coordinator of a higher term joins it.
             self.join_term(cx, pulse.term, Some(from));
-        } else if pulse.coordinator == Some(from) && pulse.term == self.term && self.leader.is_none() && from != cx.me() {
-            self.set_leader(cx, Some(from));
+        } else if pulse.coordinator == Some(from) && pulse.term == self.term && self.leader.is_none() {
+            // Who sends but does not answer is not heard.
+            if !self.silent(cx, from) && !self.detector.suspected(from) {
+                self.set_leader(cx, Some(from));
+            }
         } else if pulse.term > self.term && pulse.coordinator.is_some() && matches!(self.role, Role::Leader(_)) {
             // Somebody else works in a later term. It will be heard; until then this node stands in nobody's way.
             self.follow(cx);
@@ -294,6 +318,7 @@ impl Council {
         self.pulling = None;
         self.last_commit = commit;
         self.tell_differences(cx, &old);
+        self.tenures.forget(|m| self.committed.member(m).is_some() || self.accepted.member(m).is_some());
         self.history.push_back(old);
         if self.history.len() > HISTORY_MAX {
             self.history.pop_front();
@@ -377,7 +402,8 @@ impl Council {
             return;
         }
         let me = cx.me();
-        let from = self.leader.filter(|l| *l != me).or_else(|| self.committed.voters.iter().copied().find(|v| *v != me && !self.silent(cx, *v)));
+        let from =
+            self.leader.filter(|l| *l != me).or_else(|| self.committed.voters.iter().copied().find(|v| *v != me && !self.silent(cx, *v)));
         if let Some(from) = from {
             self.pull(cx, from);
         }
@@ -386,7 +412,7 @@ impl Council {
     pub(super) fn on_pull(&mut self, cx: &mut Context, from: MemberId, have: Option<TableName>) {
         let base = have.and_then(|name| self.history.iter().find(|t| t.name == name));
         let payload = match base {
-            Some(base) => Payload::Delta(TableDelta::between(base, &self.committed)),
+            Some(base) => Payload::Delta(Box::new(TableDelta::between(base, &self.committed))),
             None if have == Some(self.committed.name) => return,
             None => Payload::Whole(self.committed.table.clone()),
         };
@@ -395,7 +421,7 @@ impl Council {
     }
 
     pub(super) fn on_committed(&mut self, cx: &mut Context, from: MemberId, committed: Committed) {
-        if committed.name.order() <= self.committed.name.order() {
+        if committed.name.order() <= self.committed.name.order() || self.pulling.is_none() {
             return;
         }
         let Some(table) = self.unpack(&committed.name, &committed.payload) else {
@@ -439,8 +465,10 @@ impl Council {
     }
 
     pub(super) fn why_leaderless(&self, cx: &Context) -> String {
-        let name = |v: &MemberId| self.accepted.member(*v).or_else(|| self.committed.member(*v)).map_or_else(|| v.to_string(), |m| m.name.clone());
-        let missing: Vec<String> = self.accepted.voters.iter().filter(|v| self.silent(cx, **v)).map(name).collect();
+        let name =
+            |v: &MemberId| self.accepted.member(*v).or_else(|| self.committed.member(*v)).map_or_else(|| v.to_string(), |m| m.name.clone());
+        let voters: BTreeSet<MemberId> = self.committed_voters.iter().chain(&self.accepted.voters).copied().collect();
+        let missing: Vec<String> = voters.iter().filter(|v| self.silent(cx, **v)).map(name).collect();
         if missing.is_empty() {
             return "nobody coordinates; an election is under way".into();
         }

@@ -143,7 +143,8 @@ impl Council {
         let draft = match &mut role {
             Role::Leader(leader) => {
                 let joined = |m: MemberId| leader.has_joined(m);
-                let joined: BTreeSet<MemberId> = self.accepted.members.iter().map(|m| m.id).filter(|m| joined(*m)).chain([cx.me()]).collect();
+                let joined: BTreeSet<MemberId> =
+                    self.accepted.members.iter().map(|m| m.id).filter(|m| joined(*m)).chain([cx.me()]).collect();
                 self.draft(cx, &mut leader.duties, &joined)
             }
             Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) => None,
@@ -276,7 +277,9 @@ impl Council {
     /// Rule 4. A newcomer becomes a voter in a later table than the one that admits it.
     fn draft_voters(&self, base: &Named, table: &mut Cow<'_, Table>, joined: &BTreeSet<MemberId>) {
         let same = self.committed_voters == base.voters;
-        let may = |voters: &[MemberId]| !voters.is_empty() && (!self.asserted_dead.is_empty() || (same && majority(voters, |v| joined.contains(&v))));
+        let may = |voters: &[MemberId]| {
+            !voters.is_empty() && (!self.asserted_dead.is_empty() || (same && majority(voters, |v| joined.contains(&v))))
+        };
         let wanted: Vec<MemberId> = planner::elders(table).into_iter().filter(|v| base.member(*v).is_some()).collect();
         if wanted == base.voters && table.voters == wanted {
             return;
@@ -315,7 +318,9 @@ impl Council {
             duties.moving = partitions(&now).any(|(_, p)| p.goal.is_some());
             duties.plan_wanted |= draft.unplanned || before.members != now.members || !duties.moving;
             duties.opened.retain(|at, since| now.partition(*at).is_some_and(|p| p.since == *since));
-            duties.backoff.retain(|(at, m), (until, _)| now.member(*m).is_some() && now.partition(*at).is_some() && *until + BACKOFF_MAX > cx.now);
+            duties
+                .backoff
+                .retain(|(at, m), (until, _)| now.member(*m).is_some() && now.partition(*at).is_some() && *until + BACKOFF_MAX > cx.now);
         }
         if !self.asserted_dead.is_empty() && self.asserted_dead.iter().all(|m| !now.voters.contains(m)) {
             self.asserted_dead.clear();
@@ -357,7 +362,11 @@ impl Council {
                 if answered || old.id == cx.me() {
                     leader.duties.doubted.remove(&old.id);
                     let at = old.addresses.control;
-                    return refuse(cx, cluster, format!("the name {} is taken by the member at {at}; choose another with --name", old.name));
+                    return refuse(
+                        cx,
+                        cluster,
+                        format!("the name {} is taken by the member at {at}; choose another with --name", old.name),
+                    );
                 }
                 if silent {
                     return refuse(cx, cluster, format!("the name {} belongs to a silent member at another address", old.name));

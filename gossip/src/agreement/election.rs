@@ -58,13 +58,14 @@ impl Council {
         self.quorum(&self.committed_voters, &with) && self.quorum(&self.accepted.voters, &with)
     }
 
-    /// A majority of these voters, without those that an operator declared dead.
+    /// A majority of these voters. After an operator declared some dead: everybody else, because what a lost majority
+    /// committed may be known to any one of those who are left.
     pub(super) fn quorum(&self, voters: &[MemberId], with: &impl Fn(MemberId) -> bool) -> bool {
         if self.asserted_dead.is_empty() {
             return majority(voters, with);
         }
-        let living: Vec<MemberId> = voters.iter().copied().filter(|v| !self.asserted_dead.contains(v)).collect();
-        majority(&living, with)
+        let mut living = voters.iter().filter(|v| !self.asserted_dead.contains(v)).peekable();
+        living.peek().is_some() && living.all(|v| with(*v))
     }
 
     /// Another term. What this node was in the one before is over.
@@ -111,9 +112,12 @@ impl Council {
             None => false,
             Some(leader) if leader == cx.me() => matches!(self.role, Role::Leader(_)),
             Some(leader) => {
-                !self.detector.suspected(leader) && !self.silent(cx, leader) && self.detector.answered_at(leader).is_some_and(|at| {
-                    cx.now.since(at) <= cx.config.timing.ping_interval * (cx.config.timing.pings_missed_max + 1)
-                })
+                !self.detector.suspected(leader)
+                    && !self.silent(cx, leader)
+                    && self
+                        .detector
+                        .answered_at(leader)
+                        .is_some_and(|at| cx.now.since(at) <= cx.config.timing.ping_interval * (cx.config.timing.pings_missed_max + 1))
             }
         }
     }
@@ -128,12 +132,12 @@ impl Council {
                     self.follow(cx);
                 }
             }
-            Some(leader) => {
-                if self.silent(cx, leader) || (self.accepted.member(leader).is_none() && self.committed.member(leader).is_none()) {
-                    self.leader = None;
-                }
+            Some(leader)
+                if self.silent(cx, leader) || (self.accepted.member(leader).is_none() && self.committed.member(leader).is_none()) =>
+            {
+                self.leader = None;
             }
-            None => {}
+            Some(_) | None => {}
         }
     }
 
@@ -142,6 +146,9 @@ impl Council {
         let may_stand = !self.out && (self.accepted.voters.contains(&me) || self.committed_voters.contains(&me));
         if self.leader.is_some() || !may_stand || cx.hung() {
             self.stand_at = None;
+            if !matches!(self.role, Role::Leader(_)) {
+                self.role = Role::Follower;
+            }
             return;
         }
         match &self.role {
@@ -228,7 +235,8 @@ impl Council {
     }
 
     pub(super) fn on_pre_vote(&mut self, cx: &mut Context, from: MemberId, ballot: Ballot) {
-        let granted = !self.out && !cx.hung() && !self.heard(cx) && ballot.term > self.term && ballot.accepted.order() >= self.accepted.name.order();
+        let granted =
+            !self.out && !cx.hung() && !self.heard(cx) && ballot.term > self.term && ballot.accepted.order() >= self.accepted.name.order();
         let answer = Answer { term: ballot.term, granted, mine: self.term, accepted: self.accepted.name };
         cx.send(from, Message::PreVoteAnswer(answer));
     }

@@ -66,7 +66,14 @@ impl Answers {
     }
 
     /// The lease, if it reaches further than the one given out before.
-    pub(super) fn lease(&mut self, me: MemberId, now: Time, installed: &[MemberId], accepted: &[MemberId], length: Duration) -> Option<Time> {
+    pub(super) fn lease(
+        &mut self,
+        me: MemberId,
+        now: Time,
+        installed: &[MemberId],
+        accepted: &[MemberId],
+        length: Duration,
+    ) -> Option<Time> {
         let until = self.answered(me, now, installed, accepted)? + length;
         if until <= self.given {
             return None;
@@ -95,6 +102,11 @@ impl Tenures {
     /// This node answers a ping of `peer` now.
     pub(super) fn answer(&mut self, peer: MemberId, now: Time) {
         self.answered.insert(peer, now);
+    }
+
+    /// Whoever is no member leads nothing that this node could be asked about.
+    pub(super) fn forget(&mut self, member: impl Fn(MemberId) -> bool) {
+        self.answered.retain(|m, _| member(*m));
     }
 
     /// Another table is installed. `commit`: what is known of it, if `old` is its predecessor.
@@ -186,4 +198,55 @@ pub(super) fn deposed(old: &Table, new: &Table) -> BTreeMap<MemberId, Vec<Partit
 /// Every partition of a table.
 pub(super) fn partitions(table: &Table) -> impl Iterator<Item = (PartitionRef, &doyen_placement::Partition)> {
     table.keyspaces.iter().flat_map(|k| k.partitions.iter().map(|p| (PartitionRef { keyspace: k.id, partition: p.id }, &**p)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_millis(500);
+    const ME: MemberId = MemberId(1);
+    const OTHER: MemberId = MemberId(2);
+    const THIRD: MemberId = MemberId(3);
+
+    fn at(ms: u64) -> Time {
+        Time(ms * 1_000_000)
+    }
+
+    fn name(version: u64) -> (Term, Version) {
+        (Term(1), Version(version))
+    }
+
+    #[test]
+    fn a_lease_counts_from_when_the_ping_was_sent() {
+        let voters = [ME, OTHER, THIRD];
+        let mut answers = Answers::default();
+        assert_eq!(answers.lease(ME, at(1000), &voters, &voters, LEASE), None);
+        answers.take(OTHER, at(900), name(5), name(5));
+        assert_eq!(answers.lease(ME, at(1000), &voters, &voters, LEASE), Some(at(1400)));
+        // An older answer gives nothing more, and a lease never goes back.
+        answers.take(THIRD, at(800), name(5), name(5));
+        assert_eq!(answers.lease(ME, at(1000), &voters, &voters, LEASE), None);
+    }
+
+    #[test]
+    fn answers_from_newer_voters_count_only_after_acceptance() {
+        let voters = [OTHER, ME, THIRD];
+        let mut answers = Answers::default();
+        answers.take(OTHER, at(900), name(6), name(5));
+        assert_eq!(answers.lease(ME, at(1000), &voters, &voters, LEASE), None);
+        answers.accepted(name(6));
+        // From its original time.
+        assert_eq!(answers.lease(ME, at(1200), &voters, &voters, LEASE), Some(at(1400)));
+    }
+
+    #[test]
+    fn a_lease_needs_majorities_of_the_installed_and_of_the_accepted_voters() {
+        let (installed, accepted) = ([ME, OTHER], [OTHER, THIRD, ME]);
+        let mut answers = Answers::default();
+        // The older of two has the casting vote, but the accepted configuration has its say as well.
+        assert_eq!(answers.lease(ME, at(1000), &installed, &accepted, LEASE), None);
+        answers.take(THIRD, at(950), name(5), name(5));
+        assert_eq!(answers.lease(ME, at(1000), &installed, &accepted, LEASE), Some(at(1450)));
+    }
 }

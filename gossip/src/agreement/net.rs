@@ -47,7 +47,7 @@ pub(super) struct Process {
     tick_at: u64,
     opened: BTreeMap<PartitionRef, Epoch>,
     waits: BTreeMap<PartitionRef, (Epoch, Time)>,
-    asked: BTreeMap<(PartitionRef, MemberId), Epoch>,
+    asked: BTreeMap<(PartitionRef, MemberId), Time>,
     pub(super) data_hangs: bool,
 }
 
@@ -72,6 +72,7 @@ pub(super) struct Net {
     publishers: BTreeMap<(ClusterId, u64), MemberId>,
     parents: BTreeMap<(ClusterId, Term, Version), (Term, Version)>,
     pub(super) published: u64,
+    shown: u64,
 }
 
 pub(super) fn address(slot: Slot) -> SocketAddr {
@@ -99,6 +100,7 @@ impl Net {
             publishers: BTreeMap::new(),
             parents: BTreeMap::new(),
             published: 0,
+            shown: 0,
         }
     }
 
@@ -238,6 +240,45 @@ impl Net {
         self.cuts.insert((b, a));
     }
 
+    /// Says this to a process in another's name; what it answers at once.
+    pub(super) fn ask(&mut self, slot: Slot, from: Slot, message: Message) -> Vec<Message> {
+        let (to, from) = (self.at(slot).unwrap(), self.at(from).unwrap());
+        let local = self.local(&self.processes[&to]);
+        let process = self.processes.get_mut(&to).unwrap();
+        process.agreement.handle(local, Input::Message { from, message });
+        let mut answers = Vec::new();
+        while let Some(output) = process.agreement.poll_output() {
+            if let Output::Send { to: Peer::Member(to), message } = output
+                && to == from
+                && !message.is_datagram()
+                && !matches!(message, Message::Opened { .. })
+            {
+                answers.push(message);
+            }
+        }
+        answers
+    }
+
+    /// An operator's word can override what a majority committed that is dead to the last: the limit of `recover`.
+    pub(super) fn forget_what_only_the_dead_knew(&mut self) {
+        let known: BTreeSet<(ClusterId, Version)> =
+            self.processes.values().filter_map(|p| p.view.as_ref()).map(|v| (v.accepted.cluster, v.accepted.version)).collect();
+        self.committed.retain(|(c, v), _| known.iter().any(|(cluster, version)| cluster == c && v <= version));
+    }
+
+    /// Where nobody coordinates because voters are gone for good: a voter that lives, and the names of those that do not.
+    pub(super) fn stuck(&self) -> Option<(Slot, Vec<String>)> {
+        if !self.leaders().is_empty() {
+            return None;
+        }
+        let newest = self.processes.values().filter_map(|p| p.view.as_ref()).max_by_key(|v| v.accepted.name().order())?;
+        let table = &newest.accepted;
+        let lives = |id: &MemberId| self.processes.get(id).is_some_and(|p| p.view.is_some());
+        let voter = table.voters.iter().find(|v| lives(v))?;
+        let gone = newest.installed.members.iter().chain(&table.members).filter(|m| !lives(&m.id));
+        Some((self.processes[voter].slot, gone.map(|m| m.name.clone()).collect()))
+    }
+
     /// The coordinators of the cluster, by slot.
     pub(super) fn leaders(&self) -> Vec<Slot> {
         self.processes.values().filter(|p| p.agreement.status(self.local(p)).leading).map(|p| p.slot).collect()
@@ -254,6 +295,7 @@ impl Net {
     pub(super) fn healed(&self) -> bool {
         self.agreed().is_some_and(|table| {
             table.members.len() == self.processes.len()
+                && table.voters.len() == table.members.len().min(7)
                 && self.processes.values().all(|p| p.lease > self.local(p))
                 && table.keyspaces.iter().all(|k| {
                     !k.partitions.is_empty()
@@ -269,12 +311,29 @@ impl Net {
         let describe = |(id, p): (&MemberId, &Process)| {
             let view = p.view.as_ref().map(|v| {
                 let members: Vec<String> = v.installed.members.iter().map(|m| format!("{}:{:?}", m.name, m.state)).collect();
-                format!("{}.{} acc {}.{} {members:?} voters {:?}", v.installed.term, v.installed.version, v.accepted.term, v.accepted.version, v.installed.voters)
+                format!(
+                    "{}.{} acc {}.{} {members:?} voters {:?}",
+                    v.installed.term, v.installed.version, v.accepted.term, v.accepted.version, v.installed.voters
+                )
             });
             let status = p.agreement.status(self.local(p));
-            format!("n{} {id} leading {} coord {:?} {view:?} waiting {:?} closed {}", p.slot, status.leading, status.coordinator, status.waiting, status.closed.len())
+            format!(
+                "n{} {id} leading {} coord {:?} {view:?} waiting {:?} closed {}",
+                p.slot,
+                status.leading,
+                status.coordinator,
+                status.waiting,
+                status.closed.len()
+            )
         };
-        self.processes.iter().map(describe).collect()
+        let mut lines: Vec<String> = self.processes.iter().map(describe).collect();
+        let views = self.processes.values().filter_map(|p| p.view.as_ref());
+        let newest = views.map(|v| &v.installed).max_by_key(|t| t.version);
+        for partition in newest.iter().flat_map(|t| &t.keyspaces).flat_map(|k| &k.partitions) {
+            let at = PartitionRef { keyspace: KeyspaceId(0), partition: partition.id };
+            lines.push(format!("{partition:?} acknowledged by {:?}", self.acknowledgers(at)));
+        }
+        lines
     }
 
     fn local(&self, p: &Process) -> Time {
@@ -331,6 +390,7 @@ impl Net {
         }
         let process = self.processes.get_mut(&id).unwrap();
         let local = Time(((now as f64) * process.rate) as u64 + process.offset);
+        let keeping = matches!(happening, Happening::Housekeeping(_));
         match happening {
             Happening::Deliver { from, message, .. } => process.agreement.handle(local, Input::Message { from, message }),
             Happening::Dialled { from, message, .. } => {
@@ -355,8 +415,12 @@ impl Net {
                 self.housekeeping(id, local);
             }
         }
+        let shown = self.shown;
         self.carry_out(id, local);
-        self.check();
+        // Leases and openings also change with time alone: the housekeeping of each process looks often enough.
+        if self.shown != shown || keeping {
+            self.check();
+        }
     }
 
     /// What data threads do: they live, open what may be opened, and report learners that have caught up.
@@ -378,7 +442,9 @@ impl Net {
                 }
                 if partition.primary() == id && process.opened.get(&at) == Some(&partition.since) {
                     for learner in partition.learners() {
-                        if process.asked.insert((at, learner), partition.epoch) != Some(partition.epoch) || local.0 % 7 == 0 {
+                        let due = process.asked.get(&(at, learner)).is_none_or(|asked| local.since(*asked).as_millis() > 200);
+                        if due {
+                            process.asked.insert((at, learner), local);
                             requests.push(InSyncRequest { partition: at, epoch: partition.epoch, change: InSyncChange::Admit(learner) });
                         }
                     }
@@ -399,7 +465,10 @@ impl Net {
             let Some(output) = process.agreement.poll_output() else { break };
             match output {
                 Output::Send { to, message } => self.send(id, to, message),
-                Output::View(view) => self.view(id, local, view),
+                Output::View(view) => {
+                    self.shown += 1;
+                    self.view(id, local, view);
+                }
                 Output::Lease(until) => process.lease = until,
                 Output::Plan(table) => {
                     let goals = planner::plan(&table);

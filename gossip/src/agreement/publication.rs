@@ -108,7 +108,7 @@ impl Council {
             cx.ignore();
             return;
         }
-        // Rule: a cluster of one is used before it proposes a second member.
+        // A cluster of one is used before it proposes a second member.
         self.used = true;
         let table = Named::new(table.into());
         let stored = self.stored(cx, self.committed.name, &table);
@@ -152,7 +152,7 @@ impl Council {
         }
         flight.resend_at = cx.now + RESEND;
         for &member in flight.recipients.iter().filter(|m| !flight.acks.contains_key(m)) {
-            let payload = Payload::Delta(flight.delta.clone());
+            let payload = Payload::Delta(Box::new(flight.delta.clone()));
             let (name, committed, voters) = (flight.table.name, flight.predecessor, self.committed_voters.clone());
             cx.send(member, Message::Propose(Box::new(Proposal { name, committed, voters, payload })));
         }
@@ -170,7 +170,9 @@ impl Council {
             if self.leader.is_some() || from == cx.me() {
                 return cx.ignore();
             }
-            self.set_leader(cx, Some(from));
+            if !self.silent(cx, from) {
+                self.set_leader(cx, Some(from));
+            }
         }
         if self.accepted.name == name {
             // The ack was lost. What it said then may be untrue by now, so it says nothing.
@@ -200,6 +202,7 @@ impl Council {
         let Stored { ages, seal } = self.stored(cx, committed, &table);
         let ages = ages.map(|ages| ages.into_iter().collect());
         self.committed_voters = voters;
+        self.proposer = Some(from);
         self.accept(cx, table);
         cx.send(from, Message::Ack(Box::new(Ack { name, ages, seal })));
     }
@@ -213,7 +216,15 @@ impl Council {
         self.try_commit(cx);
     }
 
-    pub(super) fn on_refuse(&mut self, cx: &mut Context, from: MemberId, name: TableName, term: Term, coordinator: Option<MemberId>, whole: bool) {
+    pub(super) fn on_refuse(
+        &mut self,
+        cx: &mut Context,
+        from: MemberId,
+        name: TableName,
+        term: Term,
+        coordinator: Option<MemberId>,
+        whole: bool,
+    ) {
         self.term_seen = self.term_seen.max(term);
         let Role::Leader(leader) = &self.role else { return };
         if term > self.term {
@@ -266,7 +277,8 @@ impl Council {
         let age = |v: MemberId| flight.acks.get(&v)?.ages.as_ref()?.get(&primary).copied();
         let mut ages: Vec<u64> = self.committed_voters.iter().chain(&flight.table.voters).filter_map(|v| age(*v)).collect();
         ages.sort_unstable();
-        let enough = |least: &u64| [&self.committed_voters, &flight.table.voters].iter().all(|voters| majority(voters, |v| age(v) >= Some(*least)));
+        let enough =
+            |least: &u64| [&self.committed_voters, &flight.table.voters].iter().all(|voters| majority(voters, |v| age(v) >= Some(*least)));
         ages.into_iter().rev().find(enough)
     }
 
@@ -274,7 +286,7 @@ impl Council {
         if commit.name.order() <= self.committed.name.order() {
             return;
         }
-        if self.accepted.name == commit.name {
+        if self.accepted.name == commit.name && self.proposer == Some(from) {
             let table = self.accepted.clone();
             self.install(cx, table, Some(commit));
         } else {

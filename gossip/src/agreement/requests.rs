@@ -8,7 +8,7 @@ use super::lease::partitions;
 use crate::time::Time;
 use crate::wire::Message;
 use doyen_placement::planner::{self, InSyncRequest};
-use doyen_placement::{Epoch, Member, MemberId, MemberState, PartitionRef, Role as Holds};
+use doyen_placement::{Epoch, MemberId, MemberState, PartitionRef};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -52,9 +52,11 @@ enum Leave {
 }
 
 impl Requests {
-    pub(super) fn timeout(&self) -> Option<Time> {
+    /// `led`: somebody is there to be asked.
+    pub(super) fn timeout(&self, led: bool) -> Option<Time> {
+        let report = self.report_at.filter(|_| led);
         let tickets = self.tickets.values().map(|t| t.again.min(t.deadline)).min();
-        [self.ask_at, self.report_at, tickets, self.recover.map(|(_, at)| at)].into_iter().fold(None, earlier)
+        [self.ask_at, report, tickets, self.recover.map(|(_, at)| at)].into_iter().fold(None, earlier)
     }
 
     pub(super) fn departing(&self) -> bool {
@@ -84,7 +86,7 @@ impl Council {
     }
 
     /// Hands a request to the coordinator, if one is known: to this node itself, or on.
-    fn to_coordinator(&mut self, cx: &mut Context, message: Message) {
+    fn tell_coordinator(&mut self, cx: &mut Context, message: Message) {
         match self.leader {
             Some(leader) if leader == cx.me() => {
                 let me = cx.me();
@@ -102,7 +104,7 @@ impl Council {
             let partitions: Vec<_> = self.tenures.opened.iter().map(|(at, since)| (*at, *since)).collect();
             self.requests.report_at = Some(cx.now + ASK_AGAIN);
             let (cluster, sequence) = (self.cluster(), self.requests.report);
-            self.to_coordinator(cx, Message::Opened { cluster, sequence, partitions });
+            self.tell_coordinator(cx, Message::Opened { cluster, sequence, partitions });
         }
         let due: Vec<u64> = self.requests.tickets.iter().filter(|(_, t)| t.again.min(t.deadline) <= cx.now).map(|(id, _)| *id).collect();
         for ticket in due {
@@ -114,7 +116,7 @@ impl Council {
             }
             waiting.again = cx.now + ASK_AGAIN;
             let (cluster, origin, request) = (self.committed.cluster, cx.me(), waiting.request.clone());
-            self.to_coordinator(cx, Message::Admin { cluster, origin, ticket, request });
+            self.tell_coordinator(cx, Message::Admin { cluster, origin, ticket, request });
         }
         if let Some((ticket, at)) = self.requests.recover
             && at <= cx.now
@@ -147,7 +149,7 @@ impl Council {
                 self.requests.ask_at = Some(cx.now + ASK_AGAIN);
                 let gone = self.requests.leave == Leave::Departing;
                 let (cluster, member) = (self.cluster(), cx.me());
-                self.to_coordinator(cx, Message::Leave { cluster, member, gone });
+                self.tell_coordinator(cx, Message::Leave { cluster, member, gone });
             }
             Leave::No | Leave::HandedOver => self.requests.ask_at = None,
         }
@@ -179,7 +181,7 @@ impl Council {
 
     pub(super) fn in_sync(&mut self, cx: &mut Context, requests: Vec<InSyncRequest>) {
         let (cluster, origin) = (self.cluster(), cx.me());
-        self.to_coordinator(cx, Message::InSync { cluster, origin, requests });
+        self.tell_coordinator(cx, Message::InSync { cluster, origin, requests });
     }
 
     pub(super) fn admin(&mut self, cx: &mut Context, ticket: u64, request: AdminRequest) {
@@ -239,8 +241,8 @@ impl Council {
         let table = &self.accepted.table;
         requests.truncate(REQUESTS_MAX);
         requests.retain(|r| table.partition(r.partition).is_some_and(|p| p.primary() == origin && p.epoch == r.epoch));
-        let (before, Role::Leader(leader)) = (requests.len(), &mut self.role) else { return };
-        if before == 0 {
+        let Role::Leader(leader) = &mut self.role else { return };
+        if requests.is_empty() {
             return cx.ignore();
         }
         leader.duties.ask(requests);
@@ -281,17 +283,22 @@ impl Council {
         }
         let mut dead = Vec::new();
         for name in names {
-            let found: Option<&Member> = self.accepted.members.iter().map(|m| &**m).find(|m| m.name == *name);
-            match found {
-                None => return refuse(cx, format!("there is no member {name}")),
-                Some(member) if member.id == cx.me() => return refuse(cx, format!("{name} is this node, and it is alive")),
-                Some(member) if self.answers_now(cx, member.id) => return refuse(cx, format!("{name} answers: it is not dead")),
-                Some(member) => dead.push(member.id),
+            // Whoever the accepted table leaves out may still have a vote in the committed one, and be named for that.
+            let members = self.accepted.members.iter().chain(&self.committed.members);
+            let named: Vec<MemberId> = members.filter(|m| m.name == *name || m.id.to_string() == *name).map(|m| m.id).collect();
+            if named.is_empty() {
+                return refuse(cx, format!("there is no member {name}"));
             }
+            if named.contains(&cx.me()) {
+                return refuse(cx, format!("{name} is this node, and it is alive"));
+            }
+            if named.iter().any(|m| self.answers_now(cx, *m)) {
+                return refuse(cx, format!("{name} answers: it is not dead"));
+            }
+            dead.extend(named);
         }
         let left = |v: &MemberId| *v == cx.me() || (!dead.contains(v) && !self.silent(cx, *v));
-        let holds = self.accepted.member(cx.me()).is_some_and(|m| m.role == Holds::Data || m.role == Holds::Witness);
-        if !holds || !self.accepted.voters.iter().chain(&self.committed_voters).any(left) {
+        if !self.accepted.voters.iter().chain(&self.committed_voters).any(left) {
             return refuse(cx, "no voter is left here: run this on a voter that lives".into());
         }
         self.asserted_dead = dead.into_iter().collect();
