@@ -299,6 +299,11 @@ impl Agreement {
         let (cx, Phase::Member(council)) = (&mut self.cx, &mut self.phase) else { return };
         let ours = council.cluster();
         if ours == theirs {
+            // Of our cluster, and not known to us: it went on, perhaps without this process and everybody it knows. Who is
+            // known to nobody is never told, so it asks.
+            if council.committed.member(from).is_none() {
+                council.pull(cx, from);
+            }
             return;
         }
         let fresh = !council.used && council.committed.members.len() == 1;

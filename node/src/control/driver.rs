@@ -83,6 +83,7 @@ pub(super) async fn run(options: ControlOptions, shared: Arc<Shared>, ends: Ends
         notices: Notices::default(),
         view: None,
         was_member: false,
+        former: Vec::new(),
         leaving: Leaving::default(),
         tickets: Tickets::default(),
         planning: Planning { under_way: false, next: None, done: plans_in },
@@ -119,6 +120,8 @@ struct Driver {
     notices: Notices,
     view: Option<View>,
     was_member: bool,
+    /// Where the other members were when the cluster went on without this process: seeds from then on.
+    former: Vec<SocketAddr>,
     leaving: Leaving,
     tickets: Tickets,
     planning: Planning,
@@ -201,8 +204,9 @@ impl Driver {
                 Some((to, bytes)) = self.hints.outgoing.recv() => self.gossip(to, bytes),
                 Some(resolved) = inputs.seeds.recv() => {
                     self.note_unresolved(&resolved);
-                    self.config.seeds.clone_from(&resolved.addresses);
-                    self.handle(Input::Seeds(resolved.addresses));
+                    self.config.seeds = resolved.addresses;
+                    self.add_former();
+                    self.handle(Input::Seeds(self.config.seeds.clone()));
                 }
                 _ = probing.tick() => self.probe(&mut probes),
                 () = tokio::time::sleep(wait) => {}
@@ -463,11 +467,19 @@ impl Driver {
             let _ =
                 answer.send(AdminReply::Refused("this node was expelled meanwhile: it is not known whether the change was made".into()));
         }
+        // The seeds may be gone; those who were members are the ones to ask. They are seeds before the machine begins: a
+        // node without any would form a cluster of itself, and its waiting clients would use it at once.
+        let members = former.iter().flat_map(|view| &view.installed.members).map(|m| m.addresses.control);
+        self.former = members.filter(|address| *address != self.config.addresses.control).collect();
+        self.add_former();
         self.agreement = Agreement::new(self.config.clone(), clock::now());
-        // The seeds may be gone; those who were members are the ones to ask.
-        for member in former.iter().flat_map(|view| &view.installed.members) {
-            if member.addresses.control != self.config.addresses.control {
-                self.handle(Input::Hint(Hint::Address(member.addresses.control)));
+    }
+
+    /// Seeds that were resolved anew do not take the place of those who were members with this process.
+    fn add_former(&mut self) {
+        for address in &self.former {
+            if !self.config.seeds.contains(address) {
+                self.config.seeds.push(*address);
             }
         }
     }

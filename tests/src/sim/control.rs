@@ -122,7 +122,11 @@ impl World {
         self.oracle.died(old);
         self.directory.insert(me, p);
         self.slot_of.insert(me, slot);
-        let config = self.config(slot, me);
+        let mut config = self.config(slot, me);
+        // Whoever was a member asks those who were: without any seed it would begin a cluster beside the one that it left.
+        let former = self.processes[p].view.iter().flat_map(|v| &v.installed.members).map(|m| m.addresses.control);
+        let former: Vec<_> = former.filter(|a| *a != config.addresses.control && !config.seeds.contains(a)).collect();
+        config.seeds.extend(former);
         let now = self.processes[p].clock(self.schedule.now());
         let process = &mut self.processes[p];
         process.me = me;

@@ -26,7 +26,8 @@ impl World {
         }
         self.mix.loss = 0;
         self.mix.late = 0;
-        self.schedule.at(self.calm_at, Event::Healed);
+        // What was sent before may still have its effect: a member whose last pings were lost is about to be expelled.
+        self.schedule.at(self.calm_at + 2 * SECOND, Event::Healed);
     }
 
     pub(crate) fn look_whether_healed(&mut self) {
