@@ -1,15 +1,20 @@
 //! The end of a run: faults stop, the cluster heals within its bound, every key is read everywhere and judged.
 
-use super::process::{Leaving, Process, ProcessId};
+use super::process::{ControlInput, Leaving, Process, ProcessId};
 use super::schedule::{Event, MS, Nanos, SECOND};
 use super::world::{World, describe};
 use super::{Report, client};
 use crate::linear::{self, Verdict};
-use doyen_placement::Role;
+use doyen_gossip::Input;
+use doyen_placement::{MemberId, Role};
 use rand::Rng;
+use std::collections::BTreeSet;
 
 /// How soon after the last fault everything must be well (I16).
 const HEAL_MAX: Nanos = 40 * SECOND;
+
+/// How long the cluster has to heal by itself before a person looks.
+const OPERATOR_AFTER: u64 = 15 * SECOND;
 
 impl World {
     pub(crate) fn begin_calm(&mut self) {
@@ -47,8 +52,43 @@ impl World {
                 self.clients_idle();
             }
             Err(why) if now > self.calm_at + HEAL_MAX => self.broken(format!("I16: not healed within the bound: {why}")),
-            Err(_) => self.schedule.after(200 * MS, Event::Healed),
+            Err(_) => {
+                if now > self.calm_at + OPERATOR_AFTER && (now - self.calm_at) / SECOND % 5 == 0 {
+                    self.call_the_operator();
+                }
+                self.schedule.after(200 * MS, Event::Healed);
+            }
         }
+    }
+
+    /// What the error says to a person: when a majority of the voters that the tables name is gone, `recover` goes on without
+    /// the dead. It happens without losing a majority at once, too: a table that replaces a paused voter is under way, and
+    /// one of the voters that it names dies before it is committed (rule 2 needs both majorities).
+    fn call_the_operator(&mut self) {
+        let now = self.schedule.now();
+        let running: Vec<ProcessId> = self.slots.iter().filter_map(|s| s.process).collect();
+        let led = running.iter().any(|p| {
+            let process = &self.processes[*p];
+            process.agreement.status(process.clock(now)).coordinator.is_some()
+        });
+        let lives: BTreeSet<MemberId> = running.iter().map(|p| self.processes[*p].me).collect();
+        let ahead = running.iter().filter_map(|p| self.processes[*p].view.as_ref().map(|v| (v.accepted.name().order(), *p))).max();
+        let (false, Some((_, p))) = (led, ahead) else { return };
+        let Some(view) = &self.processes[p].view else { return };
+        let dead: BTreeSet<String> = [&view.installed, &view.accepted]
+            .into_iter()
+            .flat_map(|t| &t.members)
+            .filter(|m| !lives.contains(&m.id))
+            .map(|m| m.name.clone())
+            .collect();
+        if dead.is_empty() {
+            return;
+        }
+        self.trace.line(now, || format!("the operator says to p{p} that {dead:?} are dead"));
+        *self.faults.entry("operator's word").or_default() += 1;
+        let input = Input::Recover { dead: dead.into_iter().collect(), ticket: now };
+        let me = self.processes[p].me;
+        self.control(p, ControlInput::Of(me, input));
     }
 
     /// Whether one table is in force everywhere, names exactly the running processes, and has all copies.
