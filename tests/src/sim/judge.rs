@@ -53,7 +53,7 @@ impl World {
             }
             Err(why) if now > self.calm_at + HEAL_MAX => self.broken(format!("I16: not healed within the bound: {why}")),
             Err(_) => {
-                if now > self.calm_at + OPERATOR_AFTER && (now - self.calm_at) / SECOND % 5 == 0 {
+                if now > self.calm_at + OPERATOR_AFTER && ((now - self.calm_at) / SECOND).is_multiple_of(5) {
                     self.call_the_operator();
                 }
                 self.schedule.after(200 * MS, Event::Healed);
