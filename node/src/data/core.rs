@@ -29,7 +29,7 @@ const ROUNDS_MAX: usize = 4;
 /// Requests to the control thread that may wait here.
 const UPCALLS_WAITING_MAX: usize = 1024;
 /// Between two signs of life to the control thread.
-const ALIVE_INTERVAL: Duration = Duration::from_millis(50);
+const ALIVE_INTERVAL: Duration = Duration::from_millis(200);
 /// How often a pass is tried while something waits, so that a lease that came back is noticed.
 const WAITING_INTERVAL: Duration = Duration::from_millis(5);
 
