@@ -1,13 +1,13 @@
 //! A plan becomes goals.
 
 use super::Plan;
-use super::edit::{change_partitions, may_receive};
+use super::edit::{change_partitions, may_receive, states};
 use crate::id::{MemberId, PartitionRef};
-use crate::table::Table;
+use crate::table::{MemberState, Table};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The table with these goals. What the plan cannot mean any more (a partition that is gone, a member that may be given
-/// nothing) is left out, so that an old plan does no harm.
+/// The table with these goals. What the plan cannot mean any more (a partition that is gone or whose primary is silent, a
+/// member that may be given nothing) is left out, so that an old plan does no harm.
 #[must_use]
 pub fn adopt(table: &Table, plan: &Plan) -> Table {
     let receivers: BTreeSet<MemberId> = table.members.iter().filter(|m| may_receive(m)).map(|m| m.id).collect();
@@ -17,7 +17,11 @@ pub fn adopt(table: &Table, plan: &Plan) -> Table {
     };
     let goals: BTreeMap<PartitionRef, &Vec<MemberId>> =
         plan.iter().filter(|(_, goal)| possible(goal)).map(|(at, goal)| (*at, goal)).collect();
+    let states = states(table);
     change_partitions(table, |at, partition| {
+        if states.get(&partition.primary()) == Some(&MemberState::Silent) {
+            return None;
+        }
         let mut changed = partition.clone();
         changed.goal = Some((*goals.get(&at)?).clone());
         Some(changed)

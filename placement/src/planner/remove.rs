@@ -47,14 +47,15 @@ pub(super) fn without(table: &Table, gone: &BTreeMap<MemberId, Departure>, reset
             return None;
         }
         let mut changed = match survivors(partition, &departure, resets.contains(&at.keyspace)) {
-            Some(in_sync) => {
+            Survivors::Answering(in_sync) => {
                 let learners: Vec<MemberId> = partition.learners().filter(|m| departure(*m).is_none()).collect();
                 partition.with_replicas(&in_sync, &learners)
             }
-            None => {
+            Survivors::Silent(in_sync) => waiting(partition, &in_sync),
+            Survivors::Nobody => {
                 let spare = spare.get_or_insert_with(|| Spare::new(table, |m| may_receive(m) && !gone.contains_key(&m.id)));
                 match spare.take(table, at) {
-                    members if members.is_empty() => partition.with_replicas(&partition.in_sync().collect::<Vec<_>>(), &[]),
+                    members if members.is_empty() => waiting(partition, &partition.in_sync().collect::<Vec<_>>()),
                     members => partition.begun_anew(&members),
                 }
             }
@@ -79,18 +80,30 @@ pub(super) fn without(table: &Table, gone: &BTreeMap<MemberId, Departure>, reset
     if next.voters.is_empty() { table.clone() } else { next }
 }
 
-/// Who is in sync afterwards, the primary first; `None`: nobody, and the partition begins anew.
-fn survivors(partition: &Partition, departure: &impl Fn(MemberId) -> Option<Departure>, reset: bool) -> Option<Vec<MemberId>> {
+/// Who is in sync afterwards, the primary first.
+enum Survivors {
+    Answering(Vec<MemberId>),
+    Silent(Vec<MemberId>),
+    /// The partition begins anew.
+    Nobody,
+}
+
+fn survivors(partition: &Partition, departure: &impl Fn(MemberId) -> Option<Departure>, reset: bool) -> Survivors {
     let left =
         |keep: &dyn Fn(Option<Departure>) -> bool| -> Vec<MemberId> { partition.in_sync().filter(|m| keep(departure(*m))).collect() };
     let answering = left(&|d| d.is_none());
     if !answering.is_empty() {
-        return Some(answering);
+        return Survivors::Answering(answering);
     }
     let returning = left(&|d| d != Some(Departure::Dead));
     match (returning.is_empty(), reset) {
-        (false, _) => Some(returning),
-        (true, false) => Some(left(&|_| true)),
-        (true, true) => None,
+        (false, _) => Survivors::Silent(returning),
+        (true, false) => Survivors::Silent(left(&|_| true)),
+        (true, true) => Survivors::Nobody,
     }
+}
+
+/// The partition while nobody who holds it answers: nobody can learn it, so that moves end here.
+fn waiting(partition: &Partition, in_sync: &[MemberId]) -> Partition {
+    Partition { goal: None, ..partition.with_replicas(in_sync, &[]) }
 }

@@ -24,6 +24,11 @@ pub const NAME_BYTES_MAX: usize = 64;
 /// Largest capacity of a member; 100 is the default, 1 the least.
 pub const WEIGHT_MAX: u32 = 100_000;
 
+/// What terms, versions, ages and epochs stay below, so that counting on from a peer's number cannot overflow.
+pub const COUNT_MAX: u64 = 1 << 62;
+/// Likewise for lineages.
+pub const LINEAGE_MAX: u32 = 1 << 30;
+
 /// Why a table is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Invalid {
@@ -35,6 +40,9 @@ pub enum Invalid {
         /// The limit.
         max: usize,
     },
+    /// A term, a version or an age is absurdly high.
+    #[error("a term, a version or an age is out of range")]
+    Count,
     /// A name is empty or too long.
     #[error("the name of a {what} must have 1 to {max} bytes", max = NAME_BYTES_MAX)]
     Name {
@@ -94,6 +102,9 @@ impl Table {
     /// # Errors
     /// The first thing found wrong.
     pub fn validate(&self) -> Result<(), Invalid> {
+        if self.term.0.max(self.version.0).max(self.next_age.0) > COUNT_MAX {
+            return Err(Invalid::Count);
+        }
         self.validate_members()?;
         self.validate_voters()?;
         self.validate_keyspaces()?;
@@ -219,6 +230,9 @@ impl Partition {
     fn validate(&self, holders: &BTreeSet<MemberId>) -> Result<(), &'static str> {
         if self.since > self.epoch {
             return Err("the tenure began after the present epoch");
+        }
+        if self.epoch.0 > COUNT_MAX || self.lineage.0 > LINEAGE_MAX {
+            return Err("the epoch or the lineage is out of range");
         }
         if self.replicas.len() > REPLICAS_MAX {
             return Err("too many replicas");

@@ -32,6 +32,8 @@ pub(crate) struct Seats<'a> {
     /// Where the remainders of shares begin, so that they do not fall to the same members in every keyspace.
     turn: usize,
     partitions: Vec<Seating>,
+    /// Where copies are or are coming already: to plan another place for any other copy costs nothing.
+    present: Vec<Vec<usize>>,
     /// Copies of each member.
     loads: Vec<u64>,
     /// Primaries of each member.
@@ -56,7 +58,8 @@ impl<'a> Seats<'a> {
             seating.members.iter().for_each(|&m| loads[m] += 1);
             seating.members.first().into_iter().for_each(|&m| leads[m] += 1);
         }
-        Self { ground, copies, turn: keyspace.0.into(), partitions, loads, leads }
+        let present = partitions.iter().map(|seating| seating.members.clone()).collect();
+        Self { ground, copies, turn: keyspace.0.into(), partitions, present, loads, leads }
     }
 
     /// Takes the steps until nothing is to be done.
@@ -138,11 +141,28 @@ impl<'a> Seats<'a> {
         })
     }
 
-    /// Moves copies from members that hold more than their share to members that hold less, first directly.
+    /// Moves copies from members that hold more than their share to members that hold less, first directly: and
+    /// first those copies that are only planned.
     fn level(&mut self, targets: &[u64]) {
+        let mut work = CHAIN_WORK_MAX;
+        self.level_some(targets, &mut work, |seats, p, seat| !seats.present[p].contains(&seats.partitions[p].members[seat]));
+        self.level_some(targets, &mut work, |_, _, _| true);
+    }
+
+    fn level_some(&mut self, targets: &[u64], work: &mut usize, which: impl Fn(&Self, usize, usize) -> bool) {
+        self.level_directly(targets, &which);
+        while let Some(chain) = self.chain_of_moves(targets, work, &which) {
+            for (p, seat, taker) in chain {
+                self.reseat(p, seat, taker);
+            }
+        }
+    }
+
+    fn level_directly(&mut self, targets: &[u64], which: &impl Fn(&Self, usize, usize) -> bool) {
         for p in 0..self.partitions.len() {
             for seat in (0..self.partitions[p].members.len()).rev() {
-                if self.partitions[p].fixed || self.over(self.partitions[p].members[seat], targets) <= 0 {
+                let over = self.over(self.partitions[p].members[seat], targets);
+                if self.partitions[p].fixed || over <= 0 || !which(self, p, seat) {
                     continue;
                 }
                 let poor = (0..self.ground.len()).filter(|&m| self.over(m, targets) < 0 && self.may_reseat(p, seat, m));
@@ -151,24 +171,24 @@ impl<'a> Seats<'a> {
                 }
             }
         }
-        let mut work = CHAIN_WORK_MAX;
-        while let Some(chain) = self.chain_of_moves(targets, &mut work) {
-            for (p, seat, taker) in chain {
-                self.reseat(p, seat, taker);
-            }
-        }
     }
 
     /// A chain of moves, each of another partition, from a member that holds too much over members that stay as loaded as
     /// they are to one that holds too little. The shortest, by breadth first search.
-    fn chain_of_moves(&self, targets: &[u64], work: &mut usize) -> Option<Vec<(usize, usize, usize)>> {
+    fn chain_of_moves(
+        &self,
+        targets: &[u64],
+        work: &mut usize,
+        which: &impl Fn(&Self, usize, usize) -> bool,
+    ) -> Option<Vec<(usize, usize, usize)>> {
         let rich: Vec<usize> = (0..self.ground.len()).filter(|&m| self.over(m, targets) > 0).collect();
         if rich.is_empty() || (0..self.ground.len()).all(|m| self.over(m, targets) >= 0) {
             return None;
         }
         let mut held: Vec<Vec<(usize, usize)>> = vec![Vec::new(); self.ground.len()];
         for (p, seating) in self.partitions.iter().enumerate().filter(|(_, seating)| !seating.fixed) {
-            seating.members.iter().enumerate().for_each(|(seat, &m)| held[m].push((p, seat)));
+            let seats = seating.members.iter().enumerate().filter(|(seat, _)| which(self, p, *seat));
+            seats.for_each(|(seat, &m)| held[m].push((p, seat)));
         }
         let mut search = Search::from(rich, self.ground.len());
         while let Some(giver) = search.next() {

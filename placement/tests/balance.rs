@@ -1,0 +1,170 @@
+//! What a plan promises: the fewest moves, to a table that is balanced and spread, and then nothing more.
+
+mod common;
+
+use common::*;
+use doyen_placement::planner::{self, adopt, health, plan};
+use doyen_placement::{Assignment, MemberId, MemberState, OnLoss, Partition, Table};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+fn copies_that_move(table: &Table) -> u64 {
+    let goals: BTreeMap<_, _> = plan(table).into_iter().collect();
+    let arrivals = |p: &Partition, goal: &[MemberId]| goal.iter().filter(|m| p.replicas.iter().all(|r| r.member != **m)).count();
+    partitions(table).filter_map(|(at, p)| Some(arrivals(p, goals.get(&at)?) as u64)).sum()
+}
+
+/// What balance requires: every member short of its share gets what it lacks. With equal weights a share is rounded down for
+/// as many members as possible, beginning with those that have least.
+fn copies_that_must_move(table: &Table, copies: u64) -> u64 {
+    let total = partitions(table).count() as u64 * copies;
+    let present: Vec<u64> = loads(table).values().map(|(copies, _)| *copies).collect();
+    let members = present.len() as u64;
+    let (floor, spare) = (total / members, total % members);
+    let mut present = present;
+    present.sort_unstable_by(|a, b| b.cmp(a));
+    (0..).zip(present).map(|(rank, have)| (floor + u64::from(rank < spare)).saturating_sub(have)).sum()
+}
+
+fn assert_balanced(table: &Table, weights: &[u32], copies: u64) {
+    let count = partitions(table).count() as f64;
+    let all: f64 = weights.iter().map(|w| f64::from(*w)).sum();
+    for ((member, (held, led)), weight) in loads(table).into_iter().zip(weights) {
+        let share = count * f64::from(*weight) / all;
+        assert!((held as f64 - share * copies as f64).abs() < 1.0, "{member} holds {held} of {}", share * copies as f64);
+        assert!((led as f64 - share).abs() < 1.0, "{member} leads {led} of {share}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn a_join_moves_what_balance_requires_and_no_more(members in 1_usize..12, power in 0_u32..9, backups in 0_u8..3) {
+        let table = cluster(1 << power, backups, &vec![PLAIN; members]);
+        prop_assert_eq!(plan(&table), vec![]);
+        let joined = planner::admit(&table, vec![member(100, &PLAIN)]);
+        let copies = (members as u64 + 1).min(u64::from(backups) + 1);
+        prop_assert_eq!(copies_that_move(&joined), copies_that_must_move(&joined, copies));
+        let settled = settle_with(joined, check_step);
+        assert_balanced(&settled, &vec![100; members + 1], copies);
+        prop_assert!(health(&settled) == planner::Health::default());
+    }
+
+    #[test]
+    fn a_death_is_repaired_with_as_many_copies_as_it_took(members in 3_usize..12, power in 4_u32..9, victim in 0_u64..12) {
+        let victim = MemberId(victim % members as u64 + 1);
+        let table = cluster(1 << power, 1, &vec![PLAIN; members]);
+        let took = loads(&table)[&victim].0;
+        let left = planner::remove(&table, &BTreeMap::from([(victim, planner::Departure::Dead)]));
+        prop_assert_eq!(copies_that_move(&left), took);
+        let settled = settle_with(left, check_step);
+        assert_balanced(&settled, &vec![100; members - 1], 2);
+    }
+
+    #[test]
+    fn weights_are_followed(weights in prop::collection::vec(50_u32..200, 4..9), assignment in prop_oneof![Just(Assignment::RoundRobin), Just(Assignment::Rendezvous)]) {
+        let members: Vec<Sketch> = weights.iter().map(|&weight| Sketch { weight, ..PLAIN }).collect();
+        let table = cluster_of(keyspace(256, 1, OnLoss::Wait), assignment, &members);
+        prop_assert_eq!(plan(&table), vec![]);
+        assert_balanced(&table, &weights, 2);
+    }
+
+    #[test]
+    fn copies_stand_apart_and_plans_come_to_an_end(
+        members in prop::collection::vec(sketch(), 1..9),
+        newcomers in prop::collection::vec(sketch(), 0..5),
+        gone in prop::collection::btree_set(1_u64..9, 0..3),
+        power in 0_u32..8,
+        backups in 0_u8..4,
+        assignment in prop_oneof![Just(Assignment::RoundRobin), Just(Assignment::Rendezvous)],
+    ) {
+        let table = cluster_of(keyspace(1 << power, backups, OnLoss::Wait), assignment, &members);
+        prop_assert!(table.validate().is_ok());
+        prop_assert_eq!(plan(&table), vec![]);
+        check_spread(&table);
+        let joined = planner::admit(&table, newcomers.iter().zip(100..).map(|(s, number)| member(number, s)).collect());
+        let settled = settle_with(joined, check_step);
+        check_spread(&settled);
+        let gone = gone.into_iter().map(|m| (MemberId(m), planner::Departure::Silent)).collect();
+        let settled = settle_with(planner::remove(&settled, &gone), check_step);
+        let silent: BTreeSet<MemberId> = settled.members.iter().filter(|m| m.state == MemberState::Silent).map(|m| m.id).collect();
+        if silent.is_empty() {
+            check_spread(&settled);
+            prop_assert!(partitions(&settled).next().is_none() || health(&settled) == planner::Health::default());
+        }
+    }
+
+    #[test]
+    fn the_same_table_has_the_same_plan(members in prop::collection::vec(sketch(), 2..9), power in 0_u32..8) {
+        let table = planner::admit(&cluster(1 << power, 2, &members), vec![member(100, &PLAIN), member(101, &PLAIN)]);
+        let copy: Table = table.clone();
+        prop_assert_eq!(plan(&table), plan(&copy));
+    }
+}
+
+#[test]
+fn each_zone_has_one_copy_of_everything_where_there_are_two_zones() {
+    let zones = [1, 1, 1, 2];
+    let table = cluster(128, 1, &zones.map(|zone| Sketch { zone, ..PLAIN }));
+    check_spread(&table);
+    let held: Vec<u64> = loads(&table).values().map(|(copies, _)| *copies).collect();
+    assert_eq!(held[3], 128);
+    assert!(held[..3].iter().all(|held| (42..=43).contains(held)), "{held:?}");
+}
+
+#[test]
+fn witnesses_and_those_that_go_are_given_nothing() {
+    let table = cluster(64, 1, &[PLAIN, Sketch { witness: true, ..PLAIN }, PLAIN, PLAIN]);
+    assert_eq!(loads(&table)[&MemberId(2)], (0, 0));
+    let settled = settle_with(planner::hand_over(&table, MemberId(1)), check_step);
+    assert_eq!(loads(&settled)[&MemberId(1)], (0, 0));
+    assert_eq!(settled.member(MemberId(1)).map(|m| m.state), Some(MemberState::Leaving));
+    assert_eq!(health(&settled), planner::Health::default());
+}
+
+#[test]
+fn the_last_holder_drains_before_it_leaves() {
+    let table = planner::admit(&cluster(64, 1, &[PLAIN]), vec![member(2, &PLAIN)]);
+    let asked = planner::hand_over(&table, MemberId(1));
+    check_step(&table, &asked);
+    assert_eq!(asked.member(MemberId(1)).map(|m| m.state), Some(MemberState::Draining));
+    let drained = settle_with(asked, check_step);
+    assert!(!planner::holds_anything(&drained, MemberId(1)));
+    let left = planner::hand_over(&drained, MemberId(1));
+    assert_eq!(left.member(MemberId(1)).map(|m| m.state), Some(MemberState::Leaving));
+    let gone = planner::remove(&left, &BTreeMap::from([(MemberId(1), planner::Departure::Left)]));
+    check_step(&left, &gone);
+    assert_eq!(gone.voters, [MemberId(2)]);
+}
+
+#[test]
+fn what_one_member_led_falls_to_many() {
+    let table = cluster(1024, 1, &[const { PLAIN }; 8]);
+    let heirs: BTreeSet<MemberId> =
+        partitions(&table).filter(|(_, p)| p.primary() == MemberId(1)).filter_map(|(_, p)| p.in_sync().nth(1)).collect();
+    assert_eq!(heirs.len(), 7);
+}
+
+#[test]
+fn partitions_wait_for_enough_members() {
+    let mut table = cluster(64, 1, &[PLAIN]);
+    table.settings.members_min = 3;
+    table.keyspaces[0].partitions.clear();
+    assert_eq!(planner::assign(&table), table);
+    let joined = planner::admit(&table, vec![member(2, &PLAIN), member(3, &PLAIN)]);
+    let assigned = planner::assign(&joined);
+    assert_eq!(assigned.keyspaces[0].partitions.len(), 64);
+    assert_balanced(&assigned, &[100; 3], 2);
+}
+
+#[test]
+fn goals_under_way_are_respected() {
+    let joined = planner::admit(&cluster(64, 1, &[PLAIN, PLAIN]), vec![member(3, &PLAIN)]);
+    let moving = adopt(&joined, &plan(&joined));
+    assert_eq!(plan(&moving), vec![]);
+    let again = planner::admit(&moving, vec![member(4, &PLAIN)]);
+    let goals: BTreeMap<_, _> = partitions(&again).filter_map(|(at, p)| Some((at, p.goal.clone()?))).collect();
+    assert!(plan(&again).iter().all(|(at, _)| !goals.contains_key(at)));
+    assert_balanced(&settle(again), &[100; 4], 2);
+}

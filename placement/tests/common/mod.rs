@@ -1,0 +1,196 @@
+//! Clusters to plan for.
+
+#![allow(dead_code, unreachable_pub)] // Each test file uses a part of it.
+
+use doyen_placement::planner::{InSyncChange, InSyncRequest, MoveLimits, adopt, advance, change_in_sync, first, plan};
+use doyen_placement::{
+    Addresses, Age, Assignment, ClusterId, Keyspace, KeyspaceId, Location, Member, MemberId, MemberState, Mode, OnLoss, PartitionRef, Role,
+    Settings, Table, TableDelta,
+};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a test wants of a member.
+#[derive(Debug, Clone)]
+pub struct Sketch {
+    pub zone: u8,
+    pub host: u8,
+    pub weight: u32,
+    pub witness: bool,
+}
+
+pub const PLAIN: Sketch = Sketch { zone: 0, host: 0, weight: 100, witness: false };
+
+/// A member with this number as its id. Zone and host 0 have no name.
+pub fn member(number: u64, sketch: &Sketch) -> Member {
+    let port = 1024 + (number % 10_000) as u16;
+    let name = |kind: &str, number: u8| if number == 0 { String::new() } else { format!("{kind}{number}") };
+    Member {
+        id: MemberId(number),
+        age: Age(0),
+        name: format!("n{number}"),
+        role: if sketch.witness { Role::Witness } else { Role::Data },
+        state: MemberState::Live,
+        addresses: Addresses {
+            control: ([10, 0, 0, 1], port).into(),
+            data: ([10, 0, 0, 1], port + 1).into(),
+            resp: Some(([127, 0, 0, 1], port).into()),
+            resp_cluster: None,
+            http: None,
+        },
+        location: Location { zone: name("z", sketch.zone), rack: String::new(), host: name("h", sketch.host) },
+        weight: sketch.weight,
+    }
+}
+
+pub fn keyspace(partitions: u16, backups: u8, on_loss: OnLoss) -> Keyspace {
+    Keyspace {
+        id: KeyspaceId(0),
+        name: "default".into(),
+        mode: Mode::Fixed { partitions },
+        backups,
+        min_in_sync: 1,
+        on_loss,
+        default_ttl_ms: None,
+        partitions: Vec::new(),
+    }
+}
+
+pub fn cluster_of(keyspace: Keyspace, assignment: Assignment, members: &[Sketch]) -> Table {
+    let settings = Settings { voters_max: 7, members_min: 1, assignment };
+    let founders = members.iter().zip(1..).map(|(sketch, number)| member(number, sketch)).collect();
+    first(ClusterId(7), settings, keyspace, founders)
+}
+
+pub fn cluster(partitions: u16, backups: u8, members: &[Sketch]) -> Table {
+    cluster_of(keyspace(partitions, backups, OnLoss::Wait), Assignment::RoundRobin, members)
+}
+
+pub fn partitions(table: &Table) -> impl Iterator<Item = (PartitionRef, &doyen_placement::Partition)> {
+    table.keyspaces.iter().flat_map(|k| k.partitions.iter().map(|p| (PartitionRef { keyspace: k.id, partition: p.id }, p.as_ref())))
+}
+
+/// Copies and primaries of each member that holds any.
+pub fn loads(table: &Table) -> BTreeMap<MemberId, (u64, u64)> {
+    let mut loads: BTreeMap<MemberId, (u64, u64)> = table.members.iter().map(|m| (m.id, (0, 0))).collect();
+    for (_, partition) in partitions(table) {
+        for replica in &partition.replicas {
+            loads.entry(replica.member).or_default().0 += 1;
+        }
+        loads.entry(partition.primary()).or_default().1 += 1;
+    }
+    loads
+}
+
+pub const LIMITS: MoveLimits = MoveLimits { learners_per_source: 5, learners_per_target: 5, learners: 40 };
+
+/// Every learner of a partition that answers is counted, as far as one epoch allows.
+pub fn learned(table: &Table) -> Table {
+    let silent: BTreeSet<MemberId> = table.members.iter().filter(|m| m.state == MemberState::Silent).map(|m| m.id).collect();
+    let answering = partitions(table).filter(|(_, p)| !silent.contains(&p.primary()));
+    let requests: Vec<InSyncRequest> = answering
+        .filter_map(|(at, p)| Some(InSyncRequest { partition: at, epoch: p.epoch, change: InSyncChange::Admit(p.learners().next()?) }))
+        .collect();
+    let (next, done) = change_in_sync(table, &requests);
+    assert!(done.iter().all(|done| *done));
+    next
+}
+
+/// Plans and carries plans out until nothing is left to do. `check` sees every table with the one before it.
+pub fn settle_with(table: Table, mut check: impl FnMut(&Table, &Table)) -> Table {
+    let mut now = table;
+    let mut to = |now: &mut Table, next: Table| {
+        check(now, &next);
+        *now = next;
+    };
+    for _round in 0..20 {
+        let goals = plan(&now);
+        if goals.is_empty() && partitions(&now).all(|(_, p)| p.goal.is_none()) {
+            return now;
+        }
+        let next = adopt(&now, &goals);
+        to(&mut now, next);
+        for _step in 0..50_000 {
+            let advanced = advance(&now, &LIMITS, &BTreeSet::new());
+            let moved = advanced.is_some();
+            if let Some(next) = advanced {
+                to(&mut now, next);
+            }
+            let next = learned(&now);
+            if !moved && next == now {
+                break;
+            }
+            to(&mut now, next);
+        }
+    }
+    panic!("planning does not come to an end: {:?}", plan(&now));
+}
+
+pub fn settle(table: Table) -> Table {
+    settle_with(table, |_, _| {})
+}
+
+/// What holds between any two tables that follow one another, I11 and I15 among it.
+pub fn check_step(old: &Table, new: &Table) {
+    new.validate().expect("every table is valid");
+    assert_eq!((old.term, old.version, old.cluster), (new.term, new.version, new.cluster));
+    let delta = TableDelta::between(old, new);
+    assert_eq!(delta.apply(old).expect("a delta applies to its base"), *new);
+    assert_eq!(old == new, old.name() == new.name());
+    let before: BTreeMap<PartitionRef, _> = partitions(old).collect();
+    for (at, partition) in partitions(new) {
+        let Some(before) = before.get(&at) else { continue };
+        assert!(partition.epoch >= before.epoch, "{at}: epochs never fall");
+        assert!(partition.since >= before.since, "{at}: tenures never fall");
+        assert_eq!(partition.since > before.since, partition.primary() != before.primary() || partition.lineage != before.lineage, "{at}");
+        let was: BTreeSet<MemberId> = before.in_sync().collect();
+        let is: BTreeSet<MemberId> = partition.in_sync().collect();
+        if partition.lineage == before.lineage {
+            assert!(is.iter().any(|m| was.contains(m)), "{at}: somebody who holds everything remains");
+            let learning: BTreeSet<MemberId> = before.learners().collect();
+            assert!(is.difference(&was).all(|m| learning.contains(m)), "{at}: only learners become in sync (I11)");
+        } else {
+            assert!(partition.lineage > before.lineage);
+        }
+        let same = was == is && partition.primary() == before.primary() && partition.lineage == before.lineage;
+        assert!(same || partition.epoch > before.epoch, "{at}: another primary or in-sync set is another epoch");
+    }
+    for keyspace in new.keyspaces.iter().filter(|k| !k.partitions.is_empty()) {
+        let mut next = 0_u32;
+        for partition in &keyspace.partitions {
+            let slots = keyspace.slots_of(partition.id);
+            assert_eq!(u32::from(*slots.start()), next, "slots are covered once (I15)");
+            next = u32::from(*slots.end()) + 1;
+        }
+        assert_eq!(next, 16384, "every slot is covered (I15)");
+    }
+}
+
+/// No copy stands nearer to another of its partition than it must, judged by trying every other member.
+pub fn check_spread(table: &Table) {
+    let receivers: Vec<&Member> =
+        table.members.iter().map(AsRef::as_ref).filter(|m| m.role == Role::Data && m.state == MemberState::Live).collect();
+    let shares = |a: &str, b: &str| !a.is_empty() && a == b;
+    for (at, partition) in partitions(table) {
+        let members: Vec<&Member> = partition.replicas.iter().map(|r| table.member(r.member).expect("valid").as_ref()).collect();
+        for (place, one) in members.iter().enumerate() {
+            let others = || members.iter().enumerate().filter(|(o, _)| *o != place).map(|(_, m)| *m);
+            let free = |what: fn(&Member) -> &str| {
+                let shared = others().any(|o| shares(what(o), what(one)));
+                let apart =
+                    |r: &Member, m: &Member| m.id != r.id && !shares(what(m), what(r)) && !shares(&m.location.host, &r.location.host);
+                let way_out = receivers.iter().find(|r| members.iter().all(|m| apart(r, m)));
+                assert!(!shared || way_out.is_none(), "{at}: {} shares a place while {:?} is free", one.name, way_out.map(|m| &m.name));
+            };
+            free(|m| &m.location.host);
+            free(|m| &m.location.zone);
+        }
+    }
+}
+
+pub fn sketch() -> impl Strategy<Value = Sketch> {
+    (0_u8..4, 0_u8..3, prop_oneof![3 => Just(100), 1 => 1_u32..400], prop::bool::weighted(0.1)).prop_map(|(zone, host, weight, witness)| {
+        // Hosts are of one zone.
+        Sketch { zone, host: if host == 0 { 0 } else { zone * 10 + host }, weight, witness }
+    })
+}

@@ -1,0 +1,41 @@
+//! Planning stays cheap. Wall time is not for the test command: run with `cargo test --release -p doyen-placement --test cost
+//! -- --ignored --nocapture`.
+
+mod common;
+
+use common::*;
+use doyen_placement::planner::{self, Departure};
+use doyen_placement::{MemberId, TableDelta};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+#[test]
+#[ignore = "prints times"]
+fn what_planning_costs() {
+    for (partitions, members) in [(1024, 10), (16384, 30), (16384, 100)] {
+        for zones in [0, 3, 1] {
+            println!("{partitions} partitions, {members} members, {zones} zones");
+            let sketches: Vec<Sketch> =
+                (0..members).map(|m| Sketch { zone: if zones == 0 { 0 } else { m % zones + 1 }, ..PLAIN }).collect();
+            let table = timed("assign", || cluster(partitions, 1, &sketches));
+            timed("plan nothing", || planner::plan(&table));
+            let joined = planner::admit(&table, vec![member(1000, &sketches[0])]);
+            let plan = timed("plan a join", || planner::plan(&joined));
+            let adopted = timed("adopt", || planner::adopt(&joined, &plan));
+            timed("advance", || planner::advance(&adopted, &LIMITS, &BTreeSet::new()));
+            let left = timed("remove", || planner::remove(&table, &BTreeMap::from([(MemberId(1), Departure::Dead)])));
+            timed("plan repair", || planner::plan(&left));
+            timed("validate", || left.validate()).expect("valid");
+            timed("name", || left.name());
+            let delta = timed("delta", || TableDelta::between(&table, &left));
+            timed("apply", || delta.apply(&table)).expect("applies");
+        }
+    }
+}
+
+fn timed<T>(what: &str, f: impl FnOnce() -> T) -> T {
+    let start = Instant::now();
+    let result = f();
+    println!("  {what:12} {:8.3} ms", start.elapsed().as_secs_f64() * 1e3);
+    result
+}

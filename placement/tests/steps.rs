@@ -1,0 +1,267 @@
+//! Random lives of a table: whatever happens in whatever order, every table is valid, epochs only rise, nobody becomes in sync
+//! who did not learn, and the last in-sync copy stays unless the partition begins anew.
+
+mod common;
+
+use common::*;
+use doyen_placement::planner::{self, Departure, InSyncChange, InSyncRequest, adopt, advance, change_in_sync, plan};
+use doyen_placement::{Assignment, MemberId, MemberState, OnLoss, PartitionRef, Table};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What happens next. Numbers choose among what there is.
+#[derive(Debug, Clone)]
+enum Act {
+    Admit(Sketch),
+    Remove(Vec<(usize, u8)>),
+    Revive(usize),
+    HandOver(usize),
+    Reset(usize),
+    Elect,
+    Plan,
+    Advance,
+    Pause(usize),
+    Learn,
+    Ask(usize, usize, u8, bool),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let number = || 0_usize..1000;
+    prop_oneof![
+        2 => sketch().prop_map(Act::Admit),
+        2 => prop::collection::vec((number(), 0_u8..3), 1..4).prop_map(Act::Remove),
+        1 => number().prop_map(Act::Revive),
+        1 => number().prop_map(Act::HandOver),
+        1 => number().prop_map(Act::Reset),
+        1 => Just(Act::Elect),
+        3 => Just(Act::Plan),
+        4 => Just(Act::Advance),
+        1 => number().prop_map(Act::Pause),
+        3 => Just(Act::Learn),
+        4 => (number(), number(), 0_u8..4, any::<bool>()).prop_map(|(p, m, what, stale)| Act::Ask(p, m, what, stale)),
+    ]
+}
+
+fn pick(table: &Table, number: usize) -> MemberId {
+    table.members[number % table.members.len()].id
+}
+
+fn perform(table: &Table, act: &Act, next_id: &mut u64) -> Table {
+    let all: Vec<_> = partitions(table).map(|(at, p)| (at, p.clone())).collect();
+    match act {
+        Act::Admit(sketch) => {
+            *next_id += 1;
+            planner::admit(table, vec![member(*next_id, sketch)])
+        }
+        Act::Remove(gone) => {
+            let how = |how: u8| [Departure::Silent, Departure::Dead, Departure::Left][usize::from(how)];
+            planner::remove(table, &gone.iter().map(|(m, h)| (pick(table, *m), how(*h))).collect())
+        }
+        Act::Revive(m) => planner::revive(table, &BTreeSet::from([pick(table, *m)])),
+        Act::HandOver(m) => planner::hand_over(table, pick(table, *m)),
+        Act::Reset(m) => planner::reset(table, pick(table, *m)),
+        Act::Elect => Table { voters: planner::elders(table), ..table.clone() },
+        Act::Plan => adopt(table, &plan(table)),
+        Act::Advance => advance(table, &LIMITS, &BTreeSet::new()).unwrap_or_else(|| table.clone()),
+        Act::Pause(n) => {
+            let paused = all.iter().map(|(at, _)| (*at, pick(table, *n))).collect();
+            advance(table, &LIMITS, &paused).unwrap_or_else(|| table.clone())
+        }
+        Act::Learn => learned(table),
+        Act::Ask(p, m, what, stale) => {
+            let Some((at, partition)) = all.get(p % all.len().max(1)) else { return table.clone() };
+            let member = pick(table, *m);
+            let change = match what {
+                0 => InSyncChange::Remove(member),
+                1 => InSyncChange::Admit(member),
+                2 => InSyncChange::Abandon(member),
+                _ => InSyncChange::Withdraw(member),
+            };
+            let epoch = if *stale { partition.epoch.next() } else { partition.epoch };
+            let (next, done) = change_in_sync(table, &[InSyncRequest { partition: *at, epoch, change }]);
+            assert!(done[0] || next == *table);
+            assert!(!(done[0] && *stale), "a request of another epoch is void");
+            next
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn whatever_happens_tables_stay_sound(
+        founders in prop::collection::vec(sketch(), 1..7),
+        power in 0_u32..6,
+        backups in 0_u8..3,
+        reset in any::<bool>(),
+        acts in prop::collection::vec(act(), 1..40),
+    ) {
+        let on_loss = if reset { OnLoss::Reset { after_ms: 60_000 } } else { OnLoss::Wait };
+        let mut table = cluster_of(keyspace(1 << power, backups, on_loss), Assignment::Rendezvous, &founders);
+        prop_assert!(table.validate().is_ok());
+        let mut next_id = 100;
+        for act in acts {
+            let next = perform(&table, &act, &mut next_id);
+            check_step(&table, &next);
+            let began_anew = partitions(&table).zip(partitions(&next)).any(|((_, a), (_, b))| a.lineage != b.lineage);
+            let may = match &act {
+                Act::Remove(gone) => reset && gone.iter().any(|(_, how)| *how == 1),
+                Act::Reset(_) => true,
+                _ => false,
+            };
+            prop_assert!(may || !began_anew, "only the dead, given up or reset, lose partitions");
+            table = next;
+        }
+        // From wherever that led, planning comes to an end, in a table that is safe as far as members answer.
+        let settled = settle_with(planner::assign(&table), check_step);
+        prop_assert_eq!(plan(&settled), vec![]);
+        check_members_of_answering_partitions(&settled);
+    }
+}
+
+fn check_members_of_answering_partitions(table: &Table) {
+    let state = |m: MemberId| table.member(m).map(|m| m.state);
+    let receivers = table.members.iter().filter(|m| m.state == MemberState::Live && m.role == doyen_placement::Role::Data).count();
+    for keyspace in &table.keyspaces {
+        let wanted = receivers.min(1 + usize::from(keyspace.backups));
+        for partition in keyspace.partitions.iter().filter(|p| state(p.primary()) != Some(MemberState::Silent)) {
+            if wanted > 0 {
+                assert_eq!(partition.in_sync().count(), wanted, "{partition:?}");
+                assert!(partition.in_sync().all(|m| state(m) == Some(MemberState::Live)));
+            }
+        }
+    }
+}
+
+fn primaries(table: &Table) -> BTreeMap<PartitionRef, MemberId> {
+    partitions(table).map(|(at, p)| (at, p.primary())).collect()
+}
+
+#[test]
+fn a_dead_primary_is_followed_by_its_copy_in_another_epoch() {
+    let table = cluster(64, 1, &[PLAIN, PLAIN, PLAIN]);
+    let dead = MemberId(1);
+    let next = planner::remove(&table, &BTreeMap::from([(dead, Departure::Silent)]));
+    check_step(&table, &next);
+    assert!(next.member(dead).is_none());
+    assert_eq!(next.voters, [MemberId(2), MemberId(3)]);
+    for ((_, before), (_, after)) in partitions(&table).zip(partitions(&next)) {
+        let held = before.replicas.iter().any(|r| r.member == dead);
+        assert_eq!(after.epoch, if held { before.epoch.next() } else { before.epoch });
+        assert_eq!(after.since, if before.primary() == dead { after.epoch } else { before.since });
+        if before.primary() == dead {
+            assert_eq!(Some(after.primary()), before.in_sync().nth(1));
+        }
+    }
+}
+
+#[test]
+fn the_last_holder_stays_when_it_falls_silent_and_leads_again_when_it_returns() {
+    let table = cluster(64, 0, &[PLAIN, PLAIN]);
+    let silent = MemberId(1);
+    let without = planner::remove(&table, &BTreeMap::from([(silent, Departure::Silent)]));
+    check_step(&table, &without);
+    assert_eq!(without.member(silent).map(|m| m.state), Some(MemberState::Silent));
+    assert_eq!(without.voters, [MemberId(2)]);
+    assert_eq!(primaries(&without), primaries(&table));
+    assert_eq!(planner::health(&without).unavailable.values().sum::<usize>(), 32);
+    assert_eq!(plan(&without).len(), 0, "nobody can copy what only a silent member has");
+    let back = planner::revive(&without, &BTreeSet::from([silent]));
+    check_step(&without, &back);
+    assert_eq!(back.member(silent).map(|m| m.state), Some(MemberState::Live));
+    assert_eq!(planner::health(&back), planner::Health::default());
+}
+
+#[test]
+fn of_two_silent_holders_the_first_to_return_leads() {
+    let table = cluster(64, 1, &[PLAIN, PLAIN]);
+    let witness = planner::admit(&table, vec![member(3, &Sketch { witness: true, ..PLAIN })]);
+    let both = BTreeMap::from([(MemberId(1), Departure::Silent), (MemberId(2), Departure::Silent)]);
+    let without = planner::remove(&witness, &both);
+    check_step(&witness, &without);
+    assert_eq!(without.voters, [MemberId(3)]);
+    let back = planner::revive(&without, &BTreeSet::from([MemberId(2)]));
+    check_step(&without, &back);
+    assert!(primaries(&back).values().all(|primary| *primary == MemberId(2)));
+    assert!(back.member(MemberId(1)).is_none(), "what it holds is elsewhere");
+}
+
+#[test]
+fn what_the_dead_alone_held_begins_anew_where_the_keyspace_says_so() {
+    for (on_loss, kept) in [(OnLoss::Wait, true), (OnLoss::Reset { after_ms: 0 }, false)] {
+        let table = cluster_of(keyspace(64, 0, on_loss), Assignment::RoundRobin, &[PLAIN, PLAIN]);
+        let next = planner::remove(&table, &BTreeMap::from([(MemberId(1), Departure::Dead)]));
+        check_step(&table, &next);
+        assert_eq!(next.member(MemberId(1)).is_some(), kept);
+        let anew = partitions(&next).filter(|(_, p)| p.lineage.0 == 2).count();
+        assert_eq!(anew, if kept { 0 } else { 32 });
+        let given_up = planner::reset(&next, MemberId(1));
+        check_step(&next, &given_up);
+        assert!(given_up.member(MemberId(1)).is_none());
+    }
+}
+
+#[test]
+fn nobody_is_removed_where_nobody_would_be_left_to_vote() {
+    let table = cluster(64, 1, &[PLAIN]);
+    assert_eq!(planner::remove(&table, &BTreeMap::from([(MemberId(1), Departure::Dead)])), table);
+}
+
+#[test]
+fn leaving_hands_everything_over_in_one_table() {
+    let table = cluster(64, 1, &[PLAIN, PLAIN, PLAIN]);
+    let next = planner::hand_over(&table, MemberId(2));
+    check_step(&table, &next);
+    assert!(!planner::holds_anything(&next, MemberId(2)));
+    assert_eq!(next.member(MemberId(2)).map(|m| m.state), Some(MemberState::Leaving));
+    assert_eq!(next.voters, table.voters, "it keeps its vote until it is removed");
+    assert_eq!(planner::elders(&next), [MemberId(1), MemberId(3)]);
+}
+
+#[test]
+fn withdrawing_an_admission_is_an_epoch_even_where_the_learner_is_gone() {
+    let table = cluster(1, 0, &[PLAIN, PLAIN]);
+    let at = partitions(&table).map(|(at, _)| at).next().expect("one partition");
+    let partition = table.partition(at).expect("one partition");
+    let other = if partition.primary() == MemberId(1) { MemberId(2) } else { MemberId(1) };
+    let ask = |change| change_in_sync(&table, &[InSyncRequest { partition: at, epoch: partition.epoch, change }]);
+    let (next, done) = ask(InSyncChange::Withdraw(other));
+    assert!(done[0]);
+    let after = next.partition(at).expect("one partition");
+    assert_eq!((after.epoch, after.since), (partition.epoch.next(), partition.since));
+    assert_eq!(ask(InSyncChange::Admit(other)), (table.clone(), vec![false]));
+    assert_eq!(ask(InSyncChange::Remove(partition.primary())), (table.clone(), vec![false]));
+}
+
+#[test]
+fn learners_stay_within_their_limits_and_repair_goes_first() {
+    let full = cluster(64, 1, &[PLAIN, PLAIN, PLAIN]);
+    let short = planner::remove(&full, &BTreeMap::from([(MemberId(3), Departure::Dead)]));
+    let joined = planner::admit(&short, vec![member(4, &PLAIN)]);
+    let planned = adopt(&joined, &plan(&joined));
+    let limits = planner::MoveLimits { learners_per_source: 3, learners_per_target: 4, learners: 5 };
+    let next = advance(&planned, &limits, &BTreeSet::new()).expect("moves begin");
+    let learners: Vec<_> =
+        partitions(&next).flat_map(|(at, p)| p.learners().map(move |m| (at, p.primary(), m)).collect::<Vec<_>>()).collect();
+    assert!(!learners.is_empty() && learners.len() <= 5);
+    for who in next.members.iter().map(|m| m.id) {
+        assert!(learners.iter().filter(|(_, source, _)| *source == who).count() <= 3);
+        assert!(learners.iter().filter(|(_, _, target)| *target == who).count() <= 4);
+    }
+    let short_of_copies = |at: &PartitionRef| planned.partition(*at).is_some_and(|p| p.in_sync().count() < 2);
+    assert!(learners.iter().all(|(at, ..)| short_of_copies(at)));
+    let paused = learners.iter().map(|(at, _, m)| (*at, *m)).collect();
+    let other = advance(&planned, &limits, &paused).expect("others begin");
+    assert!(partitions(&other).all(|(at, p)| p.learners().all(|m| !paused.contains(&(at, m)))));
+}
+
+#[test]
+fn elders_are_the_oldest_spread_over_zones() {
+    let zones = [1, 1, 1, 1, 2, 2, 3, 1];
+    let mut table = cluster(8, 1, &zones.map(|zone| Sketch { zone, ..PLAIN }));
+    table.settings.voters_max = 3;
+    assert_eq!(planner::elders(&table), [MemberId(1), MemberId(5), MemberId(7)]);
+    table.settings.voters_max = 5;
+    assert_eq!(planner::elders(&table), [MemberId(1), MemberId(2), MemberId(5), MemberId(6), MemberId(7)]);
+}

@@ -1,0 +1,148 @@
+//! Tables as values: what is valid, what they are called, how they travel, where keys are.
+
+mod common;
+
+use common::*;
+use doyen_placement::hash::slot;
+use doyen_placement::{
+    Age, DeltaError, Epoch, Invalid, KeyspaceId, MapEntry, MapId, Member, MemberId, MemberState, Mode, OnLoss, Partition, Replica,
+    ReplicaState, Table, TableDelta, Term, Version, planner,
+};
+use std::sync::Arc;
+
+fn table() -> Table {
+    let mut table = cluster(16, 1, &[PLAIN, PLAIN, Sketch { witness: true, ..PLAIN }]);
+    table.maps.push(MapEntry { id: MapId(1), name: "users".into(), keyspace: KeyspaceId(0) });
+    table
+}
+
+fn spoilt_member(spoil: impl Fn(&mut Member)) -> Result<(), Invalid> {
+    let mut table = table();
+    spoil(Arc::make_mut(&mut table.members[1]));
+    table.validate()
+}
+
+fn spoilt_partition(spoil: impl Fn(&mut Partition)) -> Result<(), Invalid> {
+    let mut table = table();
+    spoil(Arc::make_mut(&mut table.keyspaces[0].partitions[3]));
+    table.validate()
+}
+
+fn spoilt(spoil: impl Fn(&mut Table)) -> Result<(), Invalid> {
+    let mut table = table();
+    spoil(&mut table);
+    table.validate()
+}
+
+#[test]
+fn members_are_unique_in_order_of_age_and_say_sensible_things() {
+    assert_eq!(table().validate(), Ok(()));
+    assert!(spoilt_member(|m| m.id = MemberId(1)).is_err());
+    assert!(spoilt_member(|m| m.name = "n1".into()).is_err());
+    assert!(spoilt_member(|m| m.name = String::new()).is_err());
+    assert!(spoilt_member(|m| m.name = "x".repeat(65)).is_err());
+    assert!(spoilt_member(|m| m.location.rack = "x".repeat(65)).is_err());
+    assert!(spoilt_member(|m| m.age = Age(1)).is_err());
+    assert!(spoilt_member(|m| m.age = Age(99)).is_err());
+    assert!(spoilt_member(|m| m.weight = 0).is_err());
+}
+
+#[test]
+fn voters_are_members_that_answer_in_order_of_age() {
+    assert_eq!(spoilt(|t| t.voters.clear()), Err(Invalid::NoVoter));
+    assert!(spoilt(|t| t.voters.swap(0, 1)).is_err());
+    assert!(spoilt(|t| t.voters[1] = MemberId(99)).is_err());
+    assert!(spoilt(|t| t.settings.voters_max = 2).is_err());
+    assert!(spoilt_member(|m| m.state = MemberState::Silent).is_err());
+    assert!(spoilt_member(|m| m.state = MemberState::Leaving).is_ok());
+}
+
+#[test]
+fn partitions_agree_with_themselves_and_with_the_members() {
+    let copy = |member, state| Replica { member: MemberId(member), state };
+    assert!(spoilt_partition(|p| p.replicas.clear()).is_err());
+    assert!(spoilt_partition(|p| p.replicas[0].state = ReplicaState::Learner).is_err());
+    assert!(spoilt_partition(|p| p.replicas[1] = p.replicas[0]).is_err());
+    assert!(spoilt_partition(|p| p.replicas.push(copy(3, ReplicaState::Learner))).is_err(), "a witness holds nothing");
+    assert!(spoilt_partition(|p| p.replicas.push(copy(99, ReplicaState::Learner))).is_err());
+    assert!(spoilt_partition(|p| p.replicas[1].state = ReplicaState::Learner).is_ok());
+    assert!(spoilt_partition(|p| p.since = Epoch(2)).is_err());
+    assert!(spoilt_partition(|p| p.goal = Some(vec![])).is_err());
+    assert!(spoilt_partition(|p| p.goal = Some(vec![MemberId(1), MemberId(1)])).is_err());
+    assert!(spoilt_partition(|p| p.goal = Some(vec![MemberId(99)])).is_err());
+    assert!(spoilt_partition(|p| p.id.0 = 4).is_err());
+}
+
+/// Counting on from what a peer sent must not overflow.
+#[test]
+fn counts_leave_room_to_count_on() {
+    assert_eq!(spoilt(|t| t.term = Term(u64::MAX)), Err(Invalid::Count));
+    assert_eq!(spoilt(|t| t.version = Version(u64::MAX)), Err(Invalid::Count));
+    assert_eq!(spoilt(|t| t.next_age = Age(u64::MAX)), Err(Invalid::Count));
+    assert!(spoilt_partition(|p| p.epoch = Epoch(u64::MAX)).is_err());
+    assert!(spoilt_partition(|p| p.lineage.0 = u32::MAX).is_err());
+}
+
+#[test]
+fn keyspaces_and_maps_stand_in_order_and_within_limits() {
+    assert!(spoilt(|t| t.keyspaces.push(t.keyspaces[0].clone())).is_err());
+    assert!(spoilt(|t| t.keyspaces[0].mode = Mode::Fixed { partitions: 12 }).is_err());
+    assert!(spoilt(|t| t.keyspaces[0].mode = Mode::Fixed { partitions: 32 }).is_err());
+    assert!(spoilt(|t| t.keyspaces[0].min_in_sync = 3).is_err());
+    assert!(spoilt(|t| t.keyspaces[0].backups = 8).is_err());
+    assert!(spoilt(|t| drop(t.keyspaces[0].partitions.pop())).is_err());
+    assert!(spoilt(|t| t.maps[0].id = MapId(0)).is_err());
+    assert!(spoilt(|t| t.maps[0].keyspace = KeyspaceId(9)).is_err());
+    assert!(spoilt(|t| t.maps.push(MapEntry { id: MapId(2), name: "users".into(), keyspace: KeyspaceId(0) })).is_err());
+}
+
+/// Two members that were built by different compilers, or run on different machines, must call a table the same.
+#[test]
+fn a_table_is_called_the_same_everywhere() {
+    assert_eq!(table().name().hash, PINNED);
+    let later = Table { term: Term(3), version: Version(9), ..table() };
+    assert_eq!(later.name().hash, PINNED, "term and version stand beside the digest");
+    assert!(later.name().order() > table().name().order());
+}
+
+const PINNED: u64 = 14_397_104_848_233_856_638;
+
+#[test]
+fn a_delta_applies_to_its_base_only() {
+    let old = table();
+    let mut new = planner::admit(&old, vec![member(9, &PLAIN)]);
+    new.version = Version(5);
+    new.maps.clear();
+    new.keyspaces[0].on_loss = OnLoss::Reset { after_ms: 1 };
+    new.keyspaces.push(doyen_placement::Keyspace { id: KeyspaceId(4), name: "other".into(), ..keyspace(8, 2, OnLoss::Wait) });
+    let new = planner::assign(&new);
+    let delta = TableDelta::between(&old, &new);
+    assert_eq!(delta.target(), new.name());
+    assert_eq!(delta.apply(&old), Ok(new.clone()));
+    assert_eq!(TableDelta::between(&new, &old).apply(&new), Ok(old.clone()));
+    assert_eq!(delta.apply(&new), Err(DeltaError::Base));
+    let other = Table { settings: doyen_placement::Settings { members_min: 2, ..old.settings.clone() }, ..old };
+    assert_eq!(delta.apply(&other), Err(DeltaError::Base));
+}
+
+#[test]
+fn a_delta_to_an_invalid_table_does_not_apply() {
+    let old = table();
+    let mut new = old.clone();
+    new.voters.clear();
+    assert_eq!(TableDelta::between(&old, &new).apply(&old), Err(DeltaError::Invalid(Invalid::NoVoter)));
+}
+
+#[test]
+fn keys_are_where_redis_cluster_has_them_but_for_named_maps() {
+    let table = table();
+    let keyspace = table.keyspace_named("default").expect("it is there");
+    let of = |map, key: &[u8]| keyspace.partition_of(MapId(map), key).expect("assigned");
+    assert_eq!(of(0, b"foo").0, u32::from(slot(b"foo")) / 1024);
+    assert_eq!(of(0, b"{user1000}.following"), of(0, b"{user1000}.followers"));
+    assert!(keyspace.slots_of(of(0, b"foo")).contains(&12182));
+    let spread = (0..64_u8).map(|i| of(1, &[b'{', b'a', b'}', i])).collect::<std::collections::BTreeSet<_>>();
+    assert!(spread.len() > 1, "tags do not count in named maps");
+    assert_eq!(keyspace.partition_of_slot(16384), None);
+    assert_eq!(table.map_named("users").map(|m| m.id), Some(MapId(1)));
+}
