@@ -301,8 +301,10 @@ impl Agreement {
         if ours == theirs {
             // Of our cluster, and not known to us: it went on, perhaps without this process and everybody it knows. Who is
             // known to nobody is never told, so it asks.
+            // And where it is the one that was left behind, this answers a question that it does not know to ask.
             if council.committed.member(from).is_none() {
                 council.pull(cx, from);
+                council.on_pull(cx, from, None);
             }
             return;
         }

@@ -233,9 +233,12 @@ impl Council {
         if let Role::Leader(leader) = &mut self.role
             && pong.term == self.term
             && pong.coordinator == Some(cx.me())
-            && pong.accepted.order() <= self.accepted.name.order()
         {
-            leader.joined(from);
+            if pong.accepted.order() <= self.accepted.name.order() {
+                leader.joined(from);
+            } else {
+                leader.duties.outdo();
+            }
         }
     }
 

@@ -52,6 +52,8 @@ pub(super) struct Duties {
     plan_asked: Option<Time>,
     moving: bool,
     batch_at: Time,
+    /// A member holds a proposal of an earlier term that came to nothing.
+    outdone: bool,
     /// Tenures that their primaries reported as open.
     opened: BTreeMap<PartitionRef, Epoch>,
 }
@@ -84,6 +86,7 @@ impl Duties {
             plan_asked: None,
             moving: true,
             batch_at: now,
+            outdone: false,
             opened: BTreeMap::new(),
         }
     }
@@ -94,6 +97,12 @@ impl Duties {
         let retry = self.backoff.values().map(|(until, _)| *until).filter(|until| *until > cx.now).min();
         let plan = self.plan_asked.map(|at| at + PLAN_PATIENCE);
         [batch, retry, plan, self.reset_at.filter(|at| *at > cx.now)].into_iter().fold(None, earlier)
+    }
+
+    /// A member follows, and holds a proposal that its proposer could not commit. Only a newer table takes it out of that
+    /// member's way: until then it serves nothing that the proposal would give to another, and no lease counts its answers.
+    pub(super) fn outdo(&mut self) {
+        self.outdone = true;
     }
 
     pub(super) fn open(&mut self, at: PartitionRef, since: Epoch) {
@@ -178,7 +187,8 @@ impl Council {
         }
         self.draft_voters(&base, &mut table, joined);
         let changed = *table != *base.table;
-        if !changed && base.name == self.committed.name {
+        let outdone = std::mem::take(&mut duties.outdone);
+        if !changed && base.name == self.committed.name && !outdone {
             // Nothing to commit: whoever waits for what is so already is answered.
             for (origin, ticket, reply) in draft.replies {
                 self.reply(cx, origin, ticket, reply);
