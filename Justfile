@@ -31,3 +31,28 @@ docs:
 # two web services that share a cache (see README.md for curl lines)
 example:
     cargo run --release -p doyen-examples --bin two-services
+
+# thousands of seeds of the simulation, e.g. `just sim 5000`
+sim SEEDS="2000":
+    cargo run --release -p doyen-tests --bin sim -- --seeds {{SEEDS}}
+
+# one seed, with its whole trace
+sim-one SEED:
+    cargo run --release -p doyen-tests --bin sim -- --seed {{SEED}}
+
+# what failures, starts, joins, idling and memory cost on this machine (some minutes)
+figures:
+    cargo build --release -p doyen -p doyen-tests
+    target/release/figures kill --runs 20 --victim coordinator --binary target/release/doyen
+    target/release/figures kill --runs 20 --victim youngest --binary target/release/doyen
+    target/release/figures stop --runs 5 --binary target/release/doyen
+    target/release/figures term --runs 10 --binary target/release/doyen
+    target/release/figures start --runs 5 --binary target/release/doyen
+    target/release/figures join --runs 3 --binary target/release/doyen
+    target/release/figures idle --binary target/release/doyen
+    target/release/figures bytes --binary target/release/doyen
+
+# SET and GET beside Redis Cluster in one run, as ratios (needs redis-server and redis-tools)
+beside-redis ROUNDS="3":
+    cargo build --release -p doyen
+    tests/scripts/beside-redis.sh target/release/doyen {{ROUNDS}}
