@@ -205,6 +205,13 @@ impl World {
             .filter(|p| *p != process && self.processes[*p].leaving == Leaving::No)
             .map(|p| self.processes[p].me)
             .collect();
+        let now = self.schedule.now();
+        let answers = |p: &ProcessId| {
+            let process = &self.processes[*p];
+            let slow = process.control_blocked(now).is_some() || process.data_blocked(now).is_some();
+            !slow && !self.network.touched(process.slot) && process.leaving == Leaving::No
+        };
+        let impaired: BTreeSet<_> = self.running().into_iter().filter(|p| !answers(p)).map(|p| self.processes[p].me).collect();
         // The initial members must never all be strangers at once: they would form a second cluster.
         let elsewhere = self.running().into_iter().any(|p| {
             p != process
@@ -223,6 +230,10 @@ impl World {
         let views = self.running().into_iter().filter_map(|p| self.processes[p].view.as_ref());
         views.flat_map(|v| [&v.installed, &v.accepted]).all(|t| {
             let voters = majority(&t.voters, |m| alive.contains(&m));
+            // Whoever does not answer just now may be on its way out of the voters, and the table without it, once stored
+            // anywhere, needs the majority of those who are left: an older of two that dies then is missed for ever.
+            let left: Vec<_> = t.voters.iter().copied().filter(|m| !impaired.contains(m)).collect();
+            let voters = voters && (self.mix.reckless || majority(&left, |m| alive.contains(&m)));
             let copies = t.keyspaces.iter().flat_map(|k| &k.partitions).all(|p| p.in_sync().any(|m| alive.contains(&m)));
             voters && (copies || self.mix.reckless)
         })

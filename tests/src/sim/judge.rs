@@ -51,6 +51,11 @@ impl World {
                 self.stop_clients = true;
                 self.clients_idle();
             }
+            Err(_) if now > self.calm_at + HEAL_MAX && self.mix.reckless => {
+                // Too many died at once: it waits for an operator (`recover`). What was answered is judged all the same.
+                *self.faults.entry("beyond repair").or_default() += 1;
+                self.done = true;
+            }
             Err(why) if now > self.calm_at + HEAL_MAX => self.broken(format!("I16: not healed within the bound: {why}")),
             Err(_) => {
                 if now > self.calm_at + OPERATOR_AFTER && ((now - self.calm_at) / SECOND).is_multiple_of(5) {
@@ -184,7 +189,9 @@ impl World {
         };
         self.oracle.report(&mut report);
         let running: Vec<&Process> = self.slots.iter().filter_map(|s| s.process).map(|p| &self.processes[p]).collect();
-        report.compared += self.oracle.logs.compare_at_rest(&running)?;
+        if self.healed_at.is_some() {
+            report.compared += self.oracle.logs.compare_at_rest(&running)?;
+        }
         for key in self.keys() {
             let history = self.histories.of(&key);
             match linear::check(&history) {
@@ -193,7 +200,7 @@ impl World {
                 Verdict::Violated(at) => return Err(format!("I10: {key} is not linearizable:\n{}", around(&history, at))),
             }
         }
-        let multiple = running.len() > 1;
+        let multiple = running.len() > 1 && self.healed_at.is_some();
         let empty = report.tables == 0 || report.answered == 0 || report.judged == 0 || (multiple && report.compared == 0);
         if empty {
             return Err(format!(

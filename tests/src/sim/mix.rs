@@ -105,7 +105,7 @@ impl Mix {
             chunks_in_flight: rng.random_range(1..=8),
             padding: [8, 64, 600][rng.random_range(0..3)],
             drift_ppm: [0, 100, 9_900, 9_900][rng.random_range(0..4)],
-            reckless: rng.random_bool(0.1),
+            reckless: rng.random_bool(0.2),
         }
     }
 

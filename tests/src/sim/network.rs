@@ -98,6 +98,12 @@ impl Network {
         self.burst = 0;
     }
 
+    /// Whether anything of what a slot sends or receives is cut, slow or mostly lost.
+    pub(crate) fn touched(&self, slot: usize) -> bool {
+        let cut = self.cuts.iter().any(|((plane, from, to), n)| *n > 0 && *plane == Plane::Control && (*from == slot || *to == slot));
+        cut || self.burst > 0 || self.slow.contains_key(&slot)
+    }
+
     /// How much slower packets between these slots are.
     pub(crate) fn slowness(&self, from: usize, to: usize) -> u64 {
         self.slow.get(&from).copied().unwrap_or(1).max(self.slow.get(&to).copied().unwrap_or(1))
