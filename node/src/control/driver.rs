@@ -59,8 +59,9 @@ pub(super) async fn run(options: ControlOptions, shared: Arc<Shared>, ends: Ends
     };
     config.seeds.clone_from(&resolved.addresses);
     if config.expect.is_none() && !resolved.unresolved.is_empty() {
-        // Who cannot be resolved yet counts all the same: the first cluster must not form without it.
-        config.expect = u16::try_from(resolved.addresses.len() + resolved.unresolved.len()).ok();
+        // Who cannot be resolved yet counts all the same: the first cluster must not form without it. Never a cluster of one: a
+        // name that is misspelt would make a second cluster beside the one that it meant.
+        config.expect = u16::try_from((resolved.addresses.len() + resolved.unresolved.len()).max(2)).ok();
     }
 
     let mut tasks = JoinSet::new();

@@ -45,11 +45,14 @@ pub fn backups_least(view: Option<&View>) -> i64 {
     least.and_then(|n| i64::try_from(n).ok()).unwrap_or(0)
 }
 
-/// Slots from..=to that are held alike: the primary first, then the other copies in sync.
+/// Slots from..=to of one primary.
+///
+/// Copies are not shown: they serve nothing here, and clients such as redis-py give a node one role, so that a node that leads
+/// some slots and copies others would be taken for a replica, and left out of DBSIZE, KEYS and FLUSHALL.
 struct Run {
     from: u16,
     to: u16,
-    holders: Vec<MemberId>,
+    primary: MemberId,
 }
 
 fn runs(view: Option<&View>) -> Vec<Run> {
@@ -57,10 +60,10 @@ fn runs(view: Option<&View>) -> Vec<Run> {
     let Some(keyspace) = keyspace(view) else { return runs };
     for partition in &keyspace.partitions {
         let (from, to) = keyspace.slots_of(partition.id).into_inner();
-        let holders: Vec<MemberId> = partition.in_sync().collect();
+        let primary = partition.primary();
         match runs.last_mut() {
-            Some(last) if last.holders == holders && last.to.checked_add(1) == Some(from) => last.to = to,
-            _ => runs.push(Run { from, to, holders }),
+            Some(last) if last.primary == primary && last.to.checked_add(1) == Some(from) => last.to = to,
+            _ => runs.push(Run { from, to, primary }),
         }
     }
     runs
@@ -80,8 +83,7 @@ fn members(view: Option<&View>) -> impl Iterator<Item = (&Member, SocketAddr)> {
 fn runs_by_primary(view: Option<&View>) -> BTreeMap<MemberId, Vec<(u16, u16)>> {
     let mut by: BTreeMap<MemberId, Vec<(u16, u16)>> = BTreeMap::new();
     for run in runs(view) {
-        let Some(primary) = run.holders.first() else { continue };
-        let list = by.entry(*primary).or_default();
+        let list = by.entry(run.primary).or_default();
         match list.last_mut() {
             Some((_, to)) if to.checked_add(1) == Some(run.from) => *to = run.to,
             _ => list.push((run.from, run.to)),
@@ -92,23 +94,18 @@ fn runs_by_primary(view: Option<&View>) -> BTreeMap<MemberId, Vec<(u16, u16)>> {
 
 /// `CLUSTER SLOTS`.
 pub fn slots(encoder: &mut Encoder<'_>, view: Option<&View>) {
-    let reachable = |v, run: &Run| -> Vec<(MemberId, SocketAddr)> {
-        run.holders.iter().filter_map(|id| member(v, *id).map(|(m, at)| (m.id, at))).collect()
-    };
-    let runs: Vec<_> = view.into_iter().flat_map(|v| runs(view).into_iter().map(move |r| (reachable(v, &r), r))).collect();
-    let runs: Vec<_> = runs.into_iter().filter(|(nodes, run)| nodes.first().map(|n| n.0) == run.holders.first().copied()).collect();
+    let reachable = |v, run: Run| member(v, run.primary).map(|(m, at)| (m.id, at, run));
+    let runs: Vec<_> = view.into_iter().flat_map(|v| runs(view).into_iter().filter_map(move |r| reachable(v, r))).collect();
     encoder.array(runs.len());
-    for (nodes, run) in runs {
-        encoder.array(2 + nodes.len());
+    for (id, at, run) in runs {
+        encoder.array(3);
         encoder.integer(run.from.into());
         encoder.integer(run.to.into());
-        for (id, at) in nodes {
-            encoder.array(4);
-            encoder.bulk(at.ip().to_string().as_bytes());
-            encoder.integer(at.port().into());
-            encoder.bulk(node_id(id).as_bytes());
-            encoder.map(0);
-        }
+        encoder.array(4);
+        encoder.bulk(at.ip().to_string().as_bytes());
+        encoder.integer(at.port().into());
+        encoder.bulk(node_id(id).as_bytes());
+        encoder.map(0);
     }
 }
 
