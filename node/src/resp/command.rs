@@ -209,7 +209,7 @@ pub fn parse(spec: &Spec, args: Args<'_>, unix_ms: u64) -> Result<Request, Error
         Verb::Exists => Ok(Request::Many(Many::Exists)),
         Verb::DbSize => Ok(Request::All(All::Count)),
         Verb::Flush => flush(args),
-        Verb::Keys => Ok(Request::All(All::Keys { pattern: args.bytes(1) })),
+        Verb::Keys => Ok(Request::All(All::Keys { pattern: pattern_at(args, 1)? })),
         Verb::Scan => scan(args),
         Verb::Wait => wait(args),
         Verb::Ping if args.len() > 2 => Err(arity(spec.name)),
@@ -377,6 +377,16 @@ fn flush(args: Args<'_>) -> Result<Request, ErrorText> {
     if mode_known { Ok(Request::All(All::Clear)) } else { Err(SYNTAX.into()) }
 }
 
+/// Longest pattern of KEYS and SCAN: matching costs its length times the key's, for every key.
+const PATTERN_BYTES_MAX: usize = 1 << 10;
+
+fn pattern_at(args: Args<'_>, at: usize) -> Result<Bytes, ErrorText> {
+    if args.get(at).len() > PATTERN_BYTES_MAX {
+        return Err(format!("ERR the pattern is too long: at most {PATTERN_BYTES_MAX} bytes").into());
+    }
+    Ok(args.bytes(at))
+}
+
 fn scan(args: Args<'_>) -> Result<Request, ErrorText> {
     let cursor = std::str::from_utf8(args.get(1)).ok().and_then(|t| t.parse().ok()).ok_or("ERR invalid cursor")?;
     let (mut count, mut pattern, mut strings) = (10, None, true);
@@ -393,7 +403,7 @@ fn scan(args: Args<'_>) -> Result<Request, ErrorText> {
             }
             count = u32::try_from(asked).unwrap_or(u32::MAX);
         } else if is(option, "MATCH") {
-            pattern = Some(args.bytes(i + 1));
+            pattern = Some(pattern_at(args, i + 1)?);
         } else if is(option, "TYPE") {
             strings = is(args.get(i + 1), "string");
         } else {
@@ -530,6 +540,16 @@ mod tests {
             let (line, text) = case.split_once(" => ").unwrap();
             assert_eq!(ask(line), Err(text.to_owned()), "{line}");
         }
+    }
+
+    /// `KEYS *aaa…b` over long keys held the data thread for seconds, and its node was deposed.
+    #[test]
+    fn a_pattern_that_would_take_long_is_refused() {
+        let refused = Err("ERR the pattern is too long: at most 1024 bytes".to_owned());
+        let pattern = "a".repeat(PATTERN_BYTES_MAX + 1);
+        assert_eq!(ask(&format!("keys {pattern}")), refused);
+        assert_eq!(ask(&format!("scan 0 match {pattern}")), refused);
+        assert!(ask(&format!("keys {}", &pattern[1..])).is_ok());
     }
 
     #[test]
