@@ -49,14 +49,7 @@ impl Node {
                 default_ttl_ms: None,
                 partitions: Vec::new(),
             },
-            timing: Timing {
-                lease: Duration::from_millis(500),
-                ping_interval: Duration::from_millis(100),
-                margin: Duration::from_millis(5),
-                pings_missed_max: 6,
-                batch: Duration::from_millis(20),
-                listen: Duration::from_secs(1),
-            },
+            timing: Timing::default(),
             rng_seed: rand::random(),
         };
         let shared = Arc::new(Shared::new(id));
@@ -119,7 +112,6 @@ async fn cluster(size: usize) -> Vec<Node> {
 }
 
 #[tokio::test]
-#[ignore = "needs the agreement machine"]
 async fn a_node_without_seeds_is_a_cluster_and_leaves_it() {
     let mut node = Node::start("alone", socket(), &[], SECRET);
     node.until("itself", |node, table| live(table) == 1 && node.has_lease()).await;
@@ -134,7 +126,6 @@ async fn a_node_without_seeds_is_a_cluster_and_leaves_it() {
 }
 
 #[tokio::test]
-#[ignore = "needs the agreement machine"]
 async fn two_nodes_form_one_cluster_and_the_coordinator_answers_for_both() {
     let mut nodes = cluster(2).await;
     let ids: Vec<_> = nodes.iter().map(|node| node.installed().unwrap().cluster).collect();
@@ -148,7 +139,6 @@ async fn two_nodes_form_one_cluster_and_the_coordinator_answers_for_both() {
 }
 
 #[tokio::test]
-#[ignore = "needs the agreement machine"]
 async fn three_nodes_go_on_without_the_one_that_stops() {
     let mut nodes = cluster(3).await;
     let coordinator = nodes[0].handle.status().await.unwrap().status.coordinator.unwrap();
@@ -163,7 +153,6 @@ async fn three_nodes_go_on_without_the_one_that_stops() {
 }
 
 #[tokio::test]
-#[ignore = "needs the agreement machine"]
 async fn a_node_that_leaves_is_told_when_it_may_go() {
     let mut nodes = cluster(3).await;
     let mut leaver = nodes.pop().unwrap();
@@ -183,7 +172,6 @@ async fn a_node_that_leaves_is_told_when_it_may_go() {
 }
 
 #[tokio::test]
-#[ignore = "needs the agreement machine"]
 async fn a_node_with_another_secret_ends_in_one_line() {
     let (seed_socket, seed) = socket();
     let mut member = Node::start("member", (seed_socket, seed), &[], SECRET);
