@@ -164,7 +164,7 @@ impl Agreement {
             (Input::Admin { ticket, request }, Phase::Member(council)) => council.admin(cx, ticket, request),
             (Input::Recover { dead, ticket }, Phase::Member(council)) => council.recover(cx, &dead, ticket),
             (Input::Planned { base, goals }, Phase::Member(council)) => council.planned(base, goals),
-            (Input::Leave, Phase::Member(council)) => council.leave(cx),
+            (Input::Leave(pace), Phase::Member(council)) => council.leave(cx, pace),
             (Input::Depart, Phase::Member(council)) => council.depart(cx),
             (Input::Pull(name), Phase::Member(council)) => council.pull_any(cx, name),
             (Input::Admin { ticket, .. } | Input::Recover { ticket, .. }, Phase::Forming(_) | Phase::Joining(_)) => {
@@ -172,7 +172,7 @@ impl Agreement {
                 cx.outputs.push_back(Output::AdminReply { ticket, reply });
             }
             // Part of nothing: there is nothing to hand over.
-            (Input::Leave, Phase::Forming(_) | Phase::Joining(_)) => cx.outputs.push_back(Output::HandedOver),
+            (Input::Leave(_), Phase::Forming(_) | Phase::Joining(_)) => cx.outputs.push_back(Output::HandedOver),
             (Input::Depart, Phase::Forming(_) | Phase::Joining(_)) => cx.outputs.push_back(Output::Left),
             (
                 Input::Hint(_) | Input::Opened(_) | Input::InSync(_) | Input::Planned { .. } | Input::Pull(_),

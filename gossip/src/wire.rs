@@ -3,7 +3,7 @@
 //! Every message but the probes names the cluster that it is about: whoever belongs to another one drops it.
 
 use crate::agreement::{AdminReply, AdminRequest};
-use doyen_placement::planner::InSyncRequest;
+use doyen_placement::planner::{InSyncRequest, Pace};
 use doyen_placement::table::TableDelta;
 use doyen_placement::{ClusterId, Epoch, Member, MemberId, PartitionRef, Table, TableName, Term};
 use serde::{Deserialize, Serialize};
@@ -126,9 +126,18 @@ pub enum Message {
         cluster: ClusterId,
         /// Who leaves.
         member: MemberId,
-        /// False: hand over. True: everything is handed over, go on without it.
-        gone: bool,
+        /// How far it is.
+        step: LeaveStep,
     },
+}
+
+/// What a leaver asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LeaveStep {
+    /// Hand over what it holds.
+    HandOver(Pace),
+    /// Everything is handed over: go on without it.
+    Gone,
 }
 
 /// A ping or a pong: of fixed size, and small.
@@ -222,6 +231,8 @@ pub struct Proposal {
     pub name: TableName,
     /// The last table that the coordinator knows to be committed.
     pub committed: TableName,
+    /// What is known of that commit: it may overtake the commit itself, and whoever installed it without would wait (rule 9).
+    pub commit: Option<Commit>,
     /// The voters of the last committed configuration (rule 3).
     pub voters: Vec<MemberId>,
     /// The table.

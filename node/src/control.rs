@@ -20,6 +20,7 @@ use crate::net::identity::Identity;
 use crate::shared::Shared;
 use doyen_gossip::Config;
 use doyen_gossip::agreement::{AdminReply, AdminRequest, Event, InSyncRequest, Status};
+use doyen_placement::planner::Pace;
 use doyen_placement::{Epoch, PartitionRef, Table, TableName};
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -91,7 +92,7 @@ enum Command {
     Admin(AdminRequest, oneshot::Sender<AdminReply>),
     Recover(Vec<String>, oneshot::Sender<AdminReply>),
     Status(oneshot::Sender<ClusterStatus>),
-    HandOver(oneshot::Sender<()>),
+    HandOver(Pace, oneshot::Sender<()>),
     Depart(oneshot::Sender<()>),
 }
 
@@ -156,13 +157,13 @@ impl ControlHandle {
         self.events.subscribe()
     }
 
-    /// Begins to leave; returns when this node holds nothing any more. It is still a member, so that what its clients
-    /// asked last can be forwarded.
+    /// Begins to leave; returns when this node holds nothing any more, or when nobody is left who could take it. It is still a
+    /// member, so that what its clients asked last can be forwarded. `Pace::AtOnce` hurries a leave that has begun.
     ///
     /// # Errors
     /// The control thread is gone.
-    pub async fn hand_over(&self) -> Result<(), ControlClosed> {
-        self.ask(Command::HandOver).await
+    pub async fn hand_over(&self, pace: Pace) -> Result<(), ControlClosed> {
+        self.ask(|answer| Command::HandOver(pace, answer)).await
     }
 
     /// After `hand_over`: leaves for good; returns when a majority has installed a table without this node.

@@ -10,19 +10,22 @@ use crate::map::{Database, Map};
 use crate::shared::Shared;
 use crate::status::ClusterReport;
 use doyen_gossip::agreement::{AdminReply, AdminRequest, Event};
-use doyen_placement::{Addresses, MapEntry, MemberState, Role};
+use doyen_placement::planner::{self, Pace};
+use doyen_placement::{Addresses, MapEntry};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{broadcast, watch};
 
-/// How often something is looked at that nobody reports.
-const LOOK: Duration = Duration::from_millis(20);
 /// How long `map` waits for a cluster.
 const READY_MAX: Duration = Duration::from_secs(30);
 /// How long a change may take until the coordinator has answered.
 const ADMIN_MAX: Duration = Duration::from_secs(10);
+/// How often something is looked at that nobody reports.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long dropping what other members hold too may take, once `leave_timeout` is over.
+const HASTE_MAX: Duration = Duration::from_secs(2);
 /// How long the last step of leaving may take: a majority installs the table without this node.
 const DEPART_MAX: Duration = Duration::from_secs(5);
 /// How long answers to requests that were received may take, when leaving: an operation is parked for 5 s at most.
@@ -69,6 +72,10 @@ pub(crate) struct Parts {
 pub enum Departure {
     /// Everything was handed over, and a majority knows that this node is gone.
     Complete,
+    /// As `Complete`, but after `leave_timeout`: other members hold everything, some of it in fewer copies than it should have.
+    Unrepaired,
+    /// It was no member of a cluster.
+    Outside,
     /// Nobody was there to hand over to: what was held is gone.
     Alone,
     /// It took longer than `leave_timeout`: what only this node held is gone.
@@ -231,41 +238,32 @@ impl Node {
 
     async fn leave(&self) -> Departure {
         if self.shared.local().view.is_none() {
-            return Departure::Alone;
+            return Departure::Outside;
         }
-        let handed_over = tokio::select! {
-            done = self.control.hand_over() => done.is_ok().then_some(Departure::Complete),
-            () = tokio::time::sleep(self.leave_timeout) => Some(Departure::TimedOut),
-            () = self.alone() => Some(Departure::Alone),
+        let within = |limit, pace| tokio::time::timeout(limit, self.control.hand_over(pace));
+        let departure = if matches!(within(self.leave_timeout, Pace::Repair).await, Ok(Ok(()))) {
+            if self.holds_anything() { Departure::Alone } else { Departure::Complete }
+        } else if matches!(within(HASTE_MAX, Pace::AtOnce).await, Ok(Ok(()))) && !self.holds_anything() {
+            Departure::Unrepaired
+        } else {
+            Departure::TimedOut
         };
         if tokio::time::timeout(DRAIN_MAX, self.data.drain()).await.is_err() {
             tracing::warn!("some requests were not answered within {DRAIN_MAX:?}: their connections are closed");
         }
-        match handed_over {
-            Some(Departure::Complete) => match tokio::time::timeout(DEPART_MAX, self.control.depart()).await {
-                Ok(Ok(_)) => Departure::Complete,
-                _ => Departure::TimedOut,
-            },
-            Some(other) => other,
-            None => Departure::TimedOut,
+        if departure == Departure::TimedOut {
+            return departure;
         }
+        // What it held is with others (or with nobody), whether they know that it is gone or have to notice.
+        if !matches!(tokio::time::timeout(DEPART_MAX, self.control.depart()).await, Ok(Ok(()))) {
+            tracing::warn!("no majority has confirmed within {DEPART_MAX:?} that this node is gone: it stops all the same");
+        }
+        departure
     }
 
-    /// Resolves once nobody else could take over what this node holds.
-    async fn alone(&self) {
-        loop {
-            let local = self.shared.local();
-            let others = local.view.as_ref().is_some_and(|v| {
-                v.installed.members.iter().any(|m| m.id != local.me && m.role == Role::Data && m.state == MemberState::Live)
-            });
-            let holds = local.view.as_ref().is_some_and(|v| {
-                v.installed.keyspaces.iter().flat_map(|k| &k.partitions).any(|p| p.replicas.iter().any(|r| r.member == local.me))
-            });
-            if !others && holds {
-                return;
-            }
-            tokio::time::sleep(LOOK).await;
-        }
+    fn holds_anything(&self) -> bool {
+        let local = self.shared.local();
+        local.view.as_ref().is_some_and(|view| planner::holds_anything(&view.installed, local.me))
     }
 
     fn stop(&self) {

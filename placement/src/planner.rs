@@ -35,7 +35,7 @@ pub use assign::assign;
 pub use change_in_sync::{InSyncChange, InSyncRequest, change_in_sync};
 pub use elders::elders;
 pub use first::first;
-pub use hand_over::hand_over;
+pub use hand_over::{Pace, hand_over};
 pub use health::{Health, health, holds_anything};
 pub use plan::plan;
 pub use remove::{Departure, remove};

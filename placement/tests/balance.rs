@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use doyen_placement::planner::{self, adopt, health, plan};
+use doyen_placement::planner::{self, Pace, adopt, health, plan};
 use doyen_placement::{Assignment, MemberId, MemberState, OnLoss, Partition, Table};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -117,8 +117,9 @@ fn each_zone_has_one_copy_of_everything_where_there_are_two_zones() {
 fn witnesses_and_those_that_go_are_given_nothing() {
     let table = cluster(64, 1, &[PLAIN, Sketch { witness: true, ..PLAIN }, PLAIN, PLAIN]);
     assert_eq!(loads(&table)[&MemberId(2)], (0, 0));
-    let settled = settle_with(planner::hand_over(&table, MemberId(1)), check_step);
+    let settled = settle_with(planner::hand_over(&table, MemberId(1), Pace::Repair), check_step);
     assert_eq!(loads(&settled)[&MemberId(1)], (0, 0));
+    let settled = planner::hand_over(&settled, MemberId(1), Pace::Repair);
     assert_eq!(settled.member(MemberId(1)).map(|m| m.state), Some(MemberState::Leaving));
     assert_eq!(health(&settled), planner::Health::default());
 }
@@ -126,12 +127,12 @@ fn witnesses_and_those_that_go_are_given_nothing() {
 #[test]
 fn the_last_holder_drains_before_it_leaves() {
     let table = planner::admit(&cluster(64, 1, &[PLAIN]), vec![member(2, &PLAIN)]);
-    let asked = planner::hand_over(&table, MemberId(1));
+    let asked = planner::hand_over(&table, MemberId(1), Pace::Repair);
     check_step(&table, &asked);
     assert_eq!(asked.member(MemberId(1)).map(|m| m.state), Some(MemberState::Draining));
     let drained = settle_with(asked, check_step);
     assert!(!planner::holds_anything(&drained, MemberId(1)));
-    let left = planner::hand_over(&drained, MemberId(1));
+    let left = planner::hand_over(&drained, MemberId(1), Pace::Repair);
     assert_eq!(left.member(MemberId(1)).map(|m| m.state), Some(MemberState::Leaving));
     let gone = planner::remove(&left, &BTreeMap::from([(MemberId(1), planner::Departure::Left)]));
     check_step(&left, &gone);

@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use doyen_placement::planner::{self, Departure, InSyncChange, InSyncRequest, adopt, advance, change_in_sync, plan};
+use doyen_placement::planner::{self, Departure, InSyncChange, InSyncRequest, Pace, adopt, advance, change_in_sync, plan};
 use doyen_placement::{Assignment, MemberId, MemberState, OnLoss, PartitionRef, Table};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +15,7 @@ enum Act {
     Admit(Sketch),
     Remove(Vec<(usize, u8)>),
     Revive(usize),
-    HandOver(usize),
+    HandOver(usize, bool),
     Reset(usize),
     Elect,
     Plan,
@@ -31,7 +31,7 @@ fn act() -> impl Strategy<Value = Act> {
         2 => sketch().prop_map(Act::Admit),
         2 => prop::collection::vec((number(), 0_u8..3), 1..4).prop_map(Act::Remove),
         1 => number().prop_map(Act::Revive),
-        1 => number().prop_map(Act::HandOver),
+        1 => (number(), any::<bool>()).prop_map(|(m, hasty)| Act::HandOver(m, hasty)),
         1 => number().prop_map(Act::Reset),
         1 => Just(Act::Elect),
         3 => Just(Act::Plan),
@@ -58,7 +58,7 @@ fn perform(table: &Table, act: &Act, next_id: &mut u64) -> Table {
             planner::remove(table, &gone.iter().map(|(m, h)| (pick(table, *m), how(*h))).collect())
         }
         Act::Revive(m) => planner::revive(table, &BTreeSet::from([pick(table, *m)])),
-        Act::HandOver(m) => planner::hand_over(table, pick(table, *m)),
+        Act::HandOver(m, hasty) => planner::hand_over(table, pick(table, *m), if *hasty { Pace::AtOnce } else { Pace::Repair }),
         Act::Reset(m) => planner::reset(table, pick(table, *m)),
         Act::Elect => Table { voters: planner::elders(table), ..table.clone() },
         Act::Plan => adopt(table, &plan(table)),
@@ -209,9 +209,43 @@ fn nobody_is_removed_where_nobody_would_be_left_to_vote() {
 }
 
 #[test]
-fn leaving_hands_everything_over_in_one_table() {
+fn leaving_hands_over_what_it_leads_and_stays_a_copy_until_there_are_others() {
     let table = cluster(64, 1, &[PLAIN, PLAIN, PLAIN]);
-    let next = planner::hand_over(&table, MemberId(2));
+    let next = planner::hand_over(&table, MemberId(2), Pace::Repair);
+    check_step(&table, &next);
+    assert!(partitions(&next).all(|(_, p)| p.primary() != MemberId(2) && p.in_sync().count() == 2), "one table leads everything elsewhere");
+    assert_eq!(next.member(MemberId(2)).map(|m| m.state), Some(MemberState::Draining));
+    assert_eq!(planner::hand_over(&next, MemberId(2), Pace::Repair), next, "asking again changes nothing");
+    let settled = settle_with(next, check_step);
+    assert!(!planner::holds_anything(&settled, MemberId(2)));
+    let left = planner::hand_over(&settled, MemberId(2), Pace::Repair);
+    assert_eq!(left.member(MemberId(2)).map(|m| m.state), Some(MemberState::Leaving));
+}
+
+#[test]
+fn a_pair_has_nothing_to_repair_when_one_leaves() {
+    let table = cluster(64, 1, &[PLAIN, PLAIN]);
+    let next = planner::hand_over(&table, MemberId(1), Pace::Repair);
+    check_step(&table, &next);
+    assert!(!planner::holds_anything(&next, MemberId(1)));
+    assert_eq!(next.member(MemberId(1)).map(|m| m.state), Some(MemberState::Leaving));
+}
+
+#[test]
+fn where_everybody_leaves_nobody_drops_what_others_hold() {
+    let mut table = cluster(64, 1, &[PLAIN, PLAIN, PLAIN]);
+    for leaver in [1, 2, 3] {
+        let next = planner::hand_over(&table, MemberId(leaver), Pace::Repair);
+        check_step(&table, &next);
+        table = next;
+    }
+    assert!(partitions(&table).all(|(_, p)| p.in_sync().count() >= 1));
+}
+
+#[test]
+fn leaving_at_once_hands_everything_over_in_one_table() {
+    let table = cluster(64, 1, &[PLAIN, PLAIN, PLAIN]);
+    let next = planner::hand_over(&table, MemberId(2), Pace::AtOnce);
     check_step(&table, &next);
     assert!(!planner::holds_anything(&next, MemberId(2)));
     assert_eq!(next.member(MemberId(2)).map(|m| m.state), Some(MemberState::Leaving));

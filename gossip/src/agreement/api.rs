@@ -3,7 +3,7 @@
 use crate::hints::Hint;
 use crate::time::Time;
 use crate::wire::Message;
-use doyen_placement::planner::InSyncRequest;
+use doyen_placement::planner::{InSyncRequest, Pace};
 use doyen_placement::{Addresses, Epoch, Location, MapEntry, MemberId, OnLoss, PartitionRef, Role, Settings, Table, TableName};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -166,8 +166,9 @@ pub enum Input {
         /// Where partitions shall go.
         goals: doyen_placement::planner::Plan,
     },
-    /// Leave the cluster in order (rule 10): hand over everything; answered by `Output::HandedOver`.
-    Leave,
+    /// Leave the cluster in order (rule 10): hand over everything; answered by `Output::HandedOver`. Said again with
+    /// `Pace::AtOnce`, it ends the wait for copies elsewhere.
+    Leave(Pace),
     /// After `Output::HandedOver`: be a member no longer; answered by `Output::Left`.
     Depart,
     /// The data path heard of a newer committed table: pull it from any voter.
@@ -211,7 +212,7 @@ pub enum Output {
     Expelled,
     /// The answer to `Input::Used`: the mark is set (or was not needed), and the write may be applied.
     UsedOk,
-    /// Everything is handed over: this node holds nothing, and is still a member, so that it can forward.
+    /// Everything is handed over, or nobody is left who could take it. This node is still a member, so that it can forward.
     HandedOver,
     /// The leave is complete: a majority has installed a table without this node.
     Left,

@@ -65,7 +65,7 @@ pub(super) struct Council {
     pub(super) requests: Requests,
     leaderless: Option<(Time, Option<Time>)>,
     /// What other voters say is committed, while this node leaves.
-    heard_committed: BTreeMap<MemberId, TableName>,
+    pub(super) heard_committed: BTreeMap<MemberId, TableName>,
     /// Who proposed `accepted`: only its word commits it.
     pub(super) proposer: Option<MemberId>,
     /// This node is out of the committed table: in order, or expelled.

@@ -7,8 +7,8 @@ use super::council::Council;
 use super::election::Role;
 use super::lease::partitions;
 use crate::time::Time;
-use crate::wire::Message;
-use doyen_placement::planner::{self, Departure, InSyncChange, InSyncRequest, MoveLimits, Plan};
+use crate::wire::{LeaveStep, Message};
+use doyen_placement::planner::{self, Departure, InSyncChange, InSyncRequest, MoveLimits, Pace, Plan};
 use doyen_placement::quorum::majority;
 use doyen_placement::{Epoch, MapEntry, MapId, Member, MemberId, MemberState, OnLoss, PartitionRef, Table, TableName};
 use std::borrow::Cow;
@@ -38,7 +38,7 @@ pub(super) struct Duties {
     /// Members that somebody of their name and address says are dead, and since when that was looked into.
     doubted: BTreeMap<MemberId, Time>,
     dead: BTreeSet<MemberId>,
-    leaving: BTreeSet<MemberId>,
+    leaving: BTreeMap<MemberId, Pace>,
     departing: BTreeSet<MemberId>,
     in_sync: Vec<InSyncRequest>,
     admin: Vec<(MemberId, u64, AdminRequest)>,
@@ -74,7 +74,7 @@ impl Duties {
             joiners: BTreeMap::new(),
             doubted: BTreeMap::new(),
             dead: BTreeSet::new(),
-            leaving: BTreeSet::new(),
+            leaving: BTreeMap::new(),
             departing: BTreeSet::new(),
             in_sync: Vec::new(),
             admin: Vec::new(),
@@ -113,9 +113,16 @@ impl Duties {
         self.opened.get(&at) == Some(&since)
     }
 
-    pub(super) fn leave(&mut self, member: MemberId, gone: bool) {
-        let set = if gone { &mut self.departing } else { &mut self.leaving };
-        set.insert(member);
+    pub(super) fn leave(&mut self, member: MemberId, step: LeaveStep) {
+        match step {
+            LeaveStep::HandOver(pace) => {
+                let known = self.leaving.entry(member).or_insert(pace);
+                *known = pace.max(*known);
+            }
+            LeaveStep::Gone => {
+                self.departing.insert(member);
+            }
+        }
     }
 
     pub(super) fn ask(&mut self, requests: Vec<InSyncRequest>) {
@@ -243,11 +250,11 @@ impl Council {
         if !back.is_empty() {
             *table = Cow::Owned(planner::revive(table, &back));
         }
-        duties.leaving.retain(|m| self.accepted.member(*m).is_some_and(|m| m.state != MemberState::Leaving));
+        duties.leaving.retain(|m, _| self.accepted.member(*m).is_some_and(|m| m.state != MemberState::Leaving));
         duties.departing.retain(|m| self.accepted.member(*m).is_some());
-        for &member in &duties.leaving {
+        for (&member, &pace) in &duties.leaving {
             if table.members.len() > 1 && table.member(member).is_some() {
-                let next = planner::hand_over(table, member);
+                let next = planner::hand_over(table, member, pace);
                 if next != **table {
                     *table = Cow::Owned(next);
                 }

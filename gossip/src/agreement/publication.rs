@@ -154,12 +154,13 @@ impl Council {
         for &member in flight.recipients.iter().filter(|m| !flight.acks.contains_key(m)) {
             let payload = Payload::Delta(Box::new(flight.delta.clone()));
             let (name, committed, voters) = (flight.table.name, flight.predecessor, self.committed_voters.clone());
-            cx.send(member, Message::Propose(Box::new(Proposal { name, committed, voters, payload })));
+            let commit = self.last_commit.clone();
+            cx.send(member, Message::Propose(Box::new(Proposal { name, committed, commit, voters, payload })));
         }
     }
 
     pub(super) fn on_propose(&mut self, cx: &mut Context, from: MemberId, proposal: Proposal) {
-        let Proposal { name, committed, voters, payload } = proposal;
+        let Proposal { name, committed, commit, voters, payload } = proposal;
         if name.term < self.term {
             let (term, coordinator) = (self.term, self.leader);
             return cx.send(from, Message::Refuse { name, term, coordinator, whole: false });
@@ -194,7 +195,7 @@ impl Council {
         if committed == self.accepted.name && committed.order() > self.committed.name.order() {
             // The coordinator says that what is stored here is committed.
             let stored = self.accepted.clone();
-            self.install(cx, stored, None);
+            self.install(cx, stored, commit.filter(|c| c.name == committed));
             if self.over {
                 return;
             }
@@ -234,9 +235,9 @@ impl Council {
             return;
         }
         let Some(flight) = leader.flight.as_ref().filter(|f| f.table.name == name && whole && f.recipients.contains(&from)) else { return };
-        let (committed, voters) = (flight.predecessor, self.committed_voters.clone());
+        let (committed, voters, commit) = (flight.predecessor, self.committed_voters.clone(), self.last_commit.clone());
         let payload = Payload::Whole(flight.table.table.clone());
-        cx.send(from, Message::Propose(Box::new(Proposal { name, committed, voters, payload })));
+        cx.send(from, Message::Propose(Box::new(Proposal { name, committed, commit, voters, payload })));
     }
 
     fn try_commit(&mut self, cx: &mut Context) {

@@ -6,9 +6,9 @@ use super::council::Council;
 use super::election::Role;
 use super::lease::partitions;
 use crate::time::Time;
-use crate::wire::Message;
-use doyen_placement::planner::{self, InSyncRequest};
-use doyen_placement::{Epoch, MemberId, MemberState, PartitionRef};
+use crate::wire::{LeaveStep, Message};
+use doyen_placement::planner::{self, InSyncRequest, Pace};
+use doyen_placement::{Epoch, MemberId, MemberState, PartitionRef, Role as MemberRole};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ struct Ticket {
 enum Leave {
     #[default]
     No,
-    Asked,
+    Asked(Pace),
     HandedOver,
     Departing,
 }
@@ -74,7 +74,7 @@ impl Requests {
     }
 
     pub(super) fn installed(&mut self, _table: &Named) {
-        if self.leave == Leave::Asked || self.leave == Leave::Departing {
+        if matches!(self.leave, Leave::Asked(_) | Leave::Departing) {
             self.ask_at = Some(Time::ZERO);
         }
     }
@@ -132,34 +132,48 @@ impl Council {
         if self.requests.ask_at.is_none_or(|at| at > cx.now) || self.out {
             return;
         }
-        let alone = self.committed.members.len() == 1;
+        let nobody_stays = self.nobody_stays(cx);
         let state = self.committed.member(cx.me()).map(|m| m.state);
-        let free = alone || (state == Some(MemberState::Leaving) && !planner::holds_anything(&self.committed, cx.me()));
-        match self.requests.leave {
-            Leave::Asked if free => {
+        let free = nobody_stays || (state == Some(MemberState::Leaving) && !planner::holds_anything(&self.committed, cx.me()));
+        let step = match self.requests.leave {
+            Leave::Asked(_) if free => {
                 self.requests.leave = Leave::HandedOver;
                 self.requests.ask_at = None;
-                cx.outputs.push_back(Output::HandedOver);
+                return cx.outputs.push_back(Output::HandedOver);
             }
-            Leave::Departing if alone => {
+            Leave::Departing if nobody_stays => {
                 self.over = true;
-                cx.outputs.push_back(Output::Left);
+                return cx.outputs.push_back(Output::Left);
             }
-            Leave::Asked | Leave::Departing => {
-                self.requests.ask_at = Some(cx.now + ASK_AGAIN);
-                let gone = self.requests.leave == Leave::Departing;
-                let (cluster, member) = (self.cluster(), cx.me());
-                self.tell_coordinator(cx, Message::Leave { cluster, member, gone });
+            Leave::Asked(pace) => LeaveStep::HandOver(pace),
+            Leave::Departing => LeaveStep::Gone,
+            Leave::No | Leave::HandedOver => {
+                self.requests.ask_at = None;
+                return;
             }
-            Leave::No | Leave::HandedOver => self.requests.ask_at = None,
-        }
+        };
+        self.requests.ask_at = Some(cx.now + ASK_AGAIN);
+        let (cluster, member) = (self.cluster(), cx.me());
+        self.tell_coordinator(cx, Message::Leave { cluster, member, step });
     }
 
-    pub(super) fn leave(&mut self, cx: &mut Context) {
-        if self.requests.leave == Leave::No {
-            self.requests.leave = Leave::Asked;
-            self.requests.ask_at = Some(cx.now);
-        }
+    /// No other member may be given anything, and all that answer know it: whoever leaves waits for nobody. So a cluster that
+    /// is stopped as a whole stops at once, and none of its members waits for one that has gone.
+    fn nobody_stays(&self, cx: &Context) -> bool {
+        let me = cx.me();
+        let stays = self.committed.members.iter().any(|m| m.id != me && m.role == MemberRole::Data && m.state == MemberState::Live);
+        let knows = |v: MemberId| self.heard_committed.get(&v).is_some_and(|name| name.order() >= self.committed.name.order());
+        !stays && self.committed.voters.iter().all(|v| *v == me || knows(*v) || self.silent(cx, *v))
+    }
+
+    pub(super) fn leave(&mut self, cx: &mut Context, pace: Pace) {
+        let asked = match self.requests.leave {
+            Leave::No => pace,
+            Leave::Asked(before) => pace.max(before),
+            Leave::HandedOver | Leave::Departing => return,
+        };
+        self.requests.leave = Leave::Asked(asked);
+        self.requests.ask_at = Some(cx.now);
     }
 
     pub(super) fn depart(&mut self, cx: &mut Context) {
@@ -227,9 +241,9 @@ impl Council {
                     self.reply(cx, origin, ticket, AdminReply::Refused("too many requests wait already".into()));
                 }
             }
-            Message::Leave { member, gone, .. } => {
+            Message::Leave { member, step, .. } => {
                 if let Role::Leader(leader) = &mut self.role {
-                    leader.duties.leave(member, gone);
+                    leader.duties.leave(member, step);
                 }
             }
             _ => cx.ignore(),

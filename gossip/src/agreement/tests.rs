@@ -3,6 +3,7 @@
 use super::net::{MS, Net};
 use super::{AdminReply, AdminRequest, Event, Input};
 use crate::wire::{Answer, Ballot, Commit, Message, Payload, Proposal};
+use doyen_placement::planner::Pace;
 use doyen_placement::{KeyspaceId, MemberId, PartitionId, PartitionRef, Table, TableName, Term, Version};
 
 #[test]
@@ -123,8 +124,8 @@ fn graceful_leave_needs_no_wait() {
         net.until(2000, Net::healed);
         let leader = net.leaders()[0];
         for slot in [(leader + 1) % 3, leader] {
-            net.input(slot, Input::Leave);
-            net.until(500, |net| net.process(slot).handed_over);
+            net.input(slot, Input::Leave(Pace::Repair));
+            net.until(1500, |net| net.process(slot).handed_over);
             // The successors acknowledge at once: the leaver sealed.
             let id = net.at(slot).unwrap();
             let by_others = |net: &Net| {
@@ -268,7 +269,7 @@ fn proposals_and_commits_of_strangers_and_of_old_terms_change_nothing() {
     let (voters, name) = (next.voters.clone(), next.name());
     let propose = |table: Table| {
         let (name, payload) = (table.name(), Payload::Whole(table.into()));
-        Message::Propose(Box::new(Proposal { name, committed, voters: voters.clone(), payload }))
+        Message::Propose(Box::new(Proposal { name, committed, commit: None, voters: voters.clone(), payload }))
     };
     // Another coordinates in this term.
     assert_eq!(net.ask(follower, other, propose(next.clone())), []);

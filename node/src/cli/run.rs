@@ -87,6 +87,14 @@ async fn run(config: crate::config::Config) -> Result<ExitCode, Failed> {
                 tracing::info!("left");
                 ExitCode::SUCCESS
             }
+            Departure::Outside => {
+                tracing::info!("stopped: it was not a member of a cluster");
+                ExitCode::SUCCESS
+            }
+            Departure::Unrepaired => {
+                tracing::warn!("left after --leave-timeout: others hold everything, some of it in fewer copies than it should have");
+                ExitCode::SUCCESS
+            }
             Departure::Alone => {
                 tracing::warn!("left, and nobody was there to take over: what this cluster held is gone");
                 ExitCode::SUCCESS

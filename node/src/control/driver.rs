@@ -13,7 +13,7 @@ use crate::shared::{Local, Shared};
 use doyen_gossip::agreement::{AdminReply, Event, Peer, View};
 use doyen_gossip::hints::Hint;
 use doyen_gossip::{Agreement, Config, Input, Output, Time};
-use doyen_placement::planner::{self, Plan};
+use doyen_placement::planner::{self, Pace, Plan};
 use doyen_placement::{MemberId, Table, TableName};
 use std::collections::BTreeMap;
 use std::io;
@@ -324,10 +324,10 @@ impl Driver {
                 }
             }
             Command::Status(answer) => self.on_status(answer),
-            Command::HandOver(answer) => {
+            Command::HandOver(pace, answer) => {
                 self.leaving.hand_over.push(answer);
-                if !std::mem::replace(&mut self.leaving.begun, true) {
-                    self.handle(Input::Leave);
+                if !std::mem::replace(&mut self.leaving.begun, true) || pace == Pace::AtOnce {
+                    self.handle(Input::Leave(pace));
                 }
                 self.settle_leaving();
             }

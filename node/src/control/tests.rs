@@ -3,6 +3,7 @@
 use super::*;
 use crate::clock;
 use doyen_gossip::agreement::Timing;
+use doyen_placement::planner::Pace;
 use doyen_placement::{Addresses, Assignment, Keyspace, KeyspaceId, Location, MemberId, MemberState, Mode, OnLoss, Role, Settings, Table};
 use std::net::SocketAddr;
 use tokio::task::JoinHandle as Task;
@@ -158,7 +159,7 @@ async fn a_node_that_leaves_is_told_when_it_may_go() {
     let mut leaver = nodes.pop().unwrap();
     let id = leaver.shared.local().me;
     // Its copies would be handed over by data threads, of which there are none here: only that it is asked is shown.
-    let asked = tokio::time::timeout(Duration::from_secs(1), leaver.handle.hand_over()).await;
+    let asked = tokio::time::timeout(Duration::from_secs(1), leaver.handle.hand_over(Pace::Repair)).await;
     if asked.is_ok() {
         leaver.handle.depart().await.unwrap();
         for node in &nodes {

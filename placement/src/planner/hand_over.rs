@@ -1,24 +1,41 @@
 //! Leaving in order (rule 10).
 
-use super::edit::{change_partitions, set_state, states};
-use super::health::holds_anything;
-use crate::id::MemberId;
+use super::edit::{change_partitions, may_receive, set_state, states};
+use super::health::{copies_wanted, holds_anything};
+use crate::id::{MemberId, PartitionRef};
 use crate::table::{MemberState, Partition, Table};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The table in which this member holds only what nobody else holds.
+/// How much a leaver leaves behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Pace {
+    /// It stays a copy of whatever would otherwise have fewer copies than it should, until others have been made.
+    Repair,
+    /// It drops whatever another member holds too: the next failure may lose what is not repaired by then.
+    AtOnce,
+}
+
+/// The table in which this member leads nothing that another can lead, and holds nothing that it need not hold.
 ///
-/// What it leads goes to another in-sync copy, its other copies are dropped. It is in state [`MemberState::Leaving`] if it
-/// holds nothing afterwards; else in [`MemberState::Draining`], and the next plan leads what is left elsewhere. It keeps its
-/// vote until it is removed.
+/// What it leads goes to another in-sync copy that stays. Its copies are dropped as far as `pace` allows; what nobody else
+/// holds it keeps in any case. It is in state [`MemberState::Leaving`] if it holds nothing afterwards; else in
+/// [`MemberState::Draining`], and the next plan puts copies of what is left elsewhere. It keeps its vote until it is removed.
 #[must_use]
-pub fn hand_over(table: &Table, leaver: MemberId) -> Table {
+pub fn hand_over(table: &Table, leaver: MemberId, pace: Pace) -> Table {
     if table.member(leaver).is_none() {
         return table.clone();
     }
     let states = states(table);
-    let mut next = change_partitions(table, |_, partition| {
-        let mut changed = if partition.holds(leaver) { handed_over(partition, leaver, &states) } else { partition.clone() };
+    let receivers = table.members.iter().filter(|m| may_receive(m) && m.id != leaver).count();
+    let wanted: BTreeMap<_, _> = table.keyspaces.iter().map(|k| (k.id, copies_wanted(k, receivers))).collect();
+    let mut next = change_partitions(table, |at: PartitionRef, partition| {
+        let wanted = match pace {
+            // Where nobody stays, those who go all keep what they have.
+            Pace::Repair => wanted.get(&at.keyspace).copied().unwrap_or(0).max(1),
+            Pace::AtOnce => 0,
+        };
+        let mut changed = if partition.holds(leaver) { handed_over(partition, leaver, &states, wanted) } else { partition.clone() };
         if changed.goal.iter().flatten().any(|m| *m == leaver) {
             changed.goal = None;
         }
@@ -29,17 +46,22 @@ pub fn hand_over(table: &Table, leaver: MemberId) -> Table {
     next
 }
 
-fn handed_over(partition: &Partition, leaver: MemberId, states: &BTreeMap<MemberId, MemberState>) -> Partition {
+fn handed_over(partition: &Partition, leaver: MemberId, states: &BTreeMap<MemberId, MemberState>, wanted: usize) -> Partition {
     let learners: Vec<MemberId> = partition.learners().filter(|m| *m != leaver).collect();
     let state = |m: MemberId| states.get(&m).copied().unwrap_or(MemberState::Silent);
     let mut heirs: Vec<MemberId> = partition.in_sync().filter(|m| *m != leaver && state(*m) != MemberState::Silent).collect();
-    if heirs.is_empty() {
-        // The last holder that answers keeps the partition until a copy elsewhere is in sync.
+    let staying = heirs.iter().filter(|m| state(**m) == MemberState::Live).count();
+    let counted = partition.in_sync().any(|m| m == leaver);
+    if heirs.is_empty() || (counted && staying == 0 && partition.primary() == leaver && wanted > 0) {
+        // Nobody who stays holds it: who leads it now feeds the copy that is made elsewhere.
         return partition.with_replicas(&partition.in_sync().collect::<Vec<_>>(), &learners);
     }
     if partition.primary() == leaver {
         // Who stays before who goes itself; a stable sort keeps the order otherwise.
         heirs.sort_by_key(|m| state(*m) != MemberState::Live);
+    }
+    if counted && staying < wanted {
+        heirs.push(leaver);
     }
     partition.with_replicas(&heirs, &learners)
 }

@@ -6,6 +6,7 @@ use super::schedule::{Event, MS, Nanos, SECOND};
 use super::world::World;
 use doyen_gossip::Input;
 use doyen_gossip::hints::Hint;
+use doyen_placement::planner::Pace;
 use doyen_placement::quorum::majority;
 use rand::Rng;
 use std::collections::BTreeSet;
@@ -262,7 +263,7 @@ impl World {
         self.trace.line(self.schedule.now(), || format!("p{p} leaves"));
         self.processes[p].leaving = Leaving::Asked;
         let me = self.processes[p].me;
-        self.schedule.after(0, Event::Control(p, ControlInput::Of(me, Input::Leave)));
+        self.schedule.after(0, Event::Control(p, ControlInput::Of(me, Input::Leave(Pace::Repair))));
         true
     }
 
