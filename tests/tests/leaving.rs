@@ -1,0 +1,112 @@
+//! Real processes that are told to leave: nothing is lost with them, whatever else dies, and nobody waits for nothing.
+
+use doyen_tests::cluster::Cluster;
+use doyen_tests::resp::{Client, Reply};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
+const KEYS: usize = 2000;
+
+fn fill(client: &mut Client) {
+    for i in 0..KEYS {
+        client.send(&[b"SET", format!("key-{i}").as_bytes(), format!("value-{i}").as_bytes()]).expect("the socket takes it");
+    }
+    for i in 0..KEYS {
+        assert_eq!(client.reply().expect("a reply"), Reply::Simple("OK".into()), "key-{i}");
+    }
+}
+
+/// Every key through this node, once everything serves again.
+fn check(cluster: &Cluster, name: &str) {
+    cluster.eventually("every partition serves", |c| {
+        let mut client = c.client(name);
+        (0..KEYS).all(|i| !matches!(client.command(&[b"EXISTS", format!("key-{i}").as_bytes()]), Ok(Reply::Error(_)) | Err(_)))
+    });
+    let mut client = cluster.client(name);
+    let is_there = |client: &mut Client, i: usize| {
+        client.command(&[b"GET", format!("key-{i}").as_bytes()]).expect("a reply") == Reply::Bulk(format!("value-{i}").into_bytes())
+    };
+    let lost = (0..KEYS).filter(|i| !is_there(&mut client, *i)).count();
+    assert_eq!(lost, 0, "of {KEYS} keys");
+}
+
+#[test]
+fn what_a_leaver_held_survives_the_next_death() {
+    // Once it has gone, everything has been copied; while it goes, it is a copy itself. The younger of the two others is
+    // killed: a pair goes on without that one by itself.
+    for wait_for_its_end in [true, false] {
+        let mut cluster = Cluster::of(BINARY, 3);
+        fill(&mut cluster.client("n0"));
+        let leaver = cluster.nodes.remove("n0").expect("it runs");
+        leaver.terminate();
+        if wait_for_its_end {
+            assert!(leaver.wait().success());
+            cluster.kill("n2");
+        } else {
+            cluster.kill("n2");
+            assert!(leaver.wait().success());
+        }
+        check(&cluster, "n1");
+    }
+}
+
+#[test]
+fn the_last_holder_goes_when_others_hold_what_it_held() {
+    let mut cluster = Cluster::new(BINARY);
+    cluster.options.extend(["--backups", "0"].map(str::to_owned));
+    for name in ["n0", "n1", "n2"] {
+        cluster.join(name);
+    }
+    cluster.await_safe(3);
+    fill(&mut cluster.client("n0"));
+    assert!(cluster.leave("n0").success());
+    check(&cluster, "n1");
+    assert!(cluster.leave("n2").success());
+    check(&cluster, "n1");
+}
+
+#[test]
+fn a_cluster_that_is_stopped_as_a_whole_waits_for_nobody() {
+    let mut cluster = Cluster::new(BINARY);
+    // That they end at all shows that none of them waited for a member to hand over to.
+    cluster.options.extend(["--leave-timeout", "1h"].map(str::to_owned));
+    for name in ["n0", "n1", "n2"] {
+        cluster.join(name);
+    }
+    cluster.await_safe(3);
+    fill(&mut cluster.client("n0"));
+    let leavers = std::mem::take(&mut cluster.nodes);
+    leavers.values().for_each(|p| p.terminate());
+    for (name, process) in leavers {
+        let status = process.wait();
+        assert!(status.success(), "{name} ended with {status}");
+    }
+}
+
+/// A pair whose older member is frozen: nobody coordinates, so that the younger cannot hand over.
+fn stuck_leaver(leave_timeout: &str) -> (Cluster, doyen_tests::process::Process) {
+    let mut cluster = Cluster::new(BINARY);
+    cluster.options.extend(["--leave-timeout", leave_timeout].map(str::to_owned));
+    cluster.join("n0");
+    cluster.join("n1");
+    cluster.await_safe(2);
+    cluster.nodes.get_mut("n0").expect("it runs").stop();
+    let leaver = cluster.nodes.remove("n1").expect("it runs");
+    leaver.terminate();
+    cluster.eventually("it begins to leave", |_| leaver.log().contains("leaving: handing over"));
+    (cluster, leaver)
+}
+
+#[test]
+fn the_leave_timeout_ends_a_leave_that_cannot_be_completed() {
+    let (_cluster, leaver) = stuck_leaver("500ms");
+    let status = leaver.wait();
+    assert_eq!(status.code(), Some(3), "{status}");
+}
+
+#[test]
+fn a_second_signal_leaves_at_once() {
+    let (_cluster, leaver) = stuck_leaver("1h");
+    leaver.terminate();
+    let status = leaver.wait();
+    assert_eq!(status.code(), Some(128 + 15), "{status}");
+}
