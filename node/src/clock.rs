@@ -5,6 +5,7 @@
 
 use doyen_gossip::Time;
 use rustix::time::{ClockId, clock_gettime};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// CLOCK_BOOTTIME.
@@ -19,7 +20,17 @@ pub fn now() -> Time {
 /// Wall time in Unix milliseconds. Only for deadlines that callers give in wall time; never compared between nodes.
 #[must_use]
 pub fn unix_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX))
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX));
+    wall.saturating_add_signed(WALL_SET_BY_MS.load(Ordering::Relaxed))
+}
+
+/// By how much this process's wall clock was set forward or back since it started.
+static WALL_SET_BY_MS: AtomicI64 = AtomicI64::new(0);
+
+/// Sets this process's wall clock, as an operator or NTP might set the machine's, which a test must leave alone.
+#[doc(hidden)]
+pub fn set_wall_clock_by(ms: i64) {
+    WALL_SET_BY_MS.fetch_add(ms, Ordering::Relaxed);
 }
 
 #[cfg(test)]

@@ -104,7 +104,7 @@ impl Cluster {
                 arguments.extend([flag.to_owned(), "127.0.0.1:0".to_owned()]);
             }
         }
-        if !has("--secret-file") {
+        if !has("--secret-file") && !has("--tls-ca") {
             arguments.extend(["--secret-file".to_owned(), self.secret_file().display().to_string()]);
         }
         for seed in seeds {
@@ -117,8 +117,13 @@ impl Cluster {
 
     /// Starts a node; all the living are its seeds.
     pub fn join(&mut self, name: &str) {
+        self.join_with(name, &[]);
+    }
+
+    /// Starts a node with flags of its own; all the living are its seeds.
+    pub fn join_with(&mut self, name: &str, more: &[&str]) {
         let seeds: Vec<SocketAddr> = self.nodes.values().map(|p| p.ready.listen).collect();
-        if let Err(refused) = self.try_start(name, &seeds, &[]) {
+        if let Err(refused) = self.try_start(name, &seeds, more) {
             panic!("{name} does not start: {refused:?}");
         }
     }

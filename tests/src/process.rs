@@ -155,6 +155,16 @@ impl Process {
         self.stopped = false;
     }
 
+    /// Sets its wall clock an hour forward (see `doyen-under-test`), without waiting.
+    pub fn set_clock_forward(&self) {
+        self.signal(Signal::USR1);
+    }
+
+    /// Sets its wall clock an hour back, without waiting.
+    pub fn set_clock_back(&self) {
+        self.signal(Signal::USR2);
+    }
+
     /// SIGTERM, without waiting.
     pub fn terminate(&self) {
         self.signal(Signal::TERM);

@@ -1,0 +1,142 @@
+//! Zones, witnesses and certificates from files, with real processes.
+
+use doyen_tests::cluster::Cluster;
+use doyen_tests::resp::Reply;
+use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use serde_json::Value;
+use std::path::PathBuf;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
+
+fn table(cluster: &Cluster, name: &str) -> Value {
+    serde_json::from_str(&cluster.node(name).http("/table").expect("a table")).expect("JSON")
+}
+
+fn partitions(table: &Value) -> Vec<(String, Vec<String>)> {
+    let names = |v: &Value| v.as_array().into_iter().flatten().filter_map(|n| n.as_str().map(str::to_owned)).collect();
+    let all = table["keyspaces"][0]["partitions"].as_array().cloned().unwrap_or_default();
+    all.iter().map(|p| (p["primary"].as_str().unwrap_or_default().to_owned(), names(&p["backups"]))).collect()
+}
+
+fn fill(cluster: &Cluster, name: &str) {
+    let mut client = cluster.client(name);
+    for i in 0..500 {
+        let reply = client.command(&[b"SET", format!("key-{i}").as_bytes(), format!("value-{i}").as_bytes()]);
+        assert_eq!(reply.expect("a reply"), Reply::Simple("OK".into()));
+    }
+}
+
+fn check(cluster: &Cluster, name: &str) {
+    let mut client = cluster.client(name);
+    for i in 0..500 {
+        let reply = client.command(&[b"GET", format!("key-{i}").as_bytes()]).expect("a reply");
+        assert_eq!(reply, Reply::Bulk(format!("value-{i}").into_bytes()), "key-{i}");
+    }
+}
+
+#[test]
+fn a_whole_zone_dies_and_nothing_is_lost() {
+    let mut cluster = Cluster::new(BINARY);
+    for (name, zone) in [("n0", "a"), ("n1", "a"), ("n2", "a"), ("n3", "b"), ("n4", "b")] {
+        cluster.join_with(name, &["--zone", zone]);
+    }
+    cluster.await_safe(5);
+    let of_zone = |name: &String| if ["n3", "n4"].contains(&name.as_str()) { "b" } else { "a" };
+    let all = partitions(&table(&cluster, "n0"));
+    assert_eq!(all.len(), 64);
+    for (primary, backups) in &all {
+        assert_eq!(backups.len(), 1);
+        assert_ne!(of_zone(primary), of_zone(&backups[0]), "two copies in one zone: {primary} and {backups:?}");
+    }
+    fill(&cluster, "n0");
+    cluster.kill("n3");
+    cluster.kill("n4");
+    cluster.await_safe(3);
+    check(&cluster, "n1");
+}
+
+#[test]
+fn with_a_witness_either_of_two_may_die() {
+    let mut cluster = Cluster::new(BINARY);
+    cluster.join("n0");
+    cluster.join("n1");
+    cluster.join_with("w", &["--witness"]);
+    cluster.await_safe(3);
+    let all = partitions(&table(&cluster, "n0"));
+    assert!(all.iter().all(|(primary, backups)| primary != "w" && !backups.iter().any(|b| b == "w")), "a witness holds nothing");
+    // Any node takes any operation, also one that holds nothing.
+    fill(&cluster, "w");
+    let older = cluster.coordinator();
+    assert_eq!(older, "n0");
+    cluster.kill(&older);
+    cluster.await_safe(2);
+    check(&cluster, "n1");
+    check(&cluster, "w");
+}
+
+/// An authority with what it signs, in the cluster's directory.
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    file: PathBuf,
+}
+
+impl Authority {
+    fn new(cluster: &Cluster, name: &str) -> Self {
+        let key = KeyPair::generate().expect("a key");
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let file = cluster.file(&format!("{name}.pem"));
+        std::fs::write(&file, params.self_signed(&key).expect("a certificate").pem()).expect("a file of ours");
+        Self { issuer: Issuer::new(params, key), file }
+    }
+
+    /// Flags of a node with a certificate for this name.
+    fn flags(&self, cluster: &Cluster, names: &str) -> Vec<String> {
+        let key = KeyPair::generate().expect("a key");
+        let mut params = CertificateParams::new(vec![names.to_owned()]).expect("a name");
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        let (cert, key_file) = (cluster.file(&format!("{names}.crt")), cluster.file(&format!("{names}.key")));
+        std::fs::write(&cert, params.signed_by(&key, &self.issuer).expect("a certificate").pem()).expect("a file of ours");
+        std::fs::write(&key_file, key.serialize_pem()).expect("a file of ours");
+        let path = |p: &PathBuf| p.display().to_string();
+        ["--tls-ca".into(), path(&self.file), "--tls-cert".into(), path(&cert), "--tls-key".into(), path(&key_file)].to_vec()
+    }
+}
+
+#[test]
+fn certificates_from_files_bind_members_to_their_names() {
+    let mut cluster = Cluster::new(BINARY);
+    let ours = Authority::new(&cluster, "ca");
+    for name in ["n0", "n1", "n2"] {
+        let flags = ours.flags(&cluster, name);
+        cluster.join_with(name, &flags.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+    cluster.await_safe(3);
+    fill(&cluster, "n0");
+    cluster.kill("n0");
+    cluster.await_safe(2);
+    check(&cluster, "n2");
+
+    // One of another authority, and one of ours that says another name than its certificate: neither becomes a member.
+    let theirs = Authority::new(&cluster, "other-ca");
+    let stranger = theirs.flags(&cluster, "n3");
+    let liar = ours.flags(&cluster, "n4");
+    for (name, flags, why) in [("n3", stranger, "authority"), ("n5", liar, "its certificate names neither")] {
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let seeds: Vec<_> = cluster.nodes.values().map(|p| p.ready.listen).collect();
+        let log = match cluster.try_start(name, &seeds, &flags) {
+            Err(refused) => refused.stderr,
+            Ok(()) => {
+                let process = cluster.nodes.remove(name).expect("it was started");
+                cluster.eventually("it ends, and says why", |_| process.log().lines().any(|line| line.starts_with("doyen: ")));
+                let log = process.log();
+                assert!(!process.wait().success());
+                log
+            }
+        };
+        assert!(log.lines().any(|line| line.starts_with("doyen: ") && line.contains(why)), "{name}: {log}");
+    }
+    cluster.await_safe(2);
+    let members = cluster.status("n1").expect("a status")["members"].as_array().map_or(0, Vec::len);
+    assert_eq!(members, 2);
+}
