@@ -363,7 +363,7 @@ impl Forming {
         let (initial, missing) = self.initial(cx);
         if !missing.is_empty() {
             let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
-            return format!("no cluster yet: these seeds do not answer: {}", missing.join(", "));
+            return format!("these seeds do not answer: {}", missing.join(", "));
         }
         let expect = self.expect(cx);
         for (id, heard) in &self.peers {
@@ -373,10 +373,10 @@ impl Forming {
             {
                 let (name, mine, count) = (&heard.standing.member.name, initial.len(), theirs.len());
                 return format!(
-                    "no cluster yet: {name} has another list of initial members ({count} of {other}) than this node ({mine} of {expect})"
+                    "{name} has another list of initial members ({count} of {other}) than this node ({mine} of {expect})"
                 );
             }
         }
-        format!("no cluster yet: {} of {expect} initial members are here", initial.len())
+        format!("{} of {expect} initial members are here", initial.len())
     }
 }

@@ -146,6 +146,14 @@ impl Duties {
 }
 
 impl Council {
+    /// Whether what shall move is still to be found out, or is not in the table in force yet: nothing in that table tells of it.
+    pub(super) fn is_planning(&self) -> bool {
+        let Role::Leader(leader) = &self.role else { return false };
+        let duties = &leader.duties;
+        let adopting = duties.moving && self.accepted.name != self.committed.name;
+        duties.plan_wanted || duties.plan_asked.is_some() || duties.goals.is_some() || !duties.joiners.is_empty() || adopting
+    }
+
     /// Whatever is due, in one table.
     pub(super) fn attend(&mut self, cx: &mut Context) {
         let mut role = std::mem::replace(&mut self.role, Role::Follower);
