@@ -2,6 +2,7 @@
 //! that is due travels in one table.
 
 use super::api::{AdminReply, AdminRequest, Output};
+use super::bootstrap::name_taken;
 use super::context::{Context, Named, earlier};
 use super::council::Council;
 use super::election::Role;
@@ -379,12 +380,7 @@ impl Council {
                 let answered = self.detector.answered_at(old.id).is_some_and(|at| at > since);
                 if answered || old.id == cx.me() {
                     leader.duties.doubted.remove(&old.id);
-                    let at = old.addresses.control;
-                    return refuse(
-                        cx,
-                        cluster,
-                        format!("the name {} is taken by the member at {at}; choose another with --name", old.name),
-                    );
+                    return refuse(cx, cluster, name_taken(&old));
                 }
                 if silent {
                     return refuse(cx, cluster, format!("the name {} belongs to a silent member at another address", old.name));
