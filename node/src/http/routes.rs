@@ -138,7 +138,8 @@ async fn recover(
         Ok(AdminReply::Done(_)) => Ok(Json(serde_json::json!({ "recovered": true }))),
         Ok(AdminReply::Refused(why)) => {
             let report = state.control.status().await.map_err(|_| stopped())?;
-            Err(Failure(StatusCode::CONFLICT, why + &strangers(&ClusterReport::new(&report), &request.assert_dead)))
+            let unsaid: Vec<String> = request.assert_dead.into_iter().filter(|name| !why.contains(name.as_str())).collect();
+            Err(Failure(StatusCode::CONFLICT, why + &strangers(&ClusterReport::new(&report), &unsaid)))
         }
         Err(_) => Err(stopped()),
     }
