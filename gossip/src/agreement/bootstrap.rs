@@ -395,9 +395,7 @@ impl Forming {
                 && (*other != expect || (cx.config.expect.is_none() && theirs.iter().copied().collect::<BTreeSet<_>>() != initial))
             {
                 let (name, mine, count) = (&heard.standing.member.name, initial.len(), theirs.len());
-                return format!(
-                    "{name} has another list of initial members ({count} of {other}) than this node ({mine} of {expect})"
-                );
+                return format!("{name} has another list of initial members ({count} of {other}) than this node ({mine} of {expect})");
             }
         }
         format!("{} of {expect} initial members are here", initial.len())

@@ -757,7 +757,12 @@ mod tests {
 
     fn action() -> impl Strategy<Value = Action> {
         let condition = prop::sample::select(vec![Condition::Always, Condition::IfAbsent, Condition::IfPresent]);
-        let expire = prop::sample::select(vec![ExpireCondition::Always, ExpireCondition::IfLater, ExpireCondition::IfNone, ExpireCondition::IfSomeEarlier]);
+        let expire = prop::sample::select(vec![
+            ExpireCondition::Always,
+            ExpireCondition::IfLater,
+            ExpireCondition::IfNone,
+            ExpireCondition::IfSomeEarlier,
+        ]);
         prop_oneof![
             prop::sample::select(vec![Action::Get, Action::Strlen, Action::Exists, Action::PTtl, Action::PExpireTime]),
             prop::sample::select(vec![Action::GetDel, Action::Delete, Action::Persist]),

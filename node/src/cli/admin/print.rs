@@ -185,7 +185,8 @@ mod tests {
     /// In a terminal of 40x10, lines wrapped and the picture scrolled away with every look.
     #[test]
     fn a_small_terminal_shows_what_fits() {
-        let text = format!("safe   coordinator a   cluster {}\n\n{}", "7".repeat(32), "  a row that is wider than the terminal is\n".repeat(30));
+        let text =
+            format!("safe   coordinator a   cluster {}\n\n{}", "7".repeat(32), "  a row that is wider than the terminal is\n".repeat(30));
         for (columns, rows) in [(40, 10), (20, 3), (1, 1), (0, 0), (200, 60)] {
             let drawn = screen(&text, columns, rows);
             assert!(drawn.starts_with("\x1b[H") && drawn.ends_with("\x1b[J"));
