@@ -56,3 +56,8 @@ figures:
 beside-redis ROUNDS="3":
     cargo build --release -p doyen
     tests/scripts/beside-redis.sh target/release/doyen {{ROUNDS}}
+
+# the same thousands of commands to Doyen and to redis-server 7, raw replies compared (needs redis-server and redis-tools)
+compare-redis:
+    cargo build --release -p doyen
+    tests/scripts/compare-redis.py target/release/doyen

@@ -123,7 +123,16 @@ impl Agreement {
     #[must_use]
     pub fn status(&self, now: Time) -> Status {
         let me = self.cx.me();
-        let nothing = |waiting| Status { me, coordinator: None, leading: false, installed: None, closed: Vec::new(), waiting };
+        let nothing = |waiting| Status {
+            me,
+            coordinator: None,
+            leading: false,
+            installed: None,
+            closed: Vec::new(),
+            planning: false,
+            unanswered: Vec::new(),
+            waiting,
+        };
         match &self.phase {
             Phase::Forming(forming) => nothing(Some(forming.waiting(&self.cx))),
             Phase::Joining(joining) => {
@@ -135,6 +144,8 @@ impl Agreement {
                 leading: matches!(council.role, Role::Leader(_)) && council.leader == Some(me) && !council.out && now >= self.cx.now,
                 installed: Some(council.committed.name),
                 closed: council.closed(),
+                planning: council.is_planning(),
+                unanswered: council.unanswered(&self.cx),
                 waiting: council.leader.is_none().then(|| council.why_leaderless(&self.cx)),
             },
         }
@@ -295,7 +306,7 @@ impl Agreement {
     }
 
     /// A fresh cluster of one gives way; it joins in the same process, having done nothing yet.
-    fn meet(&mut self, from: MemberId, theirs: ClusterId, used: bool) {
+    fn meet(&mut self, from: MemberId, theirs: ClusterId, used: bool, who: &str) {
         let (cx, Phase::Member(council)) = (&mut self.cx, &mut self.phase) else { return };
         let ours = council.cluster();
         if ours == theirs {
@@ -313,7 +324,7 @@ impl Agreement {
             cx.event(Event::Note(format!("this cluster of one, {ours}, is unused: it gives way to {theirs} and joins it")));
             self.phase = Phase::Joining(Box::new(Joining::new(cx, theirs, from)));
         } else if used && council.used {
-            cx.foreign(ours, theirs, from);
+            cx.foreign(ours, theirs, who);
         }
     }
 
@@ -347,6 +358,7 @@ impl Agreement {
             return false;
         }
         let state = standing.state.clone();
+        let who = format!("{} at {}", standing.member.name, standing.member.addresses.control);
         match (&mut self.phase, state) {
             (Phase::Forming(forming), _) => {
                 let formed = forming.hear(&mut self.cx, from, standing);
@@ -354,7 +366,7 @@ impl Agreement {
             }
             (Phase::Joining(joining), Stand::Member { cluster, .. }) if cluster == joining.cluster() => joining.heard(&self.cx, from),
             (Phase::Joining(_), _) => {}
-            (Phase::Member(_), Stand::Member { cluster, used }) => self.meet(from, cluster, used),
+            (Phase::Member(_), Stand::Member { cluster, used }) => self.meet(from, cluster, used, &who),
             (Phase::Member(_), Stand::Forming { .. } | Stand::Joining) => {}
         }
         true
@@ -406,7 +418,7 @@ impl Agreement {
     fn member_message(&mut self, from: MemberId, message: Message) {
         let (cx, Phase::Member(council)) = (&mut self.cx, &mut self.phase) else { return };
         if let Some(theirs) = message.cluster().filter(|c| *c != council.cluster()) {
-            return cx.foreign(council.cluster(), theirs, from);
+            return cx.foreign(council.cluster(), theirs, format_args!("process {from}"));
         }
         if message.term().is_some_and(|term| !council.plausible(term)) {
             return cx.ignore();

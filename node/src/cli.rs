@@ -6,6 +6,7 @@
 //! | 1 | it failed |
 //! | 2 | a flag, a file or the environment says something wrong |
 //! | 3 | `run` left, but not in order: what only it held is gone |
+//! | 130 | `demo` was ended by hand |
 //! | 128 + n | `run` was told twice to end (signal n), and ended at once |
 
 mod admin;
@@ -18,11 +19,14 @@ use std::process::ExitCode;
 
 /// A peer-to-peer in-memory data grid that speaks Redis.
 #[derive(Debug, Parser)]
-#[command(name = "doyen", version, max_term_width = 110, disable_help_subcommand = true)]
+#[command(name = "doyen", version, max_term_width = 110, disable_help_subcommand = true, after_help = STATUS_HELP)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 }
+
+const STATUS_HELP: &str = "Status: 0 done; 1 it failed; 2 a flag, a file or a variable says something wrong; 3 `run` left, but not in order; \
+    130 `demo` was ended by hand. What failed is said in one line on stderr.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -147,6 +151,10 @@ mod tests {
         for flag in run.get_arguments().filter_map(|a| Some((a.get_long()?, a.get_env()))) {
             if let (name, Some(variable)) = flag {
                 assert_eq!(variable.to_string_lossy(), format!("DOYEN_{}", name.replace('-', "_").to_uppercase()));
+                // Whatever is wrong with the value: the key is known.
+                let read = toml::from_str::<crate::config::Options>(&format!("{name} = []"));
+                let unknown = read.is_err_and(|e| e.message().contains("unknown field"));
+                assert!(!unknown || name == "config", "--{name} is no key of the file");
             }
         }
     }

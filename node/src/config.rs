@@ -137,7 +137,8 @@ impl Options {
         let text = read(path, "--config")?;
         toml::from_str(&text).map_err(|e| {
             let line = e.span().map_or(1, |s| text.get(..s.start).map_or(1, |before| before.matches('\n').count() + 1));
-            let message = e.message().lines().next().unwrap_or_default().to_owned();
+            let message = e.message().lines().next().unwrap_or_default();
+            let message = unknown_key(message).unwrap_or_else(|| message.to_owned());
             ConfigError(format!("{} line {line}: {message}", path.display()))
         })
     }
@@ -312,6 +313,34 @@ fn fail<T>(message: String) -> Result<T, ConfigError> {
     Err(ConfigError(message))
 }
 
+/// What serde says of an unknown key, with the nearest name in place of all there are.
+fn unknown_key(message: &str) -> Option<String> {
+    let mut words = message.strip_prefix("unknown field ")?.split('`').skip(1).step_by(2);
+    let wrong = words.next()?;
+    let nearest = words.map(|name| (distance(wrong, name), name)).min();
+    let hint = match nearest.filter(|(distance, name)| distance * 2 <= name.len()) {
+        Some((_, name)) => format!("did you mean `{name}`?"),
+        None => "the keys are the flags of `doyen run --help`, without the --".into(),
+    };
+    Some(format!("there is no key `{wrong}`: {hint}"))
+}
+
+/// How many letters to add, drop or change to get from one to the other.
+fn distance(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (i, a) in from.chars().take(NAME_BYTES_MAX).enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, b) in to.iter().enumerate() {
+            // A key that is written with _ for - is nearly right.
+            let same = a == *b || (a, *b) == ('_', '-');
+            let best = (row[j] + 1).min(row[j + 1] + 1).min(diagonal + usize::from(!same));
+            diagonal = std::mem::replace(&mut row[j + 1], best);
+        }
+    }
+    row[to.len()]
+}
+
 /// `HOST:PORT`, `HOST` or `:PORT`; what is missing comes from `default`.
 fn address(flag: &str, said: Option<&str>, default: SocketAddr) -> Result<SocketAddr, ConfigError> {
     let Some(text) = said else { return Ok(default) };
@@ -389,6 +418,7 @@ fn reason(e: &std::io::Error) -> String {
     match e.kind() {
         std::io::ErrorKind::NotFound => "there is no such file".into(),
         std::io::ErrorKind::PermissionDenied => "permission denied".into(),
+        std::io::ErrorKind::IsADirectory => "it is a directory, a file is expected".into(),
         std::io::ErrorKind::InvalidData => "it is not text".into(),
         _ => e.to_string(),
     }
@@ -486,7 +516,12 @@ mod tests {
         assert_eq!(config.keyspace.on_loss, OnLoss::Wait);
         fs::write(&path, "backups = 1\nbakups = 2\n").expect("written");
         let error = Options::from_file(&path).expect_err("refused");
-        assert!(error.0.contains("line 2") && error.0.contains("bakups"), "{error}");
+        assert!(error.0.contains("line 2") && error.0.contains("there is no key `bakups`: did you mean `backups`?"), "{error}");
+        for (wrong, meant) in [("value_max", "`value-max`"), ("seeds", "`seed`"), ("loglevel", "`log`"), ("password", "--help")] {
+            fs::write(&path, format!("{wrong} = \"x\"\n")).expect("written");
+            let error = Options::from_file(&path).expect_err("refused");
+            assert!(error.0.contains(meant) && error.0.len() < 200, "{error}");
+        }
     }
 
     #[test]

@@ -128,7 +128,7 @@ async fn wait(stopped: &mut watch::Receiver<bool>) {
     let _ = stopped.wait_for(|stopped| *stopped).await;
 }
 
-/// Logs and counts what happens in the cluster.
+/// Counts what happens in the cluster.
 async fn watch_events(state: Arc<State>, mut events: broadcast::Receiver<Event>, mut stopped: watch::Receiver<bool>) {
     loop {
         let event = tokio::select! {
@@ -136,26 +136,10 @@ async fn watch_events(state: Arc<State>, mut events: broadcast::Receiver<Event>,
             () = wait(&mut stopped) => return,
         };
         match event {
-            Ok(event) => {
-                state.metrics.event(&event);
-                log(&event);
-            }
-            Err(broadcast::error::RecvError::Lagged(missed)) => tracing::warn!("{missed} events were missed"),
+            // The control thread has logged it.
+            Ok(event) => state.metrics.event(&event),
+            Err(broadcast::error::RecvError::Lagged(missed)) => tracing::warn!("{missed} events are not counted in /metrics"),
             Err(broadcast::error::RecvError::Closed) => return,
         }
-    }
-}
-
-fn log(event: &Event) {
-    match event {
-        Event::Joined { name, id } => tracing::info!("{name} joined (process {id})"),
-        Event::Left { name, id } => tracing::info!("{name} left in order (process {id})"),
-        Event::Expelled { name, id, why } => tracing::warn!("{name} was expelled (process {id}): {why}"),
-        Event::Coordinator { name, term } => tracing::info!("{name} coordinates, term {term}"),
-        Event::NoCoordinator { why } => tracing::warn!("nobody coordinates: {why}"),
-        Event::Lost { partitions, keyspace, why } => {
-            tracing::error!("{partitions} partitions of keyspace {keyspace} began empty, their data is lost: {why}");
-        }
-        Event::Note(note) => tracing::info!("{note}"),
     }
 }

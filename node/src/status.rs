@@ -1,6 +1,7 @@
 //! What a cluster looks like, as people and programs read it: `status`, `table`, HTTP and the demo print this.
 
 use crate::control::ClusterStatus;
+use doyen_placement::quorum;
 use doyen_placement::{Keyspace, MemberId, MemberState, Mode, Partition, PartitionId, PartitionRef, ReplicaState, Role, Table};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -17,8 +18,8 @@ pub struct ClusterReport {
     pub version: u64,
     /// The coordinator's name, if one is known.
     pub coordinator: Option<String>,
-    /// Every partition serves, has as many copies in sync as it should have, and no move is pending; and it is the
-    /// coordinator who says so.
+    /// Every partition serves, has as many copies in sync as it should have, no move is pending and none is still to be
+    /// planned; and it is the coordinator who says so, of the table that is shown here.
     pub safe: bool,
     /// The members, oldest first.
     pub members: Vec<MemberReport>,
@@ -40,7 +41,7 @@ pub struct MemberReport {
     pub id: String,
     /// Its seniority; the lowest is the oldest.
     pub age: u64,
-    /// `live`, `draining`, `leaving` or `silent`.
+    /// `live`, `draining`, `leaving` or `silent`; `unanswered` where the table says `live` and it does not answer now.
     pub state: String,
     /// QUIC, control.
     pub address: SocketAddr,
@@ -170,16 +171,22 @@ impl ClusterReport {
             };
         };
         let closed: BTreeSet<PartitionRef> = status.closed.iter().copied().collect();
-        let keyspaces: Vec<_> = table.keyspaces.iter().map(|k| keyspace(table, k, &closed)).collect();
+        let unanswered: BTreeSet<MemberId> = status.unanswered.iter().copied().collect();
+        // Without the answers of a majority nobody holds a lease, so nobody serves (rule 8).
+        let halted = status.coordinator.is_none() && !quorum::majority(&table.voters, |v| !unanswered.contains(&v));
+        let seen = Seen { table, closed: &closed, unanswered: &unanswered, halted };
+        let keyspaces: Vec<_> = table.keyspaces.iter().map(|k| seen.keyspace(k)).collect();
         let moves: Vec<_> = table.keyspaces.iter().flat_map(|k| k.partitions.iter().filter_map(|p| movement(table, k, p))).collect();
+        // The coordinator may be a table ahead of this node.
+        let current = status.installed.is_some_and(|name| (name.term, name.version) == (table.term, table.version));
         let whole = keyspaces.iter().all(|k| k.under_replicated == 0 && k.unavailable == 0);
         Self {
             cluster_id: Some(table.cluster.to_string()),
             term: table.term.0,
             version: table.version.0,
             coordinator: status.coordinator.and_then(|id| table.member(id)).map(|m| m.name.clone()),
-            safe: cluster.from_coordinator && whole && moves.is_empty(),
-            members: table.members.iter().map(|m| member(m)).collect(),
+            safe: cluster.from_coordinator && current && whole && moves.is_empty() && !status.planning,
+            members: table.members.iter().map(|m| member(m, unanswered.contains(&m.id))).collect(),
             keyspaces,
             moves,
             waiting: status.waiting.clone(),
@@ -246,12 +253,12 @@ fn name(table: &Table, id: MemberId) -> String {
     table.member(id).map_or_else(|| id.to_string(), |m| m.name.clone())
 }
 
-fn member(m: &doyen_placement::Member) -> MemberReport {
+fn member(m: &doyen_placement::Member, unanswered: bool) -> MemberReport {
     MemberReport {
         name: m.name.clone(),
         id: m.id.to_string(),
         age: m.age.0,
-        state: state(m.state).into(),
+        state: if unanswered && m.state == MemberState::Live { "unanswered" } else { state(m.state) }.into(),
         address: m.addresses.control,
         data: m.addresses.data,
         resp: m.addresses.resp,
@@ -274,24 +281,39 @@ fn holders(table: &Table) -> usize {
     table.members.iter().filter(|m| m.role == Role::Data && m.state == MemberState::Live).count()
 }
 
-fn keyspace(table: &Table, k: &Keyspace, closed: &BTreeSet<PartitionRef>) -> KeyspaceReport {
-    let Mode::Fixed { partitions } = k.mode;
-    let mode = "fixed".to_owned();
-    if k.partitions.is_empty() {
-        let partitions = usize::from(partitions);
-        return KeyspaceReport { name: k.name.clone(), mode, partitions, under_replicated: partitions, unavailable: partitions };
+/// A table, and what is known beyond it.
+struct Seen<'a> {
+    table: &'a Table,
+    closed: &'a BTreeSet<PartitionRef>,
+    unanswered: &'a BTreeSet<MemberId>,
+    /// Too few answer for anybody to serve.
+    halted: bool,
+}
+
+impl Seen<'_> {
+    fn keyspace(&self, k: &Keyspace) -> KeyspaceReport {
+        let Mode::Fixed { partitions } = k.mode;
+        let mode = "fixed".to_owned();
+        if k.partitions.is_empty() {
+            let partitions = usize::from(partitions);
+            return KeyspaceReport { name: k.name.clone(), mode, partitions, under_replicated: partitions, unavailable: partitions };
+        }
+        let wanted = holders(self.table).min(usize::from(k.backups) + 1);
+        // A silent member's copy is none that counts.
+        let copies = |p: &Partition| p.in_sync().filter(|&m| !self.silent(m)).count();
+        let closed = |p: &Partition| self.closed.contains(&PartitionRef { keyspace: k.id, partition: p.id });
+        let serves = |p: &Partition| !self.halted && !self.silent(p.primary()) && !closed(p);
+        KeyspaceReport {
+            name: k.name.clone(),
+            mode,
+            partitions: k.partitions.len(),
+            under_replicated: k.partitions.iter().filter(|p| copies(p) < wanted).count(),
+            unavailable: k.partitions.iter().filter(|p| !serves(p)).count(),
+        }
     }
-    let wanted = holders(table).min(usize::from(k.backups) + 1);
-    let silent = |id| table.member(id).is_none_or(|m| m.state == MemberState::Silent);
-    // A silent member's copy is none that counts.
-    let copies = |p: &Partition| p.in_sync().filter(|&m| !silent(m)).count();
-    let serves = |p: &Partition| !silent(p.primary()) && !closed.contains(&PartitionRef { keyspace: k.id, partition: p.id });
-    KeyspaceReport {
-        name: k.name.clone(),
-        mode,
-        partitions: k.partitions.len(),
-        under_replicated: k.partitions.iter().filter(|p| copies(p) < wanted).count(),
-        unavailable: k.partitions.iter().filter(|p| !serves(p)).count(),
+
+    fn silent(&self, id: MemberId) -> bool {
+        self.unanswered.contains(&id) || self.table.member(id).is_none_or(|m| m.state == MemberState::Silent)
     }
 }
 
@@ -336,8 +358,16 @@ mod tests {
     }
 
     fn seen(table: Table, closed: Vec<PartitionRef>, from_coordinator: bool) -> ClusterStatus {
-        let status =
-            Status { me: MemberId(1), coordinator: Some(MemberId(1)), leading: true, installed: Some(table.name()), closed, waiting: None };
+        let status = Status {
+            me: MemberId(1),
+            coordinator: Some(MemberId(1)),
+            leading: true,
+            installed: Some(table.name()),
+            closed,
+            planning: false,
+            unanswered: Vec::new(),
+            waiting: None,
+        };
         ClusterStatus { status, from_coordinator, installed: Some(Arc::new(table)) }
     }
 
@@ -370,6 +400,31 @@ mod tests {
         assert!(!report.safe && report.keyspaces[0].under_replicated > 0, "{report:?}");
         let report = ClusterReport::new(&seen(planner::remove(&cluster(2), &gone), vec![], true));
         assert!(report.safe, "one copy is all that one node can hold: {report:?}");
+    }
+
+    /// `safe` came a moment early after a join: before the plan for the newcomer was made, nothing was on its way.
+    #[test]
+    fn what_is_still_to_be_planned_is_not_safe() {
+        let mut status = seen(cluster(3), vec![], true);
+        status.status.planning = true;
+        assert!(!ClusterReport::new(&status).safe);
+        status.status.planning = false;
+        assert!(ClusterReport::new(&status).safe);
+        // The coordinator speaks of a table that this node does not show yet.
+        status.status.installed = Some(cluster(4).name());
+        status.status.installed.as_mut().expect("set above").version.0 += 1;
+        assert!(!ClusterReport::new(&status).safe);
+    }
+
+    /// The survivor of a pair showed its dead elder as live, and every partition as served.
+    #[test]
+    fn who_is_left_without_a_majority_shows_it() {
+        let mut status = seen(cluster(2), vec![], false);
+        status.status = Status { coordinator: None, leading: false, unanswered: vec![MemberId(1)], me: MemberId(2), ..status.status };
+        let report = ClusterReport::new(&status);
+        assert_eq!(report.members.iter().map(|m| m.state.as_str()).collect::<Vec<_>>(), ["unanswered", "live"]);
+        assert_eq!((report.coordinator, report.safe), (None, false));
+        assert_eq!((report.keyspaces[0].unavailable, report.keyspaces[0].under_replicated), (16, 16));
     }
 
     #[test]

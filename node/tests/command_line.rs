@@ -1,7 +1,9 @@
 //! Whatever a person types wrong ends in one line that says what to do, and a status that is not 0.
 
-use std::net::{TcpListener, UdpSocket};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// Runs the binary to its end; returns its status and what it said on stderr.
 fn doyen(args: &[&str], variables: &[(&str, &str)]) -> (i32, String) {
@@ -15,7 +17,10 @@ fn doyen(args: &[&str], variables: &[(&str, &str)]) -> (i32, String) {
 
 /// Every port on loopback, chosen by the system, then whatever the test adds.
 fn run_with<'a>(more: &[&'a str]) -> Vec<&'a str> {
-    let mut args = vec!["run", "--log", "error"];
+    let mut args = vec!["run"];
+    if !more.contains(&"--log") {
+        args.extend(["--log", "error"]);
+    }
     for port in ["--listen", "--data", "--resp", "--resp-cluster", "--http"] {
         if !more.contains(&port) {
             args.extend([port, "127.0.0.1:0"]);
@@ -25,13 +30,47 @@ fn run_with<'a>(more: &[&'a str]) -> Vec<&'a str> {
     args
 }
 
-fn refused(args: &[&str], variables: &[(&str, &str)], expected: &[&str]) {
+/// The configuration is wrong: status 2.
+fn wrong(args: &[&str], variables: &[(&str, &str)], expected: &[&str]) {
+    assert_eq!(refused(args, variables, expected), 2, "{args:?}");
+}
+
+fn refused(args: &[&str], variables: &[(&str, &str)], expected: &[&str]) -> i32 {
     let (status, said) = doyen(args, variables);
     assert_ne!(status, 0, "{args:?} was accepted: {said}");
     assert_eq!(said.trim_end().lines().count(), 1, "{args:?} is not answered in one line: {said}");
     assert!(said.starts_with("doyen: "), "{said}");
     for word in expected {
         assert!(said.contains(word), "{args:?}: `{word}` is missing in: {said}");
+    }
+    status
+}
+
+/// A node on ports of the system's choosing, ended with the test.
+struct Node {
+    process: std::process::Child,
+    ready: String,
+}
+
+impl Node {
+    fn start(more: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_doyen"));
+        let command = command.args(run_with(more)).arg("--exit-with-stdin");
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the binary runs");
+        let mut ready = String::new();
+        BufReader::new(process.stdout.take().expect("piped")).read_line(&mut ready).expect("a line");
+        Self { process, ready }
+    }
+
+    fn address(&self, of: &str) -> &str {
+        self.ready.split_whitespace().find_map(|w| w.strip_prefix(of)?.strip_prefix('=')).expect("it is in the line")
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }
 
@@ -42,6 +81,9 @@ fn wrong_words_are_answered_in_one_line() {
     refused(&["run", "--sead", "x"], &[], &["--sead", "--seed"]);
     refused(&["run", "--weight", "much"], &[], &["--weight", "much"]);
     refused(&["run", "--on-loss", "shrug"], &[], &["--on-loss", "reset:60s"]);
+    wrong(&["run", "--weight", "0"], &[], &["--weight", "at least 1"]);
+    wrong(&["run", "--leave-timeout", "5"], &[], &["--leave-timeout", "no unit", "5s"]);
+    wrong(&["run", "--log", "nonsense=="], &[], &["--log", "info"]);
     refused(&["demo", "--nodes", "1"], &[], &["--nodes"]);
     refused(&["recover"], &[], &["--assert-dead"]);
 }
@@ -60,7 +102,21 @@ fn files_that_cannot_be_read_are_named() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("doyen.toml");
     std::fs::write(&path, "lissten = \"127.0.0.1:0\"\n").expect("written");
-    refused(&["run", "--config", path.to_str().expect("a plain path")], &[], &["line 1", "lissten"]);
+    refused(&["run", "--config", path.to_str().expect("a plain path")], &[], &["line 1", "`lissten`", "`listen`"]);
+    let dir = dir.path().to_str().expect("a plain path");
+    wrong(&run_with(&["--secret-file", dir]), &[], &["--secret-file", "directory"]);
+    wrong(&run_with(&["--config", dir]), &[], &["--config", "directory"]);
+}
+
+#[test]
+fn certificates_that_are_none_are_a_wrong_configuration() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("no.pem");
+    std::fs::write(&path, "no certificate\n").expect("written");
+    let path = path.to_str().expect("a plain path");
+    wrong(&run_with(&["--tls-ca", path]), &[], &["--tls-cert", "--tls-key"]);
+    wrong(&run_with(&["--tls-ca", "/nowhere/ca", "--tls-cert", path, "--tls-key", path]), &[], &["/nowhere/ca", "--tls-ca"]);
+    wrong(&run_with(&["--tls-ca", path, "--tls-cert", path, "--tls-key", path]), &[], &["no.pem"]);
 }
 
 #[test]
@@ -72,6 +128,8 @@ fn a_port_in_use_is_named_with_its_flag() {
     refused(&run_with(&["--data", &udp]), &[], &[&udp, "--data", "in use"]);
     refused(&run_with(&["--resp", &tcp]), &[], &[&tcp, "--resp", "in use"]);
     refused(&run_with(&["--http", &tcp]), &[], &[&tcp, "--http", "in use"]);
+    // Whatever is logged: a line of the log above it is one too many.
+    refused(&run_with(&["--http", &tcp, "--log", "info"]), &[], &[&tcp, "--http", "in use"]);
 }
 
 #[test]
@@ -87,4 +145,45 @@ fn nobody_there_to_ask_is_said_so() {
     refused(&["status", "--http", &free], &[], &[&free, "--http"]);
     refused(&["table", "--http", &free, "--json"], &[], &[&free, "--http"]);
     refused(&["recover", "--assert-dead", "x", "--http", &free], &[], &[&free, "--http"]);
+}
+
+#[test]
+fn a_port_that_does_not_speak_http_is_said_so_at_once() {
+    let node = Node::start(&[]);
+    for port in ["resp", "resp-cluster"] {
+        let started = Instant::now();
+        refused(&["status", "--http", node.address(port)], &[], &[node.address(port), "--http"]);
+        assert!(started.elapsed() < Duration::from_secs(3), "{port}: {:?}", started.elapsed());
+    }
+}
+
+/// 256 connections that asked nothing kept everybody out.
+#[test]
+fn idle_connections_do_not_keep_people_from_looking() {
+    let node = Node::start(&[]);
+    let http = node.address("http");
+    let mut idle: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(http).expect("a connection")).collect();
+    assert_eq!(doyen(&["status", "--http", http], &[]).0, 0);
+    // Those that began to ask and do not go on go too, a little later.
+    for stream in &mut idle {
+        let _ = stream.write_all(b"GET /st");
+    }
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while doyen(&["status", "--http", http], &[]).0 != 0 {
+        assert!(Instant::now() < deadline, "nobody is let in");
+    }
+}
+
+#[test]
+fn a_node_that_never_was_a_member_says_that_nothing_is_lost() {
+    let free = UdpSocket::bind("127.0.0.1:0").and_then(|s| s.local_addr()).expect("a port").to_string();
+    let log = tempfile::NamedTempFile::new().expect("a file");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_doyen"));
+    let command = command.args(run_with(&["--seed", &free, "--log", "info"])).stderr(log.reopen().expect("open"));
+    let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the binary runs");
+    BufReader::new(process.stdout.take().expect("piped")).read_line(&mut String::new()).expect("ready");
+    let kill = Command::new("kill").arg(process.id().to_string()).status().expect("kill is there");
+    assert!(kill.success() && process.wait().expect("it ends").success());
+    let said = std::fs::read_to_string(log.path()).expect("its log");
+    assert!(said.contains("part of no cluster") && !said.contains("gone"), "{said}");
 }

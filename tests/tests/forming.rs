@@ -38,14 +38,66 @@ fn a_wrong_secret_is_refused_on_both_sides_in_one_clear_line() {
     std::fs::write(&other, "another secret, just as long as the first\n").expect("a file in our own directory");
     let seed = cluster.node("n0").ready.listen;
     let started = cluster.try_start("stranger", &[seed], &["--secret-file", &other.display().to_string()]);
-    let stranger_says = |c: &Cluster, refused: &Option<String>| refused.clone().unwrap_or_else(|| c.node("stranger").log());
-    // Either it ends at once, or it stays and says why it is alone.
-    let refused = started.err().map(|r| r.stderr);
-    let clear = |log: &str| log.lines().filter(|l| l.contains("secret")).any(|l| l.len() < 400);
-    cluster.eventually("one clear line on both sides", |c| clear(&stranger_says(c, &refused)) && clear(&c.node("n0").log()));
+    started.expect("its ports are open before it is refused");
+    let mut stranger = cluster.nodes.remove("stranger").expect("just started");
+    cluster.eventually("it ends", |_| stranger.ended());
+    let says = |log: &str| log.lines().filter(|l| l.contains("secret")).map(str::to_owned).collect::<Vec<_>>();
+    let (there, here) = (says(&stranger.log()), says(&cluster.node("n0").log()));
+    for said in [&there, &here] {
+        assert!(matches!(said.as_slice(), [line] if line.contains("--secret-file") && line.len() < 300), "{there:?} {here:?}");
+    }
     let status = cluster.status("n0").expect("a status");
     assert_eq!(status["members"].as_array().map(Vec::len), Some(1), "it was let in: {status}");
     assert_eq!(cluster.command_at("n0", &["SET", "a", "1"]), Reply::Simple("OK".into()));
+}
+
+/// The second one was ready, and waited for ever.
+#[test]
+fn a_second_node_of_one_name_ends_and_says_who_bears_it() {
+    let mut cluster = Cluster::of(BINARY, 2);
+    let (seed, taken) = (cluster.node("n1").ready.listen, cluster.nodes.remove("n0").expect("it runs"));
+    cluster.try_start("n0", &[seed], &[]).expect("its ports are open before it is refused");
+    let mut second = cluster.nodes.insert("n0".into(), taken).expect("just started");
+    cluster.eventually("it ends", |_| second.ended());
+    let log = second.log();
+    let last = log.lines().last().unwrap_or_default();
+    let at = cluster.node("n0").ready.listen.to_string();
+    assert!(last.starts_with("doyen: ") && last.contains("name n0 is taken") && last.contains(&at) && last.contains("--name"), "{log}");
+    cluster.await_safe(2);
+}
+
+/// Two fresh nodes of one name can form no cluster, and neither is older: both waited for ever.
+#[test]
+fn of_two_fresh_nodes_with_one_name_one_ends() {
+    let mut cluster = Cluster::new(BINARY);
+    let ports: Vec<_> = (0..2).map(|_| std::net::UdpSocket::bind("127.0.0.1:0").expect("a port")).collect();
+    let seeds: Vec<_> = ports.iter().map(|p| p.local_addr().expect("known")).collect();
+    drop(ports);
+    let mut started = Vec::new();
+    for seed in &seeds {
+        cluster.try_start("twin", &seeds, &["--listen", &seed.to_string()]).expect("its ports are open");
+        started.push(cluster.nodes.remove("twin").expect("just started"));
+    }
+    let mut ended = Vec::new();
+    cluster.eventually("one of them ends", |_| {
+        ended = started.iter_mut().map(|p| p.ended()).collect();
+        ended.contains(&true)
+    });
+    let loser = ended.iter().position(|e| *e).expect("just seen");
+    let log = started[loser].log();
+    assert!(log.lines().last().is_some_and(|l| l.starts_with("doyen: ") && l.contains("name twin is taken")), "{log}");
+    assert!(!started[1 - loser].ended(), "both ended");
+}
+
+#[test]
+fn events_are_logged_once() {
+    let mut cluster = Cluster::of(BINARY, 2);
+    cluster.await_safe(2);
+    for log in cluster.nodes.values().map(doyen_tests::process::Process::log) {
+        let joined = log.lines().filter(|l| l.contains("n1 joined")).count();
+        let elected = log.lines().filter(|l| l.contains("coordinates")).count();
+        assert!(joined <= 1 && elected == 1, "{log}");
+    }
 }
 
 #[test]
@@ -70,17 +122,28 @@ fn a_pair_that_loses_its_older_asks_for_recover_and_goes_on_after_it() {
     cluster.eventually("it says that recover is needed", |c| {
         c.status(&younger).is_some_and(|s| s["waiting"].as_str().is_some_and(|w| w.contains("recover")))
     });
+    let status = cluster.status(&younger).expect("a status");
+    assert_eq!((&status["safe"], &status["coordinator"]), (&false.into(), &serde_json::Value::Null), "{status}");
+    assert_eq!((&status["members"][0]["state"], &status["keyspaces"][0]["unavailable"]), (&"unanswered".into(), &64.into()), "{status}");
     // It must refuse: the other may live behind a cut.
     let refused = cluster.command_at(&younger, &["SET", "a", "2"]);
     assert!(matches!(&refused, Reply::Error(text) if text.starts_with("TRYAGAIN") || text.starts_with("UNKNOWN")), "{refused:?}");
     let http = cluster.node(&younger).ready.http.to_string();
     let secret = cluster.secret_file().display().to_string();
+    // The line that it says is one that works, but for the secret's file.
+    assert!(status["waiting"].as_str().is_some_and(|w| w.contains(&format!("--http {http} --assert-dead {older}"))), "{status}");
+    let output = cluster.command(&["recover", "--http", &http, "--secret-file", &secret, "--assert-dead", "nobody"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("nobody") && said.contains(&younger), "{said}");
     let output = cluster.command(&["recover", "--http", &http, "--secret-file", &secret, "--assert-dead", &older]);
     assert!(output.status.success(), "{output:?}");
     cluster.await_safe(1);
     let found = cluster.command_at(&younger, &["GET", "a"]);
     assert!(found == Reply::Bulk(b"1".to_vec()) || found == Reply::Bulk(b"2".to_vec()), "{found:?}");
     assert_eq!(cluster.command_at(&younger, &["SET", "a", "3"]), Reply::Simple("OK".into()));
+    let output = cluster.command(&["recover", "--http", &http, "--secret-file", &secret, "--assert-dead", "nobody"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("nothing to recover") && said.contains("no member is called nobody"), "{said}");
 }
 
 #[test]

@@ -295,6 +295,10 @@ pub struct Status {
     pub installed: Option<TableName>,
     /// Partitions whose primary has not reported them open. Complete only at the coordinator; empty elsewhere.
     pub closed: Vec<PartitionRef>,
+    /// This node coordinates, and has still to plan for the members that are here: what moves next is not known yet.
+    pub planning: bool,
+    /// Members that do not answer this node, which asks those whose votes it needs; the coordinator asks all.
+    pub unanswered: Vec<MemberId>,
     /// Why nothing moves, where nothing does: for people.
     pub waiting: Option<String>,
 }

@@ -4,8 +4,9 @@
 //! table and needs the promise of everybody in it. A promise excludes every other first table; it lapses only when every
 //! founder's address answers, nobody there is a member, and whoever wrote the table has dropped it.
 
-use super::api::Event;
+use super::api::{Event, Output};
 use super::context::{Context, Named};
+use super::join::REFUSED_MAX;
 use crate::time::Time;
 use crate::wire::{Message, Stand, Standing};
 use doyen_placement::{ClusterId, Member, MemberId, TableName, Term, Version, planner};
@@ -40,6 +41,8 @@ pub(super) struct Forming {
     founding: Option<Founding>,
     /// Addresses from gossip or from a former life: never to form a cluster with, only to find one.
     hinted: BTreeSet<SocketAddr>,
+    /// Since when another process has borne this one's name.
+    namesake: Option<Time>,
 }
 
 #[derive(Debug)]
@@ -78,6 +81,7 @@ impl Forming {
             promise: None,
             founding: None,
             hinted: BTreeSet::new(),
+            namesake: None,
         }
     }
 
@@ -146,9 +150,25 @@ impl Forming {
             if let Some(formed) = self.found(cx) {
                 return Some(formed);
             }
+            self.give_way(cx);
             self.report(cx);
         }
         None
+    }
+
+    /// Two living processes of one name can form no cluster. One of them ends, so that its operator learns of it.
+    fn give_way(&mut self, cx: &mut Context) {
+        let Some(other) = self.namesake(cx) else { return self.namesake = None };
+        let (younger, why) = (other.id < cx.me(), name_taken(other));
+        let since = *self.namesake.get_or_insert(cx.now);
+        if younger && cx.now.since(since) >= REFUSED_MAX {
+            cx.outputs.push_back(Output::Fatal(why));
+        }
+    }
+
+    fn namesake(&self, cx: &Context) -> Option<&Member> {
+        let others = self.peers.iter().filter(|(id, heard)| **id != cx.me() && cx.now.since(heard.at) <= FRESH);
+        others.map(|(_, heard)| &heard.standing.member).find(|m| m.name == cx.config.name)
     }
 
     fn probe(&mut self, cx: &mut Context) {
@@ -360,10 +380,13 @@ impl Forming {
 
     /// Why nothing happens: for people.
     pub(super) fn waiting(&self, cx: &Context) -> String {
+        if let Some(other) = self.namesake(cx) {
+            return name_taken(other);
+        }
         let (initial, missing) = self.initial(cx);
         if !missing.is_empty() {
             let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
-            return format!("no cluster yet: these seeds do not answer: {}", missing.join(", "));
+            return format!("these seeds do not answer: {}", missing.join(", "));
         }
         let expect = self.expect(cx);
         for (id, heard) in &self.peers {
@@ -372,11 +395,14 @@ impl Forming {
                 && (*other != expect || (cx.config.expect.is_none() && theirs.iter().copied().collect::<BTreeSet<_>>() != initial))
             {
                 let (name, mine, count) = (&heard.standing.member.name, initial.len(), theirs.len());
-                return format!(
-                    "no cluster yet: {name} has another list of initial members ({count} of {other}) than this node ({mine} of {expect})"
-                );
+                return format!("{name} has another list of initial members ({count} of {other}) than this node ({mine} of {expect})");
             }
         }
-        format!("no cluster yet: {} of {expect} initial members are here", initial.len())
+        format!("{} of {expect} initial members are here", initial.len())
     }
+}
+
+/// What somebody is told who bears the name of another.
+pub(super) fn name_taken(other: &Member) -> String {
+    format!("the name {} is taken by the node at {}; choose another with --name", other.name, other.addresses.control)
 }

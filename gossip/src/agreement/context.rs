@@ -3,8 +3,9 @@
 use super::api::{Config, Event, Output, Peer};
 use crate::time::Time;
 use crate::wire::{Message, Stand, Standing};
-use doyen_placement::{Age, Member, MemberId, MemberState, Table, TableName};
+use doyen_placement::{Age, ClusterId, Member, MemberId, MemberState, Table, TableName};
 use std::collections::{BTreeSet, VecDeque};
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -58,10 +59,13 @@ impl Context {
     }
 
     /// Somebody of another cluster spoke to us: said once.
-    pub(super) fn foreign(&mut self, ours: doyen_placement::ClusterId, theirs: doyen_placement::ClusterId, who: MemberId) {
+    pub(super) fn foreign(&mut self, ours: ClusterId, theirs: ClusterId, who: impl Display) {
         self.ignore();
         if self.foreign.len() < FOREIGN_REPORTED_MAX && self.foreign.insert(theirs.0) {
-            self.event(Event::Note(format!("process {who} belongs to cluster {theirs}, this is {ours}: the two refuse each other")));
+            self.event(Event::Note(format!(
+                "{who} is of another cluster ({theirs}, this is {ours}): the two never merge; stop the nodes of one, and start them again \
+                 beside the other"
+            )));
         }
     }
 

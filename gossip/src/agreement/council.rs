@@ -467,15 +467,25 @@ impl Council {
         }
     }
 
+    /// Members of the table in force that do not answer this node.
+    pub(super) fn unanswered(&self, cx: &Context) -> Vec<MemberId> {
+        self.committed.members.iter().map(|m| m.id).filter(|m| *m != cx.me() && self.silent(cx, *m)).collect()
+    }
+
     pub(super) fn why_leaderless(&self, cx: &Context) -> String {
         let name =
             |v: &MemberId| self.accepted.member(*v).or_else(|| self.committed.member(*v)).map_or_else(|| v.to_string(), |m| m.name.clone());
         let voters: BTreeSet<MemberId> = self.committed_voters.iter().chain(&self.accepted.voters).copied().collect();
         let missing: Vec<String> = voters.iter().filter(|v| self.silent(cx, **v)).map(name).collect();
         if missing.is_empty() {
-            return "nobody coordinates; an election is under way".into();
+            return "an election is under way".into();
         }
         let names = missing.join(" ");
-        format!("no majority of the voters answers; missing: {names}. If they are gone for good, run: doyen recover --assert-dead {names}")
+        // Whoever reads this runs the command as it stands here: it names this node, not whoever is asked by default.
+        let here = cx.config.addresses.http.map_or_else(String::new, |http| format!("--http {http} "));
+        format!(
+            "no majority of the voters answers; missing: {names}. If they are gone for good, run: doyen recover {here}--assert-dead {names} \
+             (and --secret-file FILE where the cluster has a secret)"
+        )
     }
 }

@@ -2,6 +2,7 @@
 //! that is due travels in one table.
 
 use super::api::{AdminReply, AdminRequest, Output};
+use super::bootstrap::name_taken;
 use super::context::{Context, Named, earlier};
 use super::council::Council;
 use super::election::Role;
@@ -153,6 +154,14 @@ impl Duties {
 }
 
 impl Council {
+    /// Whether what shall move is still to be found out, or is not in the table in force yet: nothing in that table tells of it.
+    pub(super) fn is_planning(&self) -> bool {
+        let Role::Leader(leader) = &self.role else { return false };
+        let duties = &leader.duties;
+        let adopting = duties.moving && self.accepted.name != self.committed.name;
+        duties.plan_wanted || duties.plan_asked.is_some() || duties.goals.is_some() || !duties.joiners.is_empty() || adopting
+    }
+
     /// Whatever is due, in one table.
     pub(super) fn attend(&mut self, cx: &mut Context) {
         let mut role = std::mem::replace(&mut self.role, Role::Follower);
@@ -378,12 +387,7 @@ impl Council {
                 let answered = self.detector.answered_at(old.id).is_some_and(|at| at > since);
                 if answered || old.id == cx.me() {
                     leader.duties.doubted.remove(&old.id);
-                    let at = old.addresses.control;
-                    return refuse(
-                        cx,
-                        cluster,
-                        format!("the name {} is taken by the member at {at}; choose another with --name", old.name),
-                    );
+                    return refuse(cx, cluster, name_taken(&old));
                 }
                 if silent {
                     return refuse(cx, cluster, format!("the name {} belongs to a silent member at another address", old.name));

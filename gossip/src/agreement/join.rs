@@ -14,7 +14,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(150);
 /// Without any sign of that cluster for this long, the search begins anew.
 const LOST: Duration = Duration::from_secs(3);
 /// Refused for this long without a break, this process gives up.
-const REFUSED_MAX: Duration = Duration::from_secs(10);
+pub(super) const REFUSED_MAX: Duration = Duration::from_secs(10);
 
 /// A process that waits to be admitted.
 #[derive(Debug)]

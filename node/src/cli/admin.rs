@@ -87,8 +87,13 @@ impl Status {
                 (Err(e), true) => format!("{}\n", failed(e).message),
                 (Err(e), false) => return Err(failed(e)),
             };
-            let clear = if redraw { "\x1b[2J\x1b[H" } else { "" };
-            if !write(&format!("{clear}{text}"))? || !self.watch {
+            // A terminal that does not tell its size gets it all.
+            let text = match redraw.then(crossterm::terminal::size) {
+                Some(Ok((columns, rows))) => print::screen(&text, columns.into(), rows.into()),
+                Some(Err(_)) => format!("\x1b[2J\x1b[H{text}"),
+                None => text,
+            };
+            if !write(&text)? || !self.watch {
                 return Ok(ExitCode::SUCCESS);
             }
             tokio::time::sleep(WATCH).await;

@@ -1,7 +1,7 @@
 //! `doyen run`: one node, until it is told to leave.
 
 use super::{Failed, runtime};
-use crate::config::{Defaults, Options, Trust};
+use crate::config::{Defaults, Options};
 use crate::error::StartError;
 use crate::node::{Departure, Node};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -13,14 +13,13 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Run a node.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Every option is also a variable (DOYEN_VALUE_MAX) and a key of the file (value-max). Flags win over variables, \
-    variables over the file.\nSIGTERM or Ctrl-C: leave in order. A second one: leave at once (status 128 + the signal's number).")]
+    variables over the file.\nSIGTERM or Ctrl-C: leave in order. A second one: leave at once.\n\n\
+    Status: 0 left in order; 1 it failed (a port in use, no seed accepts this node, its name is taken); 2 a flag, a file or a variable says \
+    something wrong; 3 left, but what only this node held is gone (--leave-timeout); 128 + n told twice to end by signal n.")]
 pub(super) struct Run {
     /// TOML file with options
     #[arg(long, env = "DOYEN_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
-    /// What to log, as in info or doyen=debug
-    #[arg(long, env = "DOYEN_LOG", value_name = "FILTER", default_value = "info")]
-    log: String,
     /// Ends at once when stdin ends: for a parent that must not leave nodes behind
     #[arg(long, hide = true)]
     exit_with_stdin: bool,
@@ -30,8 +29,6 @@ pub(super) struct Run {
 
 impl Run {
     pub(super) fn main(self) -> Result<ExitCode, Failed> {
-        let filter = tracing_subscriber::EnvFilter::try_new(&self.log)
-            .map_err(|_| Failed::usage(format!("--log `{}` is not a filter: write error, warn, info, debug, or doyen=debug", self.log)))?;
         let mut options = self.options;
         if options.secret_file.is_none() {
             options.secret = std::env::var("DOYEN_SECRET").ok().filter(|s| !s.is_empty()).map(String::into_bytes);
@@ -39,6 +36,9 @@ impl Run {
         if let Some(path) = &self.config {
             options = options.or(Options::from_file(path)?);
         }
+        let log = options.log.take().unwrap_or_else(|| "info".into());
+        let filter = tracing_subscriber::EnvFilter::try_new(&log)
+            .map_err(|_| Failed::usage(format!("--log `{log}` is not a filter: write error, warn, info, debug, or doyen=debug")))?;
         let config = options.resolve(Defaults::Binary)?;
         tracing_subscriber::fmt()
             .with_env_filter(filter)
@@ -51,9 +51,6 @@ impl Run {
         if self.exit_with_stdin {
             exit_with_stdin()?;
         }
-        if config.trust == Trust::Loopback {
-            tracing::warn!("no secret is given (--secret-file or DOYEN_SECRET): this node talks to nodes on this machine only");
-        }
         runtime()?.block_on(run(config))
     }
 }
@@ -65,8 +62,14 @@ async fn run(config: crate::config::Config) -> Result<ExitCode, Failed> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(system)?;
     let node = crate::builder::start(config).await.map_err(|e| match e {
         StartError::Config(e) => e.into(),
-        e => Failed::new(e.to_string()),
+        // Files that were named and are not what they should be.
+        StartError::Identity(_) => Failed::usage(e.to_string()),
+        StartError::Bind { .. } | StartError::System(_) => Failed::new(e.to_string()),
     })?;
+    // Only now: where a port is in use, that is all there is to say.
+    if node.insecure() {
+        tracing::warn!("no secret is given (--secret-file or DOYEN_SECRET): this node talks to nodes on this machine only");
+    }
     let mut fatal = node.fatal();
     announce(&node)?;
     tokio::select! {
@@ -78,7 +81,10 @@ async fn run(config: crate::config::Config) -> Result<ExitCode, Failed> {
             return Err(Failed::new(why));
         }
     }
-    tracing::info!("leaving: handing over what this node holds (a second signal leaves at once)");
+    let was_member = node.status().await.is_ok_and(|status| status.cluster_id.is_some());
+    if was_member {
+        tracing::info!("leaving: handing over what this node holds (a second signal leaves at once)");
+    }
     let leave = node.shutdown();
     tokio::pin!(leave);
     tokio::select! {
@@ -88,7 +94,7 @@ async fn run(config: crate::config::Config) -> Result<ExitCode, Failed> {
                 ExitCode::SUCCESS
             }
             Departure::Outside => {
-                tracing::info!("stopped: it was not a member of a cluster");
+                tracing::info!("stopped: this node was part of no cluster, so nothing is lost");
                 ExitCode::SUCCESS
             }
             Departure::Unrepaired => {

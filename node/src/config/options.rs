@@ -31,6 +31,9 @@ macro_rules! options {
 }
 
 options! {
+    /// What the binary logs, as in warn, info or doyen=debug; a program that embeds a node logs as it likes [default: info]
+    #[arg(long, env = "DOYEN_LOG", value_name = "FILTER")]
+    log: String,
     /// How many initial members form the first cluster [default: the distinct seeds, this node among them]
     #[arg(long, env = "DOYEN_EXPECT", value_name = "N")]
     expect: u16,
@@ -122,7 +125,7 @@ options! {
     /// Members that vote at most, in a new cluster [default: 7]
     #[arg(long, env = "DOYEN_VOTERS_MAX", value_name = "N")]
     voters_max: u8,
-    /// How long a leaving node waits where it holds the last copy [default: 30s]
+    /// How long a leaving node waits where it holds the last copy, as in 30s or 5m [default: 30s]
     #[arg(long, env = "DOYEN_LEAVE_TIMEOUT", value_name = "DURATION")]
     leave_timeout: Span,
     /// How a new cluster first assigns partitions: round-robin or rendezvous [default: round-robin]

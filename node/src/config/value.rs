@@ -29,7 +29,8 @@ impl FromStr for Size {
     }
 }
 
-/// A duration: `500ms`, `30s`, `2m`, `1h`. A bare number is seconds.
+/// A duration: `500ms`, `30s`, `2m`, `1h`. A number without a unit is refused, but for 0: to one it is seconds, to another
+/// milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(pub Duration);
 
@@ -40,6 +41,7 @@ impl FromStr for Span {
         let expected = || format!("`{text}` is not a duration: write a number with ms, s, m or h, as in 30s");
         let (number, unit) = split(text).ok_or_else(expected)?;
         let factor: u64 = match unit {
+            "" if number > 0 => return Err(format!("`{text}` has no unit: write {number}s for seconds, or ms, m or h")),
             "ms" => 1,
             "" | "s" => 1000,
             "m" | "min" => 60_000,
@@ -174,7 +176,8 @@ mod tests {
     fn durations_read_as_people_write_them() {
         assert_eq!("30s".parse(), Ok(Span(Duration::from_secs(30))));
         assert_eq!("250ms".parse(), Ok(Span(Duration::from_millis(250))));
-        assert_eq!("2".parse(), Ok(Span(Duration::from_secs(2))));
+        assert_eq!("0".parse(), Ok(Span(Duration::ZERO)));
+        assert!("5".parse::<Span>().is_err_and(|why| why.contains("5s")));
         assert!("soon".parse::<Span>().is_err());
         assert!("18446744073709551615h".parse::<Span>().is_err());
     }

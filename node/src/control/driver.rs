@@ -31,6 +31,8 @@ const TICKETS_MAX: usize = 1024;
 const STATUS_TIMEOUT: Duration = Duration::from_millis(300);
 /// A peer is probed for this long after the last ping or pong to it.
 const PROBED_FOR: Duration = Duration::from_secs(1);
+/// For this long, who refuses a node that was never a member is not worth a line of its own.
+const REFUSED_QUIETLY: Duration = Duration::from_secs(2);
 /// Inputs handled before the machine's outputs are carried out, so that a flood delays nothing for long.
 const BATCH_MAX: usize = 64;
 
@@ -84,6 +86,7 @@ pub(super) async fn run(options: ControlOptions, shared: Arc<Shared>, ends: Ends
         notices: Notices::default(),
         view: None,
         was_member: false,
+        started: clock::now(),
         former: Vec::new(),
         leaving: Leaving::default(),
         tickets: Tickets::default(),
@@ -121,6 +124,7 @@ struct Driver {
     notices: Notices,
     view: Option<View>,
     was_member: bool,
+    started: Time,
     /// Where the other members were when the cluster went on without this process: seeds from then on.
     former: Vec<SocketAddr>,
     leaving: Leaving,
@@ -267,32 +271,41 @@ impl Driver {
             PeerEvent::Unreached { address, failure } => self.on_unreached(address, failure),
             PeerEvent::TurnedAway { address, failure } => {
                 // The port of a passer-by says nothing; a node dials from the port on which it listens.
-                let text = format!("turned away {address}: {failure}");
-                match failure {
-                    Failure::OtherSecret | Failure::OtherProtocol | Failure::Hello(_) | Failure::Refused(_) => self.note(text),
-                    Failure::Stranger | Failure::Unreachable(_) => tracing::debug!("{text}"),
+                if failure.is_lasting() {
+                    self.note_failure(address, &failure);
+                } else {
+                    tracing::debug!("turned away {address}: {failure}");
                 }
             }
         }
     }
 
     fn on_unreached(&mut self, address: SocketAddr, failure: Failure) {
-        match failure {
-            Failure::Stranger | Failure::Unreachable(_) => {
-                self.refusals.remove(&address);
-                tracing::debug!("cannot reach {address}: {failure}");
-            }
-            Failure::OtherSecret | Failure::OtherProtocol | Failure::Hello(_) | Failure::Refused(_) => {
-                self.note(format!("cannot talk with {address}: {failure}"));
-                if self.config.seeds.contains(&address) {
-                    self.refusals.insert(address, failure.clone());
-                }
-                let others = self.config.seeds.iter().filter(|seed| **seed != self.config.addresses.control);
-                let refused_by_all = others.clone().count() > 0 && others.clone().all(|seed| self.refusals.contains_key(seed));
-                if refused_by_all && !self.was_member {
-                    self.end(format!("no seed accepts this node; {address}: {failure}"));
-                }
-            }
+        if !failure.is_lasting() {
+            self.refusals.remove(&address);
+            return tracing::debug!("cannot reach {address}: {failure}");
+        }
+        if self.config.seeds.contains(&address) {
+            self.refusals.insert(address, failure.clone());
+        }
+        let mut others = self.config.seeds.iter().filter(|seed| **seed != self.config.addresses.control).peekable();
+        let refused_by_all = others.peek().is_some() && others.all(|seed| self.refusals.contains_key(seed));
+        if refused_by_all && !self.was_member {
+            // The last word, so the only one: whoever reads it has nothing to look for above it.
+            return self.end(format!("no seed accepts this node; {address}: {failure}"));
+        }
+        self.note_failure(address, &failure);
+    }
+
+    /// One line for each pair of nodes, whoever of the two dialled.
+    fn note_failure(&mut self, address: SocketAddr, failure: &Failure) {
+        // A fresh node that all seeds refuse says so once, when it ends; if it goes on, they refuse it again soon.
+        if !self.was_member && clock::now().since(self.started) < REFUSED_QUIETLY {
+            return tracing::debug!("cannot talk with {address}: {failure}");
+        }
+        let key = format!("{address} {:?}", std::mem::discriminant(failure));
+        if self.fatal.borrow().is_none() && self.notices.due(&key) {
+            self.tell(Event::Note(format!("cannot talk with {address}: {failure}")));
         }
     }
 
@@ -556,12 +569,15 @@ impl Driver {
     fn tell(&mut self, event: Event) {
         match &event {
             Event::Note(text) => tracing::warn!("{text}"),
-            Event::Joined { name, id } => tracing::info!(%id, "{name} joined"),
-            Event::Left { name, id } => tracing::info!(%id, "{name} left"),
-            Event::Expelled { name, id, why } => tracing::warn!(%id, "{name} was expelled: {why}"),
-            Event::Coordinator { name, term } => tracing::info!(term, "{name} coordinates"),
+            Event::Joined { name, id } => tracing::info!("{name} joined (process {id})"),
+            Event::Left { name, id } => tracing::info!("{name} left in order (process {id})"),
+            Event::Expelled { name, id, why } => tracing::warn!("{name} was expelled (process {id}): {why}"),
+            Event::Coordinator { name, term } => tracing::info!("{name} coordinates, term {term}"),
+            Event::NoCoordinator { why } if self.view.is_none() => tracing::warn!("no cluster yet: {why}"),
             Event::NoCoordinator { why } => tracing::warn!("nobody coordinates: {why}"),
-            Event::Lost { partitions, keyspace, why } => tracing::error!(partitions, keyspace, "partitions began empty: {why}"),
+            Event::Lost { partitions, keyspace, why } => {
+                tracing::error!("{partitions} partitions of keyspace {keyspace} began empty, their data is lost: {why}");
+            }
         }
         // Nobody may be listening.
         let _ = self.events.send(event);

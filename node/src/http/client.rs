@@ -8,8 +8,14 @@ use tokio::net::TcpStream;
 
 /// An answer at most: the table of 16384 partitions with long names fits.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
-/// How long an answer may take.
+/// How long a whole answer may take.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
+/// How long the answer to a look may take to begin: a node that answers at all needs some 300 ms.
+const LOOK_MAX: Duration = Duration::from_secs(3);
+/// How long a connection may take to come about.
+const CONNECT_MAX: Duration = Duration::from_secs(2);
+/// What every answer by HTTP begins with.
+const GREETING: &[u8] = b"HTTP/";
 
 /// No answer, or not the one that was hoped for.
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +37,7 @@ pub enum HttpError {
         message: String,
     },
     /// Something else than a Doyen node answered.
-    #[error("{address} does not answer like a Doyen node: is this its --http address?")]
+    #[error("{address} does not answer like a Doyen node's HTTP: give the node's --http address, which it prints when it starts")]
     Foreign {
         /// Who was asked.
         address: String,
@@ -43,7 +49,7 @@ pub enum HttpError {
 /// # Errors
 /// When there is no answer, or it is not a success.
 pub async fn get<T: DeserializeOwned>(address: &str, path: &str) -> Result<T, HttpError> {
-    request(address, &format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")).await
+    request(address, LOOK_MAX, &format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")).await
 }
 
 /// Asks a node to change something.
@@ -52,16 +58,18 @@ pub async fn get<T: DeserializeOwned>(address: &str, path: &str) -> Result<T, Ht
 /// When there is no answer, or it is not a success.
 pub async fn post<T: DeserializeOwned>(address: &str, path: &str, token: &str, body: &str) -> Result<T, HttpError> {
     let head = format!("POST {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n");
-    request(address, &format!("{head}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}", body.len())).await
+    request(address, ANSWER_MAX, &format!("{head}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}", body.len())).await
 }
 
-async fn request<T: DeserializeOwned>(address: &str, request: &str) -> Result<T, HttpError> {
+async fn request<T: DeserializeOwned>(address: &str, begins_within: Duration, request: &str) -> Result<T, HttpError> {
     let connection = |why: String| HttpError::Connection { address: address.into(), why };
-    let answer = match tokio::time::timeout(ANSWER_MAX, exchange(address, request)).await {
-        Ok(answer) => answer.map_err(|e| connection(reason(&e)))?,
+    let foreign = || HttpError::Foreign { address: address.into() };
+    let answer = match tokio::time::timeout(ANSWER_MAX, exchange(address, begins_within, request)).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(e)) if e.kind() == io::ErrorKind::InvalidData => return Err(foreign()),
+        Ok(Err(e)) => return Err(connection(reason(&e))),
         Err(_) => return Err(connection(format!("nothing within {ANSWER_MAX:?}"))),
     };
-    let foreign = || HttpError::Foreign { address: address.into() };
     let split = answer.windows(4).position(|w| w == b"\r\n\r\n").ok_or_else(foreign)?;
     let (head, body) = answer.split_at(split);
     let body = body.get(4..).unwrap_or_default();
@@ -74,10 +82,20 @@ async fn request<T: DeserializeOwned>(address: &str, request: &str) -> Result<T,
     Err(HttpError::Refused { status, message: message.ok_or_else(foreign)? })
 }
 
-async fn exchange(address: &str, request: &str) -> io::Result<Vec<u8>> {
-    let mut stream = TcpStream::connect(address).await?;
+/// The whole answer. Something that does not begin like HTTP is `InvalidData` at once: other servers (Redis, this node's RESP
+/// ports) keep a connection open after they have refused what they did not understand.
+async fn exchange(address: &str, begins_within: Duration, request: &str) -> io::Result<Vec<u8>> {
+    let late = |_| io::Error::from(io::ErrorKind::TimedOut);
+    let mut stream = tokio::time::timeout(CONNECT_MAX, TcpStream::connect(address)).await.map_err(late)??;
     stream.write_all(request.as_bytes()).await?;
-    let mut answer = Vec::new();
+    let mut greeting = [0; GREETING.len()];
+    match tokio::time::timeout(begins_within, stream.read_exact(&mut greeting)).await.map_err(late)? {
+        Ok(_) if greeting == GREETING => {}
+        Err(e) if e.kind() != io::ErrorKind::UnexpectedEof => return Err(e),
+        // Closed at once by somebody who does not understand, or a full node; else another protocol.
+        Ok(_) | Err(_) => return Err(io::ErrorKind::InvalidData.into()),
+    }
+    let mut answer = greeting.to_vec();
     // To the end: `Connection: close` was asked for. Our server always knows an answer's length and never chunks it.
     stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).await?;
     Ok(answer)
@@ -86,6 +104,43 @@ async fn exchange(address: &str, request: &str) -> io::Result<Vec<u8>> {
 fn reason(e: &io::Error) -> String {
     match e.kind() {
         io::ErrorKind::ConnectionRefused => "nobody listens there; is the node running, and is this its --http address?".into(),
+        io::ErrorKind::TimedOut => "nobody says anything there in time; is this the node's --http address?".into(),
         _ => e.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+    use tokio::net::TcpListener;
+
+    async fn asked_of(answer: &'static [u8]) -> (HttpError, Duration) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("known").to_string();
+        // It answers and then keeps the connection, as a RESP server does.
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.expect("a connection");
+            stream.write_all(answer).await.expect("written");
+            std::future::pending::<()>().await;
+        });
+        let started = Instant::now();
+        let error = get::<serde_json::Value>(&address, "/status").await.expect_err("that is no HTTP");
+        (error, started.elapsed())
+    }
+
+    /// `status --http` with a RESP port hung for 15 s.
+    #[tokio::test]
+    async fn another_protocol_is_noticed_at_once() {
+        let (error, took) = asked_of(b"-ERR wrong number of arguments for 'get' command\r\n").await;
+        assert!(matches!(error, HttpError::Foreign { .. }), "{error}");
+        assert!(took < Duration::from_secs(2), "{took:?}");
+    }
+
+    #[tokio::test]
+    async fn silence_is_given_up_soon() {
+        let (error, took) = asked_of(b"").await;
+        assert!(matches!(error, HttpError::Connection { .. }), "{error}");
+        assert!(took < ANSWER_MAX / 3, "{took:?}");
     }
 }

@@ -1,33 +1,98 @@
-//! Accepts connections, few at a time, and closes those that do nothing.
+//! Accepts connections, few at a time, and closes those that do nothing: after a while, and at once where somebody else waits.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{Instant, Sleep};
 
 /// Connections at a time; more wait in the system's queue.
 const CONNECTIONS_MAX: usize = 256;
 /// A connection on which nothing moves for this long is closed.
 const IDLE_MAX: Duration = Duration::from_secs(10);
+/// A question may take this long, where others wait.
+const ASKING_MAX: Duration = Duration::from_secs(2);
+/// Between two looks for somebody who may go.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// How long accepting pauses when the system refuses (no file descriptors left).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// A listener with a bound on connections.
+/// A listener with a bound on connections. When all places are taken, whoever has asked nothing for longest makes room: a program that
+/// keeps connections open must not keep people from looking.
 pub(super) struct Bounded {
     listener: TcpListener,
     places: Arc<Semaphore>,
+    seats: Seats,
+    next: u64,
+}
+
+/// Connections that are open. The lock is held for moments; it is there because hyper wants `Send`, all of it runs on one thread.
+#[derive(Clone, Default)]
+struct Seats(Arc<Mutex<BTreeMap<u64, Seat>>>);
+
+/// What may be closed, and how.
+struct Seat {
+    moved: Instant,
+    /// It was read from and not written to since: a request may be under way.
+    asked: bool,
+    _close: oneshot::Sender<()>,
+}
+
+impl Seats {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Seat>> {
+        // Nothing panics while it is held; if something did, the map would still be one.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn moved(&self, id: u64, asked: bool) {
+        if let Some(seat) = self.lock().get_mut(&id) {
+            (seat.moved, seat.asked) = (Instant::now(), asked);
+        }
+    }
+
+    /// Closes the connection that has asked nothing for longest; or else, one whose question takes long to ask or to answer.
+    fn make_room(&self) {
+        let mut seats = self.lock();
+        let may_go = |seat: &Seat| !seat.asked || seat.moved.elapsed() >= ASKING_MAX;
+        let idlest = seats.iter().filter(|(_, seat)| may_go(seat)).min_by_key(|(_, seat)| (seat.asked, seat.moved)).map(|(id, _)| *id);
+        if let Some(id) = idlest {
+            // Dropping its sender tells the connection.
+            seats.remove(&id);
+        }
+    }
 }
 
 impl Bounded {
     pub(super) fn new(listener: std::net::TcpListener) -> io::Result<Self> {
-        Ok(Self { listener: TcpListener::from_std(listener)?, places: Arc::new(Semaphore::new(CONNECTIONS_MAX)) })
+        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        Ok(Self { listener: TcpListener::from_std(listener)?, places, seats: Seats::default(), next: 0 })
+    }
+
+    async fn place(&self) -> OwnedSemaphorePermit {
+        loop {
+            if self.places.available_permits() == 0 {
+                self.seats.make_room();
+            }
+            // The semaphore is never closed. Somebody may be in the way a moment later who is not now.
+            if let Ok(Ok(place)) = tokio::time::timeout(LOOK_AGAIN, self.places.clone().acquire_owned()).await {
+                return place;
+            }
+        }
+    }
+
+    fn seat(&mut self, stream: TcpStream, place: OwnedSemaphorePermit) -> Connection {
+        let (close, closed) = oneshot::channel();
+        self.next += 1;
+        self.seats.lock().insert(self.next, Seat { moved: Instant::now(), asked: false, _close: close });
+        let idle = Box::pin(tokio::time::sleep(IDLE_MAX));
+        Connection { id: self.next, stream, idle, closed, makes_room: false, seats: self.seats.clone(), _place: place }
     }
 }
 
@@ -37,15 +102,10 @@ impl axum::serve::Listener for Bounded {
 
     async fn accept(&mut self) -> (Connection, SocketAddr) {
         loop {
-            let Ok(place) = self.places.clone().acquire_owned().await else {
-                // The semaphore is never closed; if it were, nothing could be accepted any more.
-                std::future::pending::<()>().await;
-                continue;
-            };
             match self.listener.accept().await {
                 Ok((stream, from)) => {
-                    let idle = Box::pin(tokio::time::sleep(IDLE_MAX));
-                    return (Connection { stream, idle, _place: place }, from);
+                    let place = self.place().await;
+                    return (self.seat(stream, place), from);
                 }
                 Err(e) => {
                     tracing::warn!("HTTP connection not accepted: {e}");
@@ -60,22 +120,36 @@ impl axum::serve::Listener for Bounded {
     }
 }
 
-/// A connection that ends when nothing moves on it.
+/// A connection that ends when nothing moves on it, or when it makes room.
 pub(super) struct Connection {
+    id: u64,
     stream: TcpStream,
     idle: Pin<Box<Sleep>>,
+    /// Ends when this connection shall make room.
+    closed: oneshot::Receiver<()>,
+    makes_room: bool,
+    seats: Seats,
     _place: OwnedSemaphorePermit,
 }
 
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.seats.lock().remove(&self.id);
+    }
+}
+
 impl Connection {
-    fn judge<T>(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+    fn judge<T>(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<T>>, asked: bool) -> Poll<io::Result<T>> {
         if result.is_ready() {
             self.idle.as_mut().reset(Instant::now() + IDLE_MAX);
+            self.seats.moved(self.id, asked);
             return result;
         }
+        // A channel must not be asked again once it has answered.
+        self.makes_room = self.makes_room || Pin::new(&mut self.closed).poll(cx).is_ready();
         match self.idle.as_mut().poll(cx) {
-            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
-            Poll::Pending => Poll::Pending,
+            Poll::Pending if !self.makes_room => Poll::Pending,
+            Poll::Ready(()) | Poll::Pending => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
         }
     }
 }
@@ -83,14 +157,14 @@ impl Connection {
 impl AsyncRead for Connection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let result = Pin::new(&mut self.stream).poll_read(cx, buf);
-        self.judge(cx, result)
+        self.judge(cx, result, true)
     }
 }
 
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write(cx, buf);
-        self.judge(cx, result)
+        self.judge(cx, result, false)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

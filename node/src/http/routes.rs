@@ -134,11 +134,26 @@ async fn recover(
     if request.assert_dead.is_empty() {
         return Err(Failure(StatusCode::BAD_REQUEST, "name at least one member that is dead and will not come back".into()));
     }
-    match state.control.recover(request.assert_dead).await {
+    match state.control.recover(request.assert_dead.clone()).await {
         Ok(AdminReply::Done(_)) => Ok(Json(serde_json::json!({ "recovered": true }))),
-        Ok(AdminReply::Refused(why)) => Err(Failure(StatusCode::CONFLICT, why)),
+        Ok(AdminReply::Refused(why)) => {
+            let report = state.control.status().await.map_err(|_| stopped())?;
+            let unsaid: Vec<String> = request.assert_dead.into_iter().filter(|name| !why.contains(name.as_str())).collect();
+            Err(Failure(StatusCode::CONFLICT, why + &strangers(&ClusterReport::new(&report), &unsaid)))
+        }
         Err(_) => Err(stopped()),
     }
+}
+
+/// Names that no member bears: whoever misspelt one is told, whatever else is wrong.
+fn strangers(report: &ClusterReport, names: &[String]) -> String {
+    let unknown = |n: &&String| !report.members.iter().any(|m| m.name == **n || m.id == **n);
+    let unknown: Vec<&str> = names.iter().filter(unknown).map(String::as_str).collect();
+    if unknown.is_empty() || report.members.is_empty() {
+        return String::new();
+    }
+    let members: Vec<&str> = report.members.iter().map(|m| m.name.as_str()).collect();
+    format!("; no member is called {}: there are {}", unknown.join(" or "), members.join(", "))
 }
 
 fn authorize(state: &State, headers: &HeaderMap) -> Answer<()> {

@@ -75,7 +75,7 @@ impl fmt::Display for Purpose {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// One of the two does not accept the other's certificate.
-    #[error("it does not hold this cluster's secret: start every node with the same --secret-file (or certificates of one authority)")]
+    #[error("its secret is not the one of this node: start every node with the same --secret-file (or with certificates of one authority)")]
     OtherSecret,
     /// It speaks QUIC, but not our protocol.
     #[error("it does not speak doyen/1: is that a Doyen node's port?")]
@@ -92,6 +92,17 @@ pub enum Failure {
     /// It does not answer, or stopped answering.
     #[error("{0}")]
     Unreachable(String),
+}
+
+impl Failure {
+    /// Whether trying again will not help until somebody changes something.
+    #[must_use]
+    pub const fn is_lasting(&self) -> bool {
+        match self {
+            Self::OtherSecret | Self::OtherProtocol | Self::Hello(_) | Self::Refused(_) => true,
+            Self::Stranger | Self::Unreachable(_) => false,
+        }
+    }
 }
 
 impl From<ConnectionError> for Failure {

@@ -221,7 +221,10 @@ pub fn parse(spec: &Spec, args: Args<'_>, unix_ms: u64) -> Result<Request, Error
             3 => Ok(Request::Connection(Connection::Auth { user: Some(args.bytes(1)), password: args.bytes(2) })),
             _ => Err(SYNTAX.into()),
         },
-        Verb::Select => Ok(Request::Connection(Connection::Select(number(1)?))),
+        Verb::Select => match number(1)? {
+            index if i32::try_from(index).is_ok() => Ok(Request::Connection(Connection::Select(index))),
+            _ => Err("ERR value is out of range, value must between -2147483648 and 2147483647".into()),
+        },
         Verb::Quit => Ok(Request::Connection(Connection::Quit)),
         Verb::Reset => Ok(Request::Connection(Connection::Reset)),
         Verb::ReadOnly | Verb::ReadWrite | Verb::Asking => Ok(Request::Connection(Connection::Accept)),
@@ -313,7 +316,7 @@ fn set(spec: &Spec, args: Args<'_>, unix_ms: u64) -> Result<Request, ErrorText> 
             get = true;
         } else if is(arg, "KEEPTTL") && given.is_none() {
             keep = true;
-        } else if let Some(unit) = unit(arg).filter(|_| given.is_none() && !keep && i + 1 < args.len()) {
+        } else if let Some(unit) = unit(arg).filter(|unit| given_alike(given, *unit) && !keep && i + 1 < args.len()) {
             i += 1;
             given = Some((unit, i));
         } else {
@@ -330,17 +333,31 @@ fn set(spec: &Spec, args: Args<'_>, unix_ms: u64) -> Result<Request, ErrorText> 
     Ok(Request::One { key: args.bytes(1), action: Action::Set { value: args.bytes(2), condition, expiry, get }, shape: Shape::Plain })
 }
 
+/// A deadline may be given again in the same unit, and the last one counts; in another it may not.
+fn given_alike(given: Option<(Unit, usize)>, unit: Unit) -> bool {
+    given.is_none_or(|(before, _)| before == unit)
+}
+
 fn getex(spec: &Spec, args: Args<'_>, unix_ms: u64) -> Result<Request, ErrorText> {
-    let expiry = match args.len() {
-        2 => Expiry::Keep,
-        3 if is(args.get(2), "PERSIST") => Expiry::None,
-        4 => {
-            let unit = unit(args.get(2)).ok_or(SYNTAX)?;
-            positive(spec, unit, integer(args.get(3)).ok_or(NOT_AN_INTEGER)?, unix_ms)?
+    let (mut given, mut persist) = (None, false);
+    let mut i = 2;
+    while i < args.len() {
+        let arg = args.get(i);
+        if is(arg, "PERSIST") && given.is_none() {
+            persist = true;
+        } else if let Some(unit) = unit(arg).filter(|unit| given_alike(given, *unit) && !persist && i + 1 < args.len()) {
+            i += 1;
+            given = Some((unit, i));
+        } else {
+            return Err(SYNTAX.into());
         }
-        _ => return Err(SYNTAX.into()),
+        i += 1;
+    }
+    let action = match given {
+        Some((unit, at)) => Action::GetEx { expiry: positive(spec, unit, integer(args.get(at)).ok_or(NOT_AN_INTEGER)?, unix_ms)? },
+        None if persist => Action::GetEx { expiry: Expiry::None },
+        None => Action::Get,
     };
-    let action = if expiry == Expiry::Keep { Action::Get } else { Action::GetEx { expiry } };
     Ok(Request::One { key: args.bytes(1), action, shape: Shape::Plain })
 }
 
@@ -365,7 +382,7 @@ fn expire_condition(args: Args<'_>) -> Result<ExpireCondition, ErrorText> {
         (true, ..) => ExpireCondition::IfNone,
         // A key without a deadline is never later than anything, so GT says already what XX adds.
         (_, _, true, _) => ExpireCondition::IfLater,
-        (_, true, _, true) => return Err("ERR XX and LT options at the same time are not supported".into()),
+        (_, true, _, true) => ExpireCondition::IfSomeEarlier,
         (_, _, _, true) => ExpireCondition::IfEarlier,
         (_, true, ..) => ExpireCondition::IfSome,
         _ => ExpireCondition::Always,
@@ -388,7 +405,7 @@ fn pattern_at(args: Args<'_>, at: usize) -> Result<Bytes, ErrorText> {
 }
 
 fn scan(args: Args<'_>) -> Result<Request, ErrorText> {
-    let cursor = std::str::from_utf8(args.get(1)).ok().and_then(|t| t.parse().ok()).ok_or("ERR invalid cursor")?;
+    let cursor = cursor(args.get(1)).ok_or("ERR invalid cursor")?;
     let (mut count, mut pattern, mut strings) = (10, None, true);
     let mut i = 2;
     while i < args.len() {
@@ -412,6 +429,16 @@ fn scan(args: Args<'_>) -> Result<Request, ErrorText> {
         i += 2;
     }
     Ok(Request::All(All::Scan { cursor, count, pattern, strings }))
+}
+
+/// As C reads it, and so Redis: nothing is 0, and what is negative counts from the end.
+fn cursor(text: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(text).ok()?;
+    match text.strip_prefix('-') {
+        _ if text.is_empty() => Some(0),
+        Some(rest) if !rest.starts_with('+') => rest.parse().ok().map(u64::wrapping_neg),
+        _ => text.parse().ok(),
+    }
 }
 
 fn wait(args: Args<'_>) -> Result<Request, ErrorText> {
@@ -507,11 +534,13 @@ fn command(args: Args<'_>) -> Result<Request, ErrorText> {
         return Ok(Request::Server(Server::CommandInfo(None)));
     }
     let named = || (args.len() > 2).then(|| (2..args.len()).map(|i| args.bytes(i)).collect::<Vec<_>>());
-    let known = [("count", 2), ("info", -2), ("docs", -2), ("list", 2), ("getkeys", -3)];
+    let known = [("count", 2), ("info", -2), ("docs", -2), ("list", -2), ("getkeys", -4)];
     Ok(Request::Server(match subcommand("COMMAND", args, &known)?.as_str() {
         "count" => Server::CommandCount,
         "info" => Server::CommandInfo(named()),
         "docs" => Server::CommandDocs(named()),
+        // Filters are not there.
+        "list" if args.len() > 2 => return Err(SYNTAX.into()),
         "list" => Server::CommandList,
         _ => Server::CommandGetKeys(named().unwrap_or_default()),
     }))

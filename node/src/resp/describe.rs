@@ -143,7 +143,7 @@ pub fn command_info(encoder: &mut Encoder<'_>, names: Option<&[Bytes]>) {
             for name in names {
                 match Spec::find(name) {
                     Some(spec) => command(encoder, spec),
-                    None => encoder.nil_array(),
+                    None => encoder.nil(),
                 }
             }
         }

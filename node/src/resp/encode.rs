@@ -70,14 +70,6 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// Nothing, where an array could stand.
-    pub fn nil_array(&mut self) {
-        match self.protocol {
-            Protocol::Resp2 => self.out.extend_from_slice(b"*-1\r\n"),
-            Protocol::Resp3 => self.out.extend_from_slice(b"_\r\n"),
-        }
-    }
-
     /// The head of an array; its elements follow.
     pub fn array(&mut self, elements: usize) {
         self.line(b'*', itoa::Buffer::new().format(elements).as_bytes());

@@ -283,6 +283,7 @@ fn expire(entry: Option<&Entry>, expiry: Expiry, condition: ExpireCondition, cx:
         ExpireCondition::IfSome => entry.deadline != 0,
         ExpireCondition::IfLater => new > old,
         ExpireCondition::IfEarlier => new < old,
+        ExpireCondition::IfSomeEarlier => entry.deadline != 0 && new < old,
     };
     if met { (Outcome::Int(1), redated(entry, to)) } else { (Outcome::Int(0), Change::None) }
 }
@@ -476,6 +477,9 @@ mod tests {
         assert_eq!(with(&some, 5, ExpireCondition::IfEarlier), yes(1_005));
         assert_eq!(with(&some, 5_000, ExpireCondition::IfEarlier), no);
         assert_eq!(with(&none, 5, ExpireCondition::IfEarlier), yes(1_005));
+        assert_eq!(with(&some, 5, ExpireCondition::IfSomeEarlier), yes(1_005));
+        assert_eq!(with(&some, 5_000, ExpireCondition::IfSomeEarlier), no);
+        assert_eq!(with(&none, 5, ExpireCondition::IfSomeEarlier), no);
         assert_eq!(with(&some, -5, ExpireCondition::Always), (Outcome::Int(1), Change::Delete));
         assert_eq!(apply(&Action::Expire { expiry: Expiry::In(5), condition: ExpireCondition::Always }, None, &CX), no);
     }

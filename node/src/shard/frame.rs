@@ -498,6 +498,7 @@ fn put_action(out: &mut BytesMut, action: &Action) {
                 ExpireCondition::IfSome => 2,
                 ExpireCondition::IfLater => 3,
                 ExpireCondition::IfEarlier => 4,
+                ExpireCondition::IfSomeEarlier => 5,
             });
         }
         Action::Persist => out.put_u8(14),
@@ -712,6 +713,7 @@ impl Reader {
                     2 => ExpireCondition::IfSome,
                     3 => ExpireCondition::IfLater,
                     4 => ExpireCondition::IfEarlier,
+                    5 => ExpireCondition::IfSomeEarlier,
                     _ => return Err(Malformed("unknown expire condition")),
                 };
                 Action::Expire { expiry, condition }
@@ -755,7 +757,12 @@ mod tests {
 
     fn action() -> impl Strategy<Value = Action> {
         let condition = prop::sample::select(vec![Condition::Always, Condition::IfAbsent, Condition::IfPresent]);
-        let expire = prop::sample::select(vec![ExpireCondition::Always, ExpireCondition::IfLater, ExpireCondition::IfNone]);
+        let expire = prop::sample::select(vec![
+            ExpireCondition::Always,
+            ExpireCondition::IfLater,
+            ExpireCondition::IfNone,
+            ExpireCondition::IfSomeEarlier,
+        ]);
         prop_oneof![
             prop::sample::select(vec![Action::Get, Action::Strlen, Action::Exists, Action::PTtl, Action::PExpireTime]),
             prop::sample::select(vec![Action::GetDel, Action::Delete, Action::Persist]),

@@ -104,6 +104,8 @@ pub enum ExpireCondition {
     IfLater,
     /// If the new one is earlier (LT).
     IfEarlier,
+    /// If there is one, and the new one is earlier (XX and LT).
+    IfSomeEarlier,
 }
 
 /// A deadline as a caller gives it. Wall time is converted once, at the primary.

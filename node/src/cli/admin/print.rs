@@ -130,3 +130,71 @@ fn runs(keyspace: &PartitionsReport) -> String {
     }
     columns(&rows)
 }
+
+/// What fits on a terminal, drawn over what was there: without a flash, and without a line that wraps and moves the others.
+pub(super) fn screen(text: &str, columns: usize, rows: usize) -> String {
+    let columns = columns.max(1);
+    let lines: Vec<String> = text.lines().flat_map(|line| fit(line, columns)).collect();
+    // The last row stays empty for the cursor: text there would scroll.
+    let room = rows.saturating_sub(1).max(1);
+    let mut out = String::from("\x1b[H");
+    let mut draw = |line: &str| {
+        let _ = write!(out, "{line}\x1b[K\r\n");
+    };
+    if lines.len() <= room {
+        lines.iter().for_each(|line| draw(line));
+    } else {
+        lines.iter().take(room - 1).for_each(|line| draw(line));
+        draw(&clip(&format!("... {} lines more", lines.len() - (room - 1)), columns));
+    }
+    out + "\x1b[J"
+}
+
+/// Rows of tables are cut, sentences go on in the next line.
+fn fit(line: &str, columns: usize) -> Vec<String> {
+    if line.starts_with(' ') || line.chars().count() <= columns {
+        return vec![clip(line, columns)];
+    }
+    let mut lines = vec![String::new()];
+    for word in line.split_whitespace() {
+        let Some(last) = lines.last_mut() else { break };
+        let blank = usize::from(!last.is_empty());
+        if last.chars().count() + blank + word.chars().count() <= columns {
+            last.push_str(if blank > 0 { " " } else { "" });
+            last.push_str(word);
+        } else if blank > 0 {
+            lines.push(clip(word, columns));
+        } else {
+            *last = clip(word, columns);
+        }
+    }
+    lines
+}
+
+fn clip(line: &str, columns: usize) -> String {
+    if line.chars().count() <= columns {
+        return line.to_owned();
+    }
+    line.chars().take(columns.saturating_sub(1)).chain(['>']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In a terminal of 40x10, lines wrapped and the picture scrolled away with every look.
+    #[test]
+    fn a_small_terminal_shows_what_fits() {
+        let text =
+            format!("safe   coordinator a   cluster {}\n\n{}", "7".repeat(32), "  a row that is wider than the terminal is\n".repeat(30));
+        for (columns, rows) in [(40, 10), (20, 3), (1, 1), (0, 0), (200, 60)] {
+            let drawn = screen(&text, columns, rows);
+            assert!(drawn.starts_with("\x1b[H") && drawn.ends_with("\x1b[J"));
+            let lines: Vec<&str> = drawn[3..drawn.len() - 3].split_terminator("\x1b[K\r\n").collect();
+            assert!(lines.len() <= rows.saturating_sub(1).max(1), "{columns}x{rows}: {lines:?}");
+            assert!(lines.iter().all(|line| line.chars().count() <= columns.max(1)), "{columns}x{rows}: {lines:?}");
+        }
+        let drawn = screen(&text, 40, 10);
+        assert!(drawn.contains("safe coordinator a cluster") && drawn.contains("lines more"), "{drawn:?}");
+    }
+}

@@ -1,0 +1,266 @@
+#!/usr/bin/env python3
+"""Sends the same commands to redis-server and to Doyen's RESP ports, and shows where the raw replies differ.
+
+    compare-redis.py DOYEN-BINARY [--verbose]
+
+Starts both on ports of their own (redis-server must be installed; 7.x). Every command is sent in RESP2 and in RESP3. Ends with
+status 1 if a reply differs that is not listed in KNOWN below, with why it does.
+"""
+
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+# What differs on purpose: a pattern of the command, and why. Lines of people's documentation, one for each decision.
+KNOWN = [
+    (r"(?i)^(multi|eval)\b", "there are no transactions and no scripts"),
+    (r"(?i)^info\b", "it shows this server"),
+    (r"(?i)^command( docs| info| list| count)?( (?!nosuch|x)\S+)*$", "it lists what there is, which is less"),
+    (r"(?i)^config get (maxmemory-policy|appendonly save)$", "settings come in their order"),
+    (r"^CONFIG GET SAVE$", "a setting is named as it is written, not as it was asked for"),
+    (r"^SELECT 1$", "there is one database"),
+    (r"(?i)^incrbyfloat \S+ (0x10|1e400)$", "numbers are decimal, and doubles"),
+    (r"(?i)^incrbyfloat (big \S+|\S+ -?922337203685477580\d)$", "increments are doubles, sums exact to 17 places"),
+    (r"(?i)^getex nosuch \S+ \S+$", "the number is looked at before the key"),
+    (r"^SCAN 18446744073709551615 COUNT 5$|^SCAN -1$", "cursors are others"),
+    (r"(?i)^client (setinfo|no-touch)\b", "there since 7.2: clients send them without asking"),
+    (r"^HELLO 2 AUTH nosuch x FOO$", "a syntax error comes before a wrong password"),
+    (r"^CLIENT ID$|^WAIT 0 10$", "it shows this server"),
+    (r"^CLUSTER (INFO|SLOTS|NODES|SHARDS|MYID)$", "it shows this cluster"),
+]
+# On the plain port only: Redis refuses them there, and a cluster-aware client may find the cluster-aware port by them.
+KNOWN_PLAIN = [(r"(?i)^(readonly|readwrite|asking)$|^CLUSTER (KEYSLOT|COUNTKEYSINSLOT)\b", "both ports speak of the cluster")]
+# On the cluster-aware port only.
+KNOWN_CLUSTER = [(r"(?i)^mset\b", "an odd number of arguments is noticed before that the keys are apart")]
+
+SETUP = ["FLUSHALL", "SET s hello", "SET n 10", "SET f 1.5", "SET ttl v EX 1000", "SET empty ''", "SET big 9223372036854775807"]
+
+NUMBERS = ["0", "1", "-1", "100", "x", "''", "1.5", "9223372036854775807", "-9223372036854775808", "9223372036854775808", "' 1'", "01", "+1", "1e3"]
+
+
+def commands():
+    """(what to do before, the command): several hundred, good and bad."""
+    out = []
+
+    def add(*lines):
+        out.extend(lines)
+
+    # How many arguments: every command with none to five.
+    names = """PING ECHO HELLO AUTH SELECT CLIENT COMMAND DBSIZE SET GET GETSET GETDEL GETEX SETNX SETEX PSETEX MGET MSET APPEND STRLEN INCR
+        DECR INCRBY DECRBY INCRBYFLOAT DEL UNLINK EXISTS TYPE EXPIRE PEXPIRE EXPIREAT PEXPIREAT TTL PTTL EXPIRETIME PEXPIRETIME PERSIST
+        SCAN KEYS FLUSHALL FLUSHDB CLUSTER READONLY READWRITE ASKING WAIT CONFIG NOSUCH""".split()
+    for name in names:
+        for n in range(6):
+            line = " ".join([name] + ["k%d" % i for i in range(n)])
+            if line != "HELLO":
+                add(line)
+    # Keys in every state with every command that takes one.
+    for key in ["s", "n", "f", "ttl", "empty", "big", "nosuch"]:
+        for name in "GET GETDEL GETEX STRLEN INCR DECR TYPE TTL PTTL EXPIRETIME PERSIST EXISTS DEL UNLINK".split():
+            # What is left of a time to live depends on the moment.
+            if not (key == "ttl" and name in ("PTTL", "EXPIRETIME")):
+                add(f"{name} {key}")
+        add(f"APPEND {key} tail", f"GETSET {key} new", f"SETNX {key} new", f"GET {key}")
+        for n in NUMBERS:
+            add(f"INCRBY {key} {n}", f"DECRBY {key} {n}")
+        for n in NUMBERS + ["0.1", "-0.5", "inf", "-inf", "nan", "1e400", "0x10", ".5", "5.", "3.0e-2", "1e17", "1e-10", "' 1.5'", "infinity", "1_0"]:
+            add(f"SETUP {key}", f"INCRBYFLOAT {key} {n}")
+    # SET: every pair and many triples of options.
+    options = ["NX", "XX", "GET", "KEEPTTL", "EX 10", "PX 10000", "EXAT 33000000000", "PXAT 33000000000000", "FOO", "EX", "EX x", "EX 0", "PX -1"]
+    for key in ["s", "ttl", "nosuch"]:
+        for a in options:
+            add("SETUP", f"SET {key} v {a}", f"GET {key}", f"TTL {key}", f"set {key} v {a.lower()}")
+            for b in options:
+                add("SETUP", f"SET {key} v {a} {b}", f"GET {key}", f"TTL {key}")
+    for a in options[:5]:
+        for b in options[:5]:
+            for c in options[:6]:
+                add("SETUP", f"SET s v {a} {b} {c}", f"SET nosuch v {a} {b} {c}", "TTL s", "TTL nosuch")
+    for n in NUMBERS + ["9223372036854775", "9223372036854776", "9223372036854775806"]:
+        for unit in ["EX", "PX", "EXAT", "PXAT"]:
+            if n == "1" and unit == "PX":
+                continue  # Who is the faster?
+            add("SETUP", f"SET s v {unit} {n}", "EXISTS s", f"GETEX n {unit} {n}", "EXISTS n")
+        add("SETUP", f"SETEX s {n} v", "EXISTS s", *([] if n == "1" else [f"PSETEX n {n} v", "EXISTS n"]))
+    # GETEX.
+    getex = ["", "PERSIST", "EX 10", "PX 10000", "EXAT 33000000000", "PXAT 33000000000000", "NX", "KEEPTTL", "EX", "FOO", "GET"]
+    for key in ["s", "ttl", "nosuch"]:
+        for a in getex:
+            for b in getex:
+                add("SETUP", f"GETEX {key} {a} {b}".strip(), f"TTL {key}")
+    # EXPIRE and its kin: every set of options, in both orders.
+    conditions = ["NX", "XX", "GT", "LT", "nx", "FOO"]
+    sets = [""] + conditions + [f"{a} {b}" for a in conditions for b in conditions]
+    sets += [f"{a} {b} {c}" for a in conditions[:4] for b in conditions[:4] for c in conditions[:4]]
+    for name, sooner, later in [
+        ("EXPIRE", "10", "5000"),
+        ("PEXPIRE", "10000", "5000000"),
+        ("EXPIREAT", "10", "33000000000"),
+        ("PEXPIREAT", "10000", "33000000000000"),
+    ]:
+        for key in ["s", "ttl", "nosuch"]:
+            for given in sets:
+                for when in [sooner, later] if len(given) < 7 else [sooner]:
+                    add("SETUP", f"{name} {key} {when} {given}".strip(), f"TTL {key}")
+        for n in NUMBERS + ["9223372036854775", "9223372036854776", "-9223372036854775", "-9223372036854776"]:
+            add("SETUP", f"{name} s {n}", "EXISTS s", f"{name} s {n} FOO", f"{name} nosuch {n}")
+    # Several keys.
+    add("SETUP", "MGET s nosuch n s", "MSET a 1 b 2 a 3", "MGET a b", "MSET a 1 b", "DEL a a b nosuch", "UNLINK s s", "EXISTS n n nosuch")
+    add("MSET", "MSET a", "MSET a 1 b 2", "EXISTS a b a", "TYPE a", "DBSIZE", "KEYS *", "KEYS nosuch*", "KEYS [ab]", "KEYS ?", "KEYS \\\\a", "KEYS ''")
+    # Sweeps, with one key at most: the order is nobody's.
+    add("FLUSHALL", "DBSIZE", "KEYS *", "SCAN 0", "SET one 1", "SCAN 0 COUNT 1000", "SCAN 0 MATCH o* COUNT 1000", "SCAN 0 COUNT 1000 MATCH x*")
+    add("SCAN 0 TYPE string COUNT 1000", "SCAN 0 TYPE list COUNT 1000", "SCAN 0 TYPE nosuch COUNT 1000", "SCAN x", "SCAN -1", "SCAN 0 COUNT", "SCAN 0 COUNT 0")
+    add("SCAN 0 COUNT -1", "SCAN 0 COUNT x", "SCAN 0 MATCH", "SCAN 0 FOO 1", "SCAN 0 FOO", "SCAN 18446744073709551615 COUNT 5", "SCAN 18446744073709551616", "SCAN ''")
+    add("SCAN 0 COUNT 9223372036854775808", "SCAN 0 MATCH * MATCH x COUNT 1000", "SCAN ' 0'", "SCAN 00", "SCAN +0", "SCAN 0 TYPE", "scan 0 count 1000 type STRING")
+    for mode in ["SYNC", "ASYNC", "async", "FOO", "SYNC ASYNC", "SYNC SYNC"]:
+        add(f"FLUSHALL {mode}", f"FLUSHDB {mode}")
+    # The connection.
+    add("PING", "PING hello", "PING ''", "ECHO ''", "ECHO hello", "SELECT 0", "SELECT -1", "SELECT x", "SELECT 16", "SELECT 99999999999", "SELECT 1", "SELECT 0")
+    add("HELLO x", "HELLO 1", "HELLO 4", "HELLO -1", "HELLO 3.0", "HELLO 2 FOO", "HELLO 3 AUTH", "HELLO 3 AUTH a", "HELLO 3 AUTH a b", "HELLO 2 SETNAME", "HELLO 2 SETNAME 'a b'")
+    add("HELLO 3 AUTH default x SETNAME", "HELLO 2 AUTH nosuch x FOO", "HELLO '' ", "AUTH x", "AUTH default x", "AUTH nosuch x", "AUTH a b c", "AUTH default ''", "AUTH ''")
+    add("CLIENT SETNAME me", "CLIENT GETNAME", "CLIENT SETNAME 'a b'", "CLIENT GETNAME", "CLIENT SETNAME ''", "CLIENT GETNAME", "CLIENT GETNAME x", "CLIENT ID x", "CLIENT SETNAME")
+    add("CLIENT SETNAME a b", "CLIENT NOSUCH", "CLIENT nosuch a b", "CLIENT SETINFO LIB-NAME x", "CLIENT SETINFO LIB-VER 1", "CLIENT SETINFO", "CLIENT SETINFO a", "CLIENT SETINFO FOO bar")
+    add("CLIENT NO-EVICT on", "CLIENT NO-EVICT off", "CLIENT NO-EVICT x", "CLIENT NO-EVICT", "CLIENT NO-TOUCH on", "CLIENT NO-TOUCH OFF", "CLIENT NO-TOUCH x", "CLIENT NO-TOUCH", "CLIENT ''")
+    add("READONLY", "READWRITE", "ASKING", "READONLY x", "WAIT", "WAIT 0", "WAIT x 0", "WAIT 0 x", "WAIT 0 -1", "WAIT -1 1", "WAIT 0 10", "WAIT 0 1.5")
+    add("COMMAND GETKEYS", "COMMAND GETKEYS GET", "COMMAND GETKEYS GET a", "COMMAND GETKEYS MSET a 1 b 2", "COMMAND GETKEYS PING", "COMMAND GETKEYS PING x", "COMMAND GETKEYS GET a b", "COMMAND GETKEYS NOSUCH a", "COMMAND GETKEYS MGET a b c")
+    add("COMMAND GETKEYS SET a b EX 5", "COMMAND GETKEYS DEL a b", "COMMAND NOSUCH", "COMMAND COUNT x", "COMMAND LIST x", "COMMAND INFO nosuch", "COMMAND DOCS nosuch")
+    add("COMMAND INFO get", "COMMAND INFO GET set", "CONFIG GET nosuch", "CONFIG GET", "CONFIG NOSUCH", "CONFIG GET maxmemory-policy", "CONFIG GET appendonly save", "CONFIG GET nosuch nosuch2")
+    add("CONFIG GET SAVE", "CONFIG GET databases*x", "CLUSTER", "CLUSTER NOSUCH", "CLUSTER KEYSLOT", "CLUSTER KEYSLOT a", "CLUSTER KEYSLOT {a}b", "CLUSTER KEYSLOT a b", "CLUSTER MYID x")
+    add("CLUSTER INFO x", "CLUSTER SLOTS x", "CLUSTER NODES x", "CLUSTER SHARDS x", "CLUSTER COUNTKEYSINSLOT", "CLUSTER COUNTKEYSINSLOT x", "CLUSTER COUNTKEYSINSLOT -1", "CLUSTER COUNTKEYSINSLOT 16384")
+    add("CLUSTER COUNTKEYSINSLOT 0", "CLUSTER KEYSLOT ''", "CLUSTER KEYSLOT {}a", "CLUSTER KEYSLOT a{b}{c}", "NOSUCH", "nosuch a b", "'' a", "EVAL x 0")
+    add("get", "GeT s", "QUIT")
+    return out
+
+
+def words(line):
+    """Splits at blanks; '..' quotes."""
+    return [w[1:-1] if w.startswith("'") else w for w in re.findall(r"'[^']*'|\S+", line)]
+
+
+def encode(args):
+    parts = [w.encode() for w in args]
+    return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%s\r\n" % (len(p), p) for p in parts)
+
+
+class Client:
+    def __init__(self, port, protocol):
+        self.port, self.protocol = port, protocol
+        self.connect()
+
+    def connect(self):
+        self.socket = socket.create_connection(("127.0.0.1", self.port), timeout=10)
+        self.buffer = b""
+        if self.protocol == 3:
+            self.ask(["HELLO", "3"])
+
+    def ask(self, args):
+        self.socket.sendall(encode(args))
+        return self.reply()
+
+    def ask_all(self, lines):
+        self.socket.sendall(b"".join(encode(words(line)) for line in lines))
+        for _ in lines:
+            self.reply()
+
+    def more(self):
+        got = self.socket.recv(65536)
+        if not got:
+            raise ConnectionError("closed")
+        self.buffer += got
+
+    def line(self):
+        while b"\r\n" not in self.buffer:
+            self.more()
+        line, self.buffer = self.buffer.split(b"\r\n", 1)
+        return line + b"\r\n"
+
+    def reply(self):
+        line = self.line()
+        kind, rest = line[:1], line[1:-2]
+        if kind in b"$=!" and rest != b"-1":
+            while len(self.buffer) < int(rest) + 2:
+                self.more()
+            body, self.buffer = self.buffer[: int(rest) + 2], self.buffer[int(rest) + 2 :]
+            return line + body
+        if kind in b"*~%>" and rest != b"-1":
+            return line + b"".join(self.reply() for _ in range(int(rest) * (2 if kind == b"%" else 1)))
+        return line
+
+
+def compare(redis, doyen, protocol, known_here, verbose):
+    a, b = Client(redis, protocol), Client(doyen, protocol)
+    asked = differs = known = 0
+    seen = set()
+    for line in commands():
+        if line.split()[0] == "SETUP":
+            a.ask_all(SETUP), b.ask_all(SETUP)
+            continue
+        asked += 1
+        args = words(line)
+        ra, rb = a.ask(args), b.ask(args)
+        if args[:1] and args[0].upper() in ("HELLO", "QUIT", "RESET"):
+            a.connect(), b.connect()
+        if ra == rb:
+            continue
+        # A second may end between the two.
+        if args[0] == "TTL" and abs(int(ra[1:]) - int(rb[1:])) <= 1:
+            continue
+        # The order of keys is nobody's.
+        if args[0].upper() == "KEYS" and sorted(ra.split(b"$")) == sorted(rb.split(b"$")):
+            continue
+        why = next((why for pattern, why in KNOWN + known_here if re.search(pattern, line)), None)
+        if why is not None:
+            known += 1
+            if not verbose:
+                continue
+        else:
+            differs += 1
+        if (line, ra, rb) not in seen:
+            seen.add((line, ra, rb))
+            print(f"RESP{protocol} {line}{'   (known: ' + why + ')' if why is not None else ''}\n    redis {ra[:200]!r}\n    doyen {rb[:200]!r}")
+    print(f"{'plain port' if known_here is KNOWN_PLAIN else 'cluster-aware port'}, RESP{protocol}: {asked} commands, {differs} replies differ, {known} differ on purpose")
+    return differs
+
+
+def free():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def main():
+    binary, verbose = sys.argv[1], "--verbose" in sys.argv
+    with tempfile.TemporaryDirectory() as place:
+        plain, cluster = free(), free()
+        quiet = ["--save", "", "--dir", place, "--logfile", "redis.log", "--bind", "127.0.0.1"]
+        started = [
+            subprocess.Popen(["redis-server", "--port", str(plain), *quiet]),
+            subprocess.Popen(["redis-server", "--port", str(cluster), "--cluster-enabled", "yes", "--cluster-config-file", f"nodes-{cluster}.conf", *quiet]),
+        ]
+        node = subprocess.Popen(
+            [binary, "run", "--log", "error", "--listen", ":0", "--data", ":0", "--resp", ":0", "--resp-cluster", ":0", "--http", "off"],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        started.append(node)
+        try:
+            ready = dict(pair.split("=", 1) for pair in node.stdout.readline().split()[1:])
+            port = {name: int(ready[name].rsplit(":", 1)[1]) for name in ("resp", "resp-cluster")}
+            time.sleep(1)
+            subprocess.run(["redis-cli", "-p", str(cluster), "cluster", "addslotsrange", "0", "16383"], check=True, stdout=subprocess.DEVNULL)
+            time.sleep(1)
+            pairs = [(plain, port["resp"], KNOWN_PLAIN), (cluster, port["resp-cluster"], KNOWN_CLUSTER)]
+            differs = sum(compare(redis, doyen, protocol, known, verbose) for redis, doyen, known in pairs for protocol in (2, 3))
+        finally:
+            for process in started:
+                process.terminate()
+            for process in started:
+                process.wait()
+    return 1 if differs else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
