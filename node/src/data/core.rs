@@ -138,7 +138,9 @@ impl Inner {
                 continue;
             }
             match redo {
-                Redo::Key(operation) => self.shard.submit(self.now, self.unix_ms, token, operation),
+                Redo::Key(operation) => {
+                    self.shard.submit(self.now, self.unix_ms, token, operation);
+                }
                 Redo::Partition(operation) => self.shard.submit_partition(self.now, token, operation),
                 Redo::Never => {}
             }
@@ -277,8 +279,12 @@ impl Core {
             // Borrowed anew for each: the network is never called with the shard in hand.
             let next = self.inner.borrow_mut().shard.poll_transmit();
             let Some((peer, lane, bytes)) = next else { break };
-            if let Some(links) = self.links() {
-                links.send(peer, lane, bytes);
+            if let Some(links) = self.links()
+                && links.send(peer, lane, bytes)
+            {
+                let mut inner = self.inner.borrow_mut();
+                let now = inner.now;
+                inner.shard.congested(now, peer, true);
             }
         }
         loop {
@@ -414,7 +420,17 @@ impl LinkHandler for Handler {
         self.0.pump();
     }
 
-    fn received(&self, peer: MemberId, lane: Lane, bytes: &mut BytesMut) -> Result<(), Malformed> {
+    fn drained(&self, peer: MemberId) {
+        self.0.begin();
+        {
+            let mut inner = self.0.inner.borrow_mut();
+            let now = inner.now;
+            inner.shard.congested(now, peer, false);
+        }
+        self.0.pump();
+    }
+
+    fn received(&self, peer: MemberId, lane: Lane, bytes: &mut BytesMut) -> Result<bool, Malformed> {
         self.0.begin();
         let result = {
             let mut inner = self.0.inner.borrow_mut();

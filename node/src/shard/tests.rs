@@ -236,7 +236,7 @@ impl World {
         buffer.extend_from_slice(&part);
         let node = self.nodes.get_mut(&to).unwrap();
         if node.alive {
-            node.shard.receive(self.now, 1_700_000_000_000, id(from), lane, buffer).unwrap();
+            while node.shard.receive(self.now, 1_700_000_000_000, id(from), lane, buffer).unwrap() {}
             self.drain(to);
         }
     }

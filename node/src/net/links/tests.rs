@@ -11,6 +11,7 @@ enum Seen {
     Connected(MemberId),
     Disconnected(MemberId),
     Frame(MemberId, Lane, Vec<u8>),
+    Drained(MemberId),
 }
 
 /// Frames are a length and bytes; a length of `u32::MAX` is malformed.
@@ -27,7 +28,7 @@ impl LinkHandler for Recorder {
         let _ = self.seen.send(Seen::Disconnected(peer));
     }
 
-    fn received(&self, peer: MemberId, lane: Lane, bytes: &mut BytesMut) -> Result<(), Malformed> {
+    fn received(&self, peer: MemberId, lane: Lane, bytes: &mut BytesMut) -> Result<bool, Malformed> {
         while let Some(head) = bytes.first_chunk::<4>() {
             let length = u32::from_le_bytes(*head);
             if length == u32::MAX {
@@ -39,7 +40,11 @@ impl LinkHandler for Recorder {
             bytes.advance(4);
             let _ = self.seen.send(Seen::Frame(peer, lane, bytes.split_to(length as usize).to_vec()));
         }
-        Ok(())
+        Ok(false)
+    }
+
+    fn drained(&self, peer: MemberId) {
+        let _ = self.seen.send(Seen::Drained(peer));
     }
 }
 
