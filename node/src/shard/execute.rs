@@ -40,6 +40,7 @@ impl Core {
             Step::Drop => self.outstanding -= 1,
             Step::Done(outcome, seq, logged) => {
                 self.stats.executed += 1;
+                self.worked += outcome.bytes();
                 if let Source::Peer { member, .. } = call.source {
                     self.peers.owe(member, &outcome);
                 }

@@ -162,10 +162,26 @@ fn malformed_bytes_close_the_connection() {
 fn a_peer_that_takes_nothing_is_disconnected() {
     run(async {
         let (mut a, b) = pair().await;
-        for _ in 0..9 {
+        for _ in 0..33 {
             a.send(b.id, Lane::Bulk, &vec![0; 8 << 20]);
         }
         a.expect(Seen::Disconnected(b.id)).await;
+    });
+}
+
+/// 64 MiB that waited closed the connection, however fast the peer took them.
+#[test]
+fn a_congested_peer_is_named_and_its_relief_is_told() {
+    run(async {
+        let (mut a, mut b) = pair().await;
+        let large = vec![7; CONGESTED_BYTES];
+        assert!(!a.links.send(b.id, Lane::Bulk, BytesMut::from(&8_u32.to_le_bytes()[..])), "only calls are congested");
+        let mut frame = BytesMut::from(&(large.len() as u32).to_le_bytes()[..]);
+        frame.extend_from_slice(&large);
+        assert!(a.links.send(b.id, Lane::Calls, frame));
+        a.expect(Seen::Drained(b.id)).await;
+        b.expect(Seen::Frame(a.id, Lane::Calls, large)).await;
+        assert!(!a.links.send(b.id, Lane::Calls, BytesMut::from(&0_u32.to_le_bytes()[..])));
     });
 }
 
