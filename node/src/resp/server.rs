@@ -214,7 +214,7 @@ impl Task {
         if self.chunk_next < self.chunk_len || self.unparsed {
             return Poll::Ready(Event::Run);
         }
-        if !self.ended && self.budget.may_read(self.id, self.connection.input_held.get(), cx.waker()) {
+        if !self.ended && self.connection.may_read(self.id, cx.waker(), || self.core.inner.borrow().now) {
             match self.poll_read(cx) {
                 Poll::Ready(Ok(0)) => self.ended = true,
                 Poll::Ready(Ok(_)) => return Poll::Ready(Event::Run),

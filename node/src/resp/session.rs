@@ -34,6 +34,8 @@ const EXPECTED_BYTES_MIN: usize = 1 << 10;
 /// Keys, and bytes of keys and values, of one command that are submitted in one go.
 const SLICE_KEYS: usize = 512;
 const SLICE_BYTES: usize = 1 << 20;
+/// Bytes of the keys of one command at the cluster-aware port, where all are hashed before the first is touched.
+const HASHED_BYTES_MAX: usize = 2 << 20;
 /// Keys are compared with a pattern so far as they come; what is beyond that waits for its turn.
 const COMPARE_AT_ONCE: usize = 1 << 16;
 /// More room than this for replies is given back once all are written.
@@ -53,8 +55,10 @@ pub(crate) struct Connection {
     pub(crate) running: Cell<bool>,
     /// Bytes of input that it holds.
     pub(crate) input_held: Cell<usize>,
-    /// When it last ran a command or took output.
+    /// When it last ran a command or took output, or was let read on.
     pub(crate) moved_at: Cell<Time>,
+    /// It is not read, because others hold too much.
+    waits_for_room: Cell<bool>,
     /// It stood still for too long while others wanted room: its task ends.
     pub(crate) expelled: Cell<bool>,
 }
@@ -154,6 +158,7 @@ impl Connection {
             running: Cell::new(false),
             input_held: Cell::new(0),
             moved_at: Cell::new(now),
+            waits_for_room: Cell::new(false),
             expelled: Cell::new(false),
         })
     }
@@ -164,7 +169,8 @@ impl Connection {
         let session = &mut *session;
         let Some(at) = slot.checked_sub(session.first).and_then(|i| usize::try_from(i).ok()) else { return false };
         let Some(entry) = session.slots.get_mut(at) else { return false };
-        let (outcome, bytes, copied) = admit(&session.budget, outcome, read);
+        let much = session.charged >= PENDING_BYTES_MAX;
+        let (outcome, bytes, copied) = admit(&session.budget, outcome, read, much);
         if entry.expected > 0 {
             let share = match &entry.state {
                 State::Gathering(gather) => entry.expected.div_ceil(gather.waits().max(1)),
@@ -224,10 +230,19 @@ impl Connection {
         false
     }
 
+    /// Whether it may be read now; if not, it is woken for another try, and that it stands still is not its fault.
+    pub(crate) fn may_read(&self, id: u64, waker: &Waker, now: impl FnOnce() -> Time) -> bool {
+        let may = self.session.borrow().budget.may_read(id, self.input_held.get(), waker);
+        if self.waits_for_room.replace(!may) && may {
+            self.moved_at.set(now());
+        }
+        may
+    }
+
     /// Ends it if it holds much and stands still, and says so: others want the room.
     pub(crate) fn expel_if_stalled(&self, now: Time) -> bool {
         let much = self.input_held.get() > FREE_INPUT_BYTES || self.session.borrow().charged > FREE_ANSWER_BYTES;
-        let stalled = much && now.since(self.moved_at.get()) > STALLED_MAX;
+        let stalled = much && !self.waits_for_room.get() && now.since(self.moved_at.get()) > STALLED_MAX;
         let expelled = stalled && !self.expelled.replace(true);
         if expelled {
             self.wake();
@@ -290,15 +305,15 @@ impl Connection {
 }
 
 /// What an outcome becomes, how many bytes it has, and how many of them nobody else holds. One for which there is no room
-/// is refused: where nothing is lost with it, it can be asked again.
-fn admit(budget: &Budget, outcome: Outcome, read: bool) -> (Outcome, usize, usize) {
+/// is refused: where nothing is lost with it, it can be asked again. Who holds `much` leaves the second share to the others.
+fn admit(budget: &Budget, outcome: Outcome, read: bool, much: bool) -> (Outcome, usize, usize) {
     let bytes = outcome.bytes();
     let copied = match &outcome {
         // Else the store holds it as well, or the log.
         Outcome::Bulk(value) if Arc::strong_count(value) > 1 => 0,
         _ => bytes,
     };
-    if copied > EXPECTED_BYTES_MIN && budget.refuses(copied) {
+    if copied > EXPECTED_BYTES_MIN && (budget.refuses(copied) || much && budget.is_short()) {
         return (Outcome::Failed(if read { Failure::Overloaded } else { Failure::Unknown }), 0, 0);
     }
     (outcome, bytes, copied)
@@ -438,6 +453,9 @@ impl Session {
                 return Err("ERR the key is too long".into());
             }
             if self.cluster_port {
+                if keys.clone().step_by(step).map(|i| args.get(i).len()).sum::<usize>() > HASHED_BYTES_MAX {
+                    return Err(format!("ERR the keys are too long together: at most {HASHED_BYTES_MAX} bytes").into());
+                }
                 here(inner, keys.step_by(step).map(|i| args.get(i)))?;
             }
         }
@@ -758,4 +776,107 @@ fn here<'a>(inner: &Inner, keys: impl Iterator<Item = &'a [u8]>) -> Result<(), E
 
 fn equal_in_constant_time(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shard::Limits;
+    use std::time::Duration;
+
+    fn connection(id: u64, budget: &Rc<Budget>) -> Rc<Connection> {
+        let any: SocketAddr = ([127, 0, 0, 1], 1).into();
+        Connection::new(id, false, (any, any), true, budget.clone(), Time::ZERO)
+    }
+
+    fn budget() -> Rc<Budget> {
+        Rc::new(Budget::new(&Limits {
+            value_bytes_max: 1 << 20,
+            key_bytes_max: 1 << 10,
+            memory_bytes_max: 64 << 20,
+            tail_bytes_max: 8 << 20,
+            park: Duration::from_secs(5),
+            waiting_max: 100,
+            copy_silent_max: Duration::from_secs(1),
+            chunk_bytes: 256,
+            chunks_in_flight: 2,
+            copies_max: 2,
+            takeover_wait: Duration::from_millis(515),
+        }))
+    }
+
+    fn waiting(connection: &Rc<Connection>, expected: usize) -> u64 {
+        let mut session = connection.session.borrow_mut();
+        session.expect(State::Waiting { shape: Shape::Plain, token: 0 }, 0, expected);
+        session.next() - 1
+    }
+
+    fn value(bytes: usize) -> Outcome {
+        Outcome::Bulk(vec![0; bytes].into())
+    }
+
+    /// Thousands of reads were forwarded before the first answer said how large they are.
+    #[test]
+    fn what_other_nodes_are_expected_to_answer_is_what_they_answered_of_late() {
+        let (budget, large) = (budget(), 1 << 20);
+        let connection = connection(1, &budget);
+        let expected = |connection: &Connection| connection.session.borrow().expected;
+        assert_eq!(expected(&connection), large, "the worst, at first");
+        let slots: Vec<u64> = (0..32).map(|_| waiting(&connection, large)).collect();
+        assert!(connection.session.borrow().is_blocked());
+        assert_eq!(budget.counted().1, 32 << 20);
+        for slot in slots {
+            assert!(!connection.deliver(slot, 0, 0, value(10), true));
+        }
+        assert_eq!(expected(&connection), EXPECTED_BYTES_MIN);
+        connection.session.borrow_mut().encode_ready();
+        assert!(!connection.session.borrow().is_blocked());
+        assert_eq!(budget.counted().1, 0);
+        let slot = waiting(&connection, EXPECTED_BYTES_MIN);
+        connection.deliver(slot, 0, 0, value(large), true);
+        assert_eq!(expected(&connection), large, "one large answer, and large ones are expected");
+    }
+
+    #[test]
+    fn copies_that_nobody_takes_are_refused_and_given_back_at_the_end() {
+        let budget = budget();
+        let (greedy, modest) = (connection(1, &budget), connection(2, &budget));
+        let front = waiting(&greedy, 0);
+        let (mut refused, slots) = (0, (0..50).map(|_| waiting(&greedy, 0)).collect::<Vec<_>>());
+        for slot in slots {
+            greedy.deliver(slot, 0, 0, value(1 << 20), true);
+            let session = greedy.session.borrow();
+            let at = usize::try_from(slot - session.first).unwrap();
+            refused += usize::from(matches!(session.slots[at].state, State::Done { outcome: Outcome::Failed(Failure::Overloaded), .. }));
+        }
+        assert_eq!((refused, budget.counted().1), (18, 32 << 20), "twice the share, all together");
+        let shared: Outcome = value(1 << 20);
+        greedy.deliver(front, 0, 0, shared.clone(), true);
+        assert!(matches!(&shared, Outcome::Bulk(v) if Arc::strong_count(v) <= 2), "what is stored costs nothing");
+        drop(greedy);
+        assert_eq!(budget.counted().1, 0);
+        let slot = waiting(&modest, 0);
+        modest.deliver(slot, 0, 0, value(1 << 20), true);
+        assert!(modest.session.borrow().out.len() > 1 << 20);
+    }
+
+    #[test]
+    fn who_holds_much_and_stands_still_is_expelled_but_not_who_is_made_to_wait() {
+        let budget = budget();
+        let (hoarder, waiter) = (connection(1, &budget), connection(2, &budget));
+        let late = Time::ZERO + STALLED_MAX + Duration::from_secs(1);
+        assert!(!hoarder.expel_if_stalled(late), "it holds nothing");
+        for connection in [&hoarder, &waiter] {
+            connection.input_held.set(8 << 20);
+        }
+        budget.count_input(1, 0, 16 << 20);
+        let now = || late;
+        assert!(hoarder.may_read(1, Waker::noop(), now) && !waiter.may_read(2, Waker::noop(), now));
+        assert!(budget.is_wanted());
+        assert!(hoarder.expel_if_stalled(late) && !waiter.expel_if_stalled(late));
+        assert!(!hoarder.expel_if_stalled(late), "once");
+        budget.count_input(1, 16 << 20, 0);
+        assert!(waiter.may_read(2, Waker::noop(), now));
+        assert!(!waiter.expel_if_stalled(late), "its time begins now");
+    }
 }
