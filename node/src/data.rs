@@ -73,6 +73,12 @@ pub struct DataStats {
     pub protocol_errors: u64,
     /// Links that were closed because the peer's bytes made no sense.
     pub malformed_links: u64,
+    /// Bytes of commands of Redis clients that are not whole or not run.
+    pub input_bytes: u64,
+    /// Bytes of commands that are not answered and of answers that are not written, but for what the store holds as well.
+    pub answer_bytes: u64,
+    /// Redis clients that were disconnected because they held much and stood still while others wanted room.
+    pub connections_expelled: u64,
 }
 
 /// What the tasks count.
@@ -80,6 +86,7 @@ pub struct DataStats {
 pub(crate) struct Counters {
     pub(crate) connections: u64,
     pub(crate) connections_rejected: u64,
+    pub(crate) connections_expelled: u64,
     pub(crate) commands: u64,
     pub(crate) errors: u64,
     pub(crate) protocol_errors: u64,
@@ -290,6 +297,9 @@ fn stats(core: &Core) -> DataStats {
         command_errors: inner.counters.errors,
         protocol_errors: inner.counters.protocol_errors,
         malformed_links: inner.counters.malformed,
+        input_bytes: inner.budget.counted().0 as u64,
+        answer_bytes: inner.budget.counted().1 as u64,
+        connections_expelled: inner.counters.connections_expelled,
     }
 }
 

@@ -26,6 +26,8 @@ const GAUGES: &[(&str, Unit, &str)] = &[
     ("doyen_partitions_open", Unit::Count, "Partitions that this node leads and serves"),
     ("doyen_partitions_closed", Unit::Count, "Partitions that this node leads and does not serve yet"),
     ("doyen_resp_connections", Unit::Count, "RESP connections at present"),
+    ("doyen_resp_input_bytes", Unit::Bytes, "Bytes of RESP commands that are not whole or not run"),
+    ("doyen_resp_answer_bytes", Unit::Bytes, "Bytes of RESP commands not answered and of answers not written, but for what is stored"),
     ("doyen_members", Unit::Count, "Members of the cluster"),
     ("doyen_term", Unit::Count, "Term of the installed table"),
     ("doyen_table_version", Unit::Count, "Version of the installed table"),
@@ -49,6 +51,7 @@ const COUNTERS: &[(&str, Unit, &str)] = &[
     ("doyen_resp_protocol_errors_total", Unit::Count, "RESP connections closed because their bytes made no sense"),
     ("doyen_resp_connections_accepted_total", Unit::Count, "RESP connections accepted"),
     ("doyen_resp_connections_rejected_total", Unit::Count, "RESP connections refused because there were too many"),
+    ("doyen_resp_connections_expelled_total", Unit::Count, "RESP connections closed because they held much and stood still"),
     ("doyen_links_malformed_total", Unit::Count, "Connections of peers closed because their bytes made no sense"),
     ("doyen_events_total", Unit::Count, "Events of the cluster by kind"),
     ("doyen_partitions_lost_total", Unit::Count, "Partitions that began empty because every copy was gone"),
@@ -100,6 +103,8 @@ impl Metrics {
                 ("doyen_partitions_open", shard.open),
                 ("doyen_partitions_closed", shard.closed),
                 ("doyen_resp_connections", data.connections),
+                ("doyen_resp_input_bytes", data.input_bytes),
+                ("doyen_resp_answer_bytes", data.answer_bytes),
             ] {
                 metrics::gauge!(name).set(value as f64);
             }
@@ -116,6 +121,7 @@ impl Metrics {
                 ("doyen_resp_protocol_errors_total", data.protocol_errors),
                 ("doyen_resp_connections_accepted_total", data.connections_accepted),
                 ("doyen_resp_connections_rejected_total", data.connections_rejected),
+                ("doyen_resp_connections_expelled_total", data.connections_expelled),
                 ("doyen_links_malformed_total", data.malformed_links),
             ] {
                 metrics::counter!(name).absolute(value);

@@ -5,6 +5,7 @@
 //!   bytes <──encode── replies, in order <──session── outcomes, in any order
 //! ```
 
+pub(crate) mod budget;
 pub mod client;
 pub mod cluster;
 pub mod command;

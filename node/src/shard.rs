@@ -146,6 +146,10 @@ const EXPIRE_SLICE: usize = 64;
 const EXPIRE_ROUND: usize = 2_000;
 /// Forgotten callers after which those that are answered are sorted out.
 const FORGOTTEN_MAX: usize = 4_096;
+/// Bytes of values and frames handled in one `receive`, about: a few milliseconds of work.
+const RECEIVE_WORK_MAX: usize = 4 << 20;
+/// What a frame costs beside its bytes.
+const FRAME_WORK: usize = 512;
 /// First pause before an operation that was refused is sent again, and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(200));
 
@@ -195,6 +199,8 @@ struct Core {
     forgotten: BTreeSet<Token>,
     scans: scan::Scans,
     next_upkeep: Time,
+    /// Bytes of values and frames handled since the last look at it.
+    worked: usize,
 }
 
 /// One partition of the table: who has it, what is asked of it, and what this node holds of it.
@@ -300,6 +306,7 @@ impl Shard {
             forgotten: BTreeSet::new(),
             scans: scan::Scans::default(),
             next_upkeep: now + UPKEEP,
+            worked: 0,
         };
         Self { core, slots: BTreeMap::new() }
     }
@@ -353,18 +360,19 @@ impl Shard {
         self.pump_all();
     }
 
-    /// An operation of a local caller. `unix_ms` is wall time, read by the shell at most once a batch.
-    pub fn submit(&mut self, now: Time, unix_ms: u64, token: Token, operation: Operation) {
+    /// An operation of a local caller. `unix_ms` is wall time, read by the shell at most once a batch. Says whether its
+    /// outcome comes from another node.
+    pub fn submit(&mut self, now: Time, unix_ms: u64, token: Token, operation: Operation) -> bool {
         self.core.now = now;
         self.core.wall = (unix_ms, now);
         if operation.key.len() > self.core.limits.key_bytes_max {
             self.core.outcomes.push_back((token, Outcome::Failed(Failure::TooLarge)));
-            return;
+            return false;
         }
         let keyspace = self.core.view.as_ref().and_then(|v| v.installed.keyspace(operation.keyspace));
         let at = keyspace.and_then(|k| k.partition_of(operation.map, &operation.key));
         let at = at.map(|partition| PartitionRef { keyspace: operation.keyspace, partition });
-        self.submit_at(at, token, Work::Key(operation));
+        self.submit_at(at, token, Work::Key(operation))
     }
 
     /// A partition-wide operation of a local caller.
@@ -374,14 +382,14 @@ impl Shard {
         self.submit_at(Some(at), token, Work::Partition(operation));
     }
 
-    fn submit_at(&mut self, at: Option<PartitionRef>, token: Token, work: Work) {
+    fn submit_at(&mut self, at: Option<PartitionRef>, token: Token, work: Work) -> bool {
         let Some((at, slot)) = at.and_then(|at| self.slots.get_mut(&at).map(|s| (at, s))).filter(|(_, s)| s.installed.is_some()) else {
             self.core.outcomes.push_back((token, Outcome::Failed(Failure::NoPartition)));
-            return;
+            return false;
         };
         if self.core.outstanding >= self.core.limits.waiting_max {
             self.core.outcomes.push_back((token, Outcome::Failed(Failure::Overloaded)));
-            return;
+            return false;
         }
         let n = self.core.next_n;
         self.core.next_n += 1;
@@ -390,6 +398,47 @@ impl Shard {
             slot.calls.begin(n);
         }
         self.core.take_call(at, slot, call);
+        slot.primary() != Some(self.core.me)
+    }
+
+    /// How many operations may be submitted before `Overloaded` is the answer.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.core.limits.waiting_max.saturating_sub(self.core.outstanding)
+    }
+
+    /// Bytes of values and frames handled since the last call: how a shell divides work into slices.
+    pub fn take_work(&mut self) -> usize {
+        std::mem::take(&mut self.core.worked)
+    }
+
+    /// Whether so many bytes wait for a peer, outside of this machine, that it shall be given only what cannot wait. A
+    /// connection begins without.
+    pub fn congested(&mut self, now: Time, peer: MemberId, congested: bool) {
+        self.core.now = now;
+        self.core.peers.set_congested(peer, congested);
+    }
+
+    /// A peer has room again: what was held back for it goes on. The log first, because others wait for its acks; then
+    /// an answer, so that calls cannot keep all answers back.
+    fn relieve(&mut self, peer: MemberId) {
+        let lags = |slot: &Slot| {
+            let held = slot.held.as_ref()?;
+            let link = held.lead.as_ref()?.links.get(&peer)?;
+            (link.next <= held.log.last()).then_some(())
+        };
+        for (at, slot) in &mut self.slots {
+            if lags(slot).is_some() {
+                self.core.stream(*at, slot, peer);
+            }
+        }
+        self.core.peers.answer_more(peer, 1);
+        for (at, slot) in &mut self.slots {
+            if !slot.calls.parked.is_empty() && slot.primary() == Some(peer) {
+                self.core.pump(*at, slot);
+            }
+        }
+        self.core.peers.answer_more(peer, usize::MAX);
     }
 
     /// The caller is gone: its outcome is not wanted any more. (What was sent may still happen.)
@@ -449,11 +498,12 @@ impl Shard {
         self.core.outstanding -= dropped;
     }
 
-    /// Bytes of one lane. Whole frames are consumed from the front; a partial frame stays for the next call.
+    /// Bytes of one lane. Whole frames are consumed from the front; a partial frame stays for the next call. True: there
+    /// was more work in them than others should wait for; call it again with what is left, once they had their turn.
     ///
     /// # Errors
     /// `Malformed`: close the connection.
-    pub fn receive(&mut self, now: Time, unix_ms: u64, peer: MemberId, lane: Lane, bytes: &mut BytesMut) -> Result<(), Malformed> {
+    pub fn receive(&mut self, now: Time, unix_ms: u64, peer: MemberId, lane: Lane, bytes: &mut BytesMut) -> Result<bool, Malformed> {
         self.core.now = now;
         self.core.wall = (unix_ms, now);
         let result = self.receive_all(peer, lane, bytes);
@@ -464,16 +514,18 @@ impl Shard {
         result
     }
 
-    fn receive_all(&mut self, peer: MemberId, lane: Lane, bytes: &mut BytesMut) -> Result<(), Malformed> {
+    fn receive_all(&mut self, peer: MemberId, lane: Lane, bytes: &mut BytesMut) -> Result<bool, Malformed> {
         // A frame holds at most a key, two values (the old one as an outcome) and a batch.
         let limits = &self.core.limits;
         let frame_bytes_max = 3 * limits.value_bytes_max + 2 * limits.key_bytes_max + frame::FRAME_SLACK + limits.chunk_bytes;
+        self.core.worked = 0;
         while let Some(whole) = frame::take(bytes, frame_bytes_max)? {
+            self.core.worked += whole.len() + FRAME_WORK;
             if let Some(known) = self.core.peers.get(peer) {
                 known.received += whole.len() as u64 + 4;
             } else {
                 // Bytes of a connection that is gone.
-                return Ok(());
+                return Ok(false);
             }
             let read = Frame::read(whole)?;
             let bulk = matches!(read, Frame::Chunk { .. } | Frame::Outcomes { .. } | Frame::Finish { .. });
@@ -481,8 +533,11 @@ impl Shard {
                 return Err(Malformed("a frame on the wrong lane"));
             }
             self.handle(peer, read)?;
+            if self.core.worked >= RECEIVE_WORK_MAX && !bytes.is_empty() {
+                return Ok(true);
+            }
         }
-        Ok(())
+        Ok(false)
     }
 
     fn handle(&mut self, peer: MemberId, read: Frame) -> Result<(), Malformed> {
@@ -567,7 +622,7 @@ impl Shard {
             if let Some((at, executed)) = self.core.ready.pop_front()
                 && let Some(slot) = self.slots.get_mut(&at)
             {
-                self.core.fail(at, slot, executed.call, executed.logged);
+                self.core.fail_executed(at, slot, executed);
             }
         }
         self.core.free();
@@ -621,7 +676,13 @@ impl Shard {
 
     /// The next bytes for a peer: everything that is ready for one lane of one peer, in one buffer.
     pub fn poll_transmit(&mut self) -> Option<(MemberId, Lane, BytesMut)> {
-        self.core.peers.next()
+        loop {
+            if let Some(next) = self.core.peers.next() {
+                return Some(next);
+            }
+            let peer = self.core.peers.relieved()?;
+            self.relieve(peer);
+        }
     }
 
     /// The next request to the control thread.
@@ -729,12 +790,12 @@ impl Core {
         }
         let Some(primary) = slot.primary() else { return Some(call) };
         let elsewhere = slot.calls.sent_to.is_some_and(|to| to != primary);
-        if elsewhere || !self.peers.up(primary) {
+        if elsewhere {
             return Some(call);
         }
-        if let Some(out) = self.peers.out(primary, Lane::Calls) {
-            frame::forward(out, at, call.n, slot.calls.finished(call.n), slot.calls.attempt, &call.work);
-        }
+        // Parked while the primary is not connected, or takes less than it is sent.
+        let Some(out) = self.peers.room(primary) else { return Some(call) };
+        frame::forward(out, at, call.n, slot.calls.finished(call.n), slot.calls.attempt, &call.work);
         self.stats.forwarded += 1;
         slot.calls.sent_to = Some(primary);
         slot.calls.sent.push_back(call);
@@ -840,11 +901,7 @@ impl Core {
                 }
                 self.outcomes.push_back((token, outcome));
             }
-            Source::Peer { member, .. } => {
-                if let Some(out) = self.peers.out(member, Lane::Calls) {
-                    frame::reply(out, at, call.n, &outcome);
-                }
-            }
+            Source::Peer { member, .. } => self.peers.answer(member, at, call.n, outcome),
         }
         if self.outstanding == 0 && self.outcomes.is_empty() {
             self.forgotten.clear();
@@ -866,8 +923,15 @@ impl Core {
             self.fail(at, slot, call, true);
         }
         for executed in waiting {
-            self.fail(at, slot, executed.call, executed.logged);
+            self.fail_executed(at, slot, executed);
         }
+    }
+
+    fn fail_executed(&mut self, at: PartitionRef, slot: &mut Slot, executed: Executed) {
+        if let Source::Peer { member, .. } = executed.call.source {
+            self.peers.disown(member, &executed.outcome);
+        }
+        self.fail(at, slot, executed.call, executed.logged);
     }
 
     fn fail(&mut self, at: PartitionRef, slot: &mut Slot, call: Call, maybe: bool) {

@@ -8,6 +8,7 @@ use super::{Counters, DataOptions};
 use crate::clock;
 use crate::control::Upcall;
 use crate::net::links::{LinkHandler, Links};
+use crate::resp::budget::Budget;
 use crate::resp::session::Connection;
 use crate::shard::op::{Action, Failure, Operation, Outcome, PartitionAction, PartitionOperation};
 use crate::shard::{Lane, Limits, Malformed, Request, Shard};
@@ -26,6 +27,10 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 /// Rounds of one pass: a sweep over partitions that goes on at once takes its next steps in the same pass.
 const ROUNDS_MAX: usize = 4;
+/// Comparisons of keys with patterns in one pass, in characters: well below a millisecond.
+const COMPARE_WORK: usize = 1 << 17;
+/// How often connections that stand still are looked for while others want room.
+const STALLED_INTERVAL: Duration = Duration::from_secs(1);
 /// Requests to the control thread that may wait here.
 const UPCALLS_WAITING_MAX: usize = 1024;
 /// Between two signs of life to the control thread.
@@ -46,6 +51,7 @@ pub(crate) struct Core {
     /// When the ticker is due.
     armed: Cell<Time>,
     alive_at: Cell<Time>,
+    stalled_at: Cell<Time>,
     pub(crate) draining: Cell<bool>,
     /// A connection ended, or draining began.
     pub(crate) connections_changed: Notify,
@@ -66,6 +72,8 @@ pub(crate) struct Inner {
     /// Connections whose sweep over partitions can go on.
     sweeping: VecDeque<(Rc<Connection>, u64)>,
     pub(crate) connections: BTreeMap<u64, Rc<Connection>>,
+    /// What they may hold together.
+    pub(crate) budget: Rc<Budget>,
     pub(crate) connection_last: u64,
     pub(crate) counters: Counters,
     pub(crate) limits: Limits,
@@ -80,12 +88,12 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
-    /// Hands an operation to the shard.
-    pub(crate) fn submit(&mut self, operation: Operation, waiter: impl FnOnce(Redo) -> Waiter) -> u64 {
+    /// Hands an operation to the shard: its token, and whether its outcome comes from another node.
+    pub(crate) fn submit(&mut self, operation: Operation, waiter: impl FnOnce(Redo) -> Waiter) -> (u64, bool) {
         let read = matches!(operation.action, Action::Get | Action::Strlen | Action::Exists | Action::PTtl | Action::PExpireTime);
         let token = self.waiters.insert(waiter(if read { Redo::Key(operation.clone()) } else { Redo::Never }));
-        self.shard.submit(self.now, self.unix_ms, token, operation);
-        token
+        let elsewhere = self.shard.submit(self.now, self.unix_ms, token, operation);
+        (token, elsewhere)
     }
 
     /// Hands an operation on a partition to the shard.
@@ -105,8 +113,8 @@ impl Inner {
 
     fn deliver(&mut self, token: u64, outcome: Outcome) {
         match self.waiters.remove(token) {
-            Some(Waiter::Reply { connection, slot, part, .. }) => {
-                let goes_on = connection.deliver(slot, part, token, outcome);
+            Some(Waiter::Reply { connection, slot, part, redo }) => {
+                let goes_on = connection.deliver(slot, part, token, outcome, !matches!(redo, Redo::Never));
                 self.sweeping.extend(goes_on.then_some((connection, slot)));
             }
             // An answer that nobody takes any more is dropped.
@@ -138,7 +146,9 @@ impl Inner {
                 continue;
             }
             match redo {
-                Redo::Key(operation) => self.shard.submit(self.now, self.unix_ms, token, operation),
+                Redo::Key(operation) => {
+                    self.shard.submit(self.now, self.unix_ms, token, operation);
+                }
                 Redo::Partition(operation) => self.shard.submit_partition(self.now, token, operation),
                 Redo::Never => {}
             }
@@ -175,6 +185,7 @@ impl Core {
             started: now,
             sweeping: VecDeque::new(),
             connections: BTreeMap::new(),
+            budget: Rc::new(Budget::new(&options.limits)),
             connection_last: 0,
             counters: Counters::default(),
             limits: options.limits.clone(),
@@ -194,6 +205,7 @@ impl Core {
             rearm: Notify::new(),
             armed: Cell::new(Time::ZERO),
             alive_at: Cell::new(Time::ZERO),
+            stalled_at: Cell::new(Time::ZERO),
             draining: Cell::new(false),
             connections_changed: Notify::new(),
             this: OnceCell::new(),
@@ -246,6 +258,7 @@ impl Core {
 
     /// One pass.
     pub(crate) fn pump(&self) {
+        let mut work = COMPARE_WORK;
         for _ in 0..ROUNDS_MAX {
             self.begin();
             let mut inner = self.inner.borrow_mut();
@@ -258,13 +271,16 @@ impl Core {
             }
             let steps = inner.sweeping.len();
             for _ in 0..steps {
-                if let Some((connection, slot)) = inner.sweeping.pop_front() {
-                    connection.sweep_on(&mut inner, slot);
+                if work > 0
+                    && let Some((connection, slot)) = inner.sweeping.pop_front()
+                    && connection.sweep_on(&mut inner, slot, &mut work)
+                {
+                    inner.sweeping.push_back((connection, slot));
                 }
             }
             drop(inner);
             self.carry_away();
-            if steps == 0 {
+            if steps == 0 || work == 0 {
                 break;
             }
         }
@@ -277,8 +293,12 @@ impl Core {
             // Borrowed anew for each: the network is never called with the shard in hand.
             let next = self.inner.borrow_mut().shard.poll_transmit();
             let Some((peer, lane, bytes)) = next else { break };
-            if let Some(links) = self.links() {
-                links.send(peer, lane, bytes);
+            if let Some(links) = self.links()
+                && links.send(peer, lane, bytes)
+            {
+                let mut inner = self.inner.borrow_mut();
+                let now = inner.now;
+                inner.shard.congested(now, peer, true);
             }
         }
         loop {
@@ -341,6 +361,11 @@ impl Core {
                 inner.shard.tick(now);
             }
             inner.give_up_redo();
+            if now >= self.stalled_at.get() && inner.budget.is_wanted() {
+                self.stalled_at.set(now + STALLED_INTERVAL);
+                let expelled = inner.connections.values().filter(|c| c.expel_if_stalled(now)).count();
+                inner.counters.connections_expelled += expelled as u64;
+            }
             now
         };
         if now >= self.alive_at.get() {
@@ -414,7 +439,17 @@ impl LinkHandler for Handler {
         self.0.pump();
     }
 
-    fn received(&self, peer: MemberId, lane: Lane, bytes: &mut BytesMut) -> Result<(), Malformed> {
+    fn drained(&self, peer: MemberId) {
+        self.0.begin();
+        {
+            let mut inner = self.0.inner.borrow_mut();
+            let now = inner.now;
+            inner.shard.congested(now, peer, false);
+        }
+        self.0.pump();
+    }
+
+    fn received(&self, peer: MemberId, lane: Lane, bytes: &mut BytesMut) -> Result<bool, Malformed> {
         self.0.begin();
         let result = {
             let mut inner = self.0.inner.borrow_mut();

@@ -26,13 +26,17 @@ struct Node {
 
 impl Node {
     fn start(password: Option<&str>, connections_max: usize) -> Self {
+        Self::with(password, connections_max, limits())
+    }
+
+    fn with(password: Option<&str>, connections_max: usize, limits: Limits) -> Self {
         let shared = Arc::new(Shared::new(ME));
         let (resp, cluster) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
         let (resp_at, cluster_at) = (resp.local_addr().unwrap(), cluster.local_addr().unwrap());
         let (upcalls, mut incoming) = mpsc::channel(16);
         let options = DataOptions {
             me: ME,
-            limits: limits(),
+            limits,
             socket: UdpSocket::bind("127.0.0.1:0").unwrap(),
             identity: Arc::new(Identity::insecure_loopback("one").unwrap()),
             resp: Some(resp),
@@ -173,7 +177,13 @@ async fn large_values_come_back_and_larger_ones_are_refused() {
     let set: [&[u8]; 3] = [b"SET", b"big", &value];
     assert_eq!(client.command(&set).await.unwrap(), Reply::Simple("OK".to_owned()));
     assert_eq!(client.command(&["GET", "big"]).await.unwrap(), Reply::Bulk(value));
-    assert_eq!(raw(node.resp, b"*2\r\n$4\r\nECHO\r\n$4194305\r\n").await, "-ERR Protocol error: invalid bulk length\r\n");
+    let larger = vec![b'x'; (4 << 20) + 1];
+    let set: [&[u8]; 3] = [b"SET", b"big", &larger];
+    let refused = "ERR the argument is too large: at most 4194304 bytes (--value-max)";
+    assert_eq!(client.command(&set).await.unwrap(), Reply::Error(refused.to_owned()));
+    let mget = vec![&b"MGET"[..]; 1].into_iter().chain(std::iter::repeat_n(&b"big"[..], 40)).collect::<Vec<_>>();
+    let Reply::Array(values) = client.command(&mget).await.unwrap() else { panic!("no array") };
+    assert!(values.len() == 40 && values.iter().all(|v| matches!(v, Reply::Bulk(v) if v.len() == 4 << 20)), "encoded in parts");
     assert_eq!(client.command(&["PING"]).await.unwrap(), Reply::Simple("PONG".to_owned()));
     node.stop().await;
 }
@@ -201,6 +211,96 @@ async fn a_scan_gives_every_key_once_while_nothing_changes() {
     assert_eq!(found, expected);
     let Reply::Array(keys) = client.command(&["KEYS", "key:29?9"]).await.unwrap() else { panic!("no array") };
     assert_eq!(keys.len(), 10);
+    node.stop().await;
+}
+
+/// 32,768 arguments were one slice, and held the thread for tens of milliseconds.
+#[tokio::test]
+async fn commands_with_thousands_of_keys_run_in_slices_and_answer_in_order() {
+    let node = Node::start(None, 10);
+    let mut client = node.client().await;
+    let keys: Vec<String> = (0..16_000).map(|i| format!("key:{i}")).collect();
+    let of = |name: &str| std::iter::once(name.to_owned()).chain(keys.iter().cloned()).collect::<Vec<_>>();
+    let set = std::iter::once("MSET".to_owned()).chain(keys.iter().flat_map(|k| [k.clone(), k.clone()])).collect();
+    let commands: [Vec<String>; 7] =
+        [set, words("PING"), of("MGET"), of("EXISTS"), of("DEL"), words("DBSIZE"), std::iter::repeat_n("EXISTS".to_owned(), 2).collect()];
+    let replies = client.pipeline(&commands).await.unwrap();
+    let values = keys.iter().map(|k| Reply::Bulk(k.clone().into_bytes())).collect();
+    let n = Reply::Int(16_000);
+    let (ok, pong) = (Reply::Simple("OK".to_owned()), Reply::Simple("PONG".to_owned()));
+    assert!(replies == [ok, pong, Reply::Array(values), n.clone(), n, Reply::Int(0), Reply::Int(0)], "{:?}", &replies[3..]);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_command_with_more_keys_than_may_wait_is_refused_whole() {
+    let node = Node::with(None, 10, Limits { waiting_max: 100, ..limits() });
+    let mut client = node.client().await;
+    let set: Vec<String> = std::iter::once("MSET".to_owned()).chain((0..202).map(|i| i.to_string())).collect();
+    let Reply::Error(text) = client.command(&set).await.unwrap() else { panic!("no error") };
+    assert!(text.starts_with("BUSY") && text.ends_with("nothing happened"), "{text}");
+    assert_eq!(client.command(&["DBSIZE"]).await.unwrap(), Reply::Int(0));
+    assert_eq!(client.command(&set[..201]).await.unwrap(), Reply::Simple("OK".to_owned()));
+    node.stop().await;
+}
+
+/// One such comparison took a tenth of a second, for each key.
+#[tokio::test]
+async fn a_costly_pattern_is_matched_in_slices() {
+    let node = Node::start(None, 10);
+    let mut client = node.client().await;
+    let long = "a".repeat(20_000);
+    for key in [format!("{long}b"), format!("{long}c"), "short".to_owned()] {
+        client.command(&["SET", &key, "x"]).await.unwrap();
+    }
+    let pattern = format!("*{}b", "a".repeat(500));
+    assert_eq!(client.command(&["KEYS", &pattern]).await.unwrap(), Reply::Array(vec![Reply::Bulk(format!("{long}b").into_bytes())]));
+    let Reply::Array(reply) = client.command(&["SCAN", "0", "COUNT", "1000", "MATCH", &pattern]).await.unwrap() else { panic!("no array") };
+    assert!(matches!(&reply[1], Reply::Array(keys) if keys.len() == 1), "{}", reply.len());
+    node.stop().await;
+}
+
+/// Every connection could have sixteen megabytes of an unfinished command read, whatever the others had.
+#[tokio::test]
+async fn unfinished_commands_share_a_budget_and_all_come_through() {
+    const CLIENTS: usize = 20;
+    let node = Node::start(None, CLIENTS + 1);
+    let value = vec![b'v'; 4 << 20];
+    let mut command = format!("*7\r\n$4\r\nMSET\r\n").into_bytes();
+    for i in 0..3 {
+        command.extend(format!("$1\r\n{i}\r\n${}\r\n", value.len()).bytes());
+        command.extend_from_slice(&value);
+        command.extend_from_slice(b"\r\n");
+    }
+    let (first, last) = command.split_at(command.len() - 10);
+    let mut halves = Vec::new();
+    for _ in 0..CLIENTS {
+        let (first, last) = (first.to_vec(), last.to_vec());
+        let (reader, mut writer) = TcpStream::connect(node.resp).await.unwrap().into_split();
+        let writing = tokio::spawn(async move {
+            writer.write_all(&first).await.unwrap();
+            writer.write_all(&last).await.unwrap();
+            writer
+        });
+        halves.push((reader, writing));
+    }
+    // 240 MB were sent; a quarter of the memory, 64 MiB, is the share, and one may go beyond it.
+    let most = 64 << 20;
+    let mut seen = 0;
+    for (mut reader, writing) in halves {
+        let mut answer = [0; 5];
+        let mut read = std::pin::pin!(reader.read_exact(&mut answer));
+        loop {
+            seen = seen.max(node.handle.stats().await.input_bytes);
+            tokio::select! {
+                done = &mut read => { done.unwrap(); break }
+                () = tokio::task::yield_now() => {}
+            }
+        }
+        assert_eq!(&answer, b"+OK\r\n");
+        writing.await.unwrap();
+    }
+    assert!(seen > 12 << 20 && seen < most + (32 << 20), "{seen} bytes were held");
     node.stop().await;
 }
 

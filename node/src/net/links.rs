@@ -30,8 +30,12 @@ use tokio::io::AsyncReadExt;
 use tokio::sync::Notify;
 use tokio::task::{JoinSet, yield_now};
 
-/// Bytes that may wait for one peer, both lanes together; above that the connection is closed.
-pub const QUEUED_BYTES_MAX: usize = 64 << 20;
+/// Bytes of calls that wait for one peer from which on it is congested: the handler shall give it only what cannot
+/// wait, until `drained`.
+pub const CONGESTED_BYTES: usize = 8 << 20;
+/// Bytes that may wait for one peer, both lanes together; above that the connection is closed. Nobody who heeds
+/// `CONGESTED_BYTES` comes near: it is for a peer that asks and never reads.
+pub const QUEUED_BYTES_MAX: usize = 256 << 20;
 /// Partial frames of all peers together; whose frame goes beyond that is disconnected.
 pub const PARTIAL_BYTES_MAX: usize = 256 << 20;
 /// Read at once at most, before others have a turn.
@@ -49,11 +53,14 @@ pub trait LinkHandler {
     fn connected(&self, peer: MemberId);
     /// It is gone, with all that was in flight.
     fn disconnected(&self, peer: MemberId);
-    /// All that a read gave, after what an earlier call left over. Whole frames are consumed from the front.
+    /// All that a read gave, after what an earlier call left over. Whole frames are consumed from the front. True: call
+    /// it again with what is left, once others had their turn.
     ///
     /// # Errors
     /// The bytes make no sense: the connection is closed.
-    fn received(&self, peer: MemberId, lane: Lane, bytes: &mut BytesMut) -> Result<(), Malformed>;
+    fn received(&self, peer: MemberId, lane: Lane, bytes: &mut BytesMut) -> Result<bool, Malformed>;
+    /// A peer that was congested (`Links::send`) is so no more.
+    fn drained(&self, peer: MemberId);
 }
 
 /// The data network of one data thread.
@@ -90,7 +97,8 @@ struct Link {
     connection: Connection,
     calls: Outgoing,
     bulk: Outgoing,
-    queued: Cell<usize>,
+    /// More wait on the lane of calls than it takes.
+    congested: Cell<bool>,
     /// False once the handler shall hear nothing more of it.
     open: Cell<bool>,
 }
@@ -98,6 +106,8 @@ struct Link {
 #[derive(Debug, Default)]
 struct Outgoing {
     buffer: RefCell<BytesMut>,
+    /// Bytes in the buffer and in the hands of the flush task.
+    queued: Cell<usize>,
     wake: Notify,
 }
 
@@ -184,19 +194,23 @@ impl Links {
         }
     }
 
-    /// Appends to the peer's lane; dropped where there is no connection.
-    pub fn send(&self, peer: MemberId, lane: Lane, bytes: BytesMut) {
+    /// Appends to the peer's lane; dropped where there is no connection. True: the peer is congested, and
+    /// [`LinkHandler::drained`] says when it is so no more.
+    pub fn send(&self, peer: MemberId, lane: Lane, bytes: BytesMut) -> bool {
         let up = self.up.borrow();
-        let Some(link) = up.get(&peer).filter(|link| link.open.get()) else { return };
-        let queued = link.queued.get() + bytes.len();
-        if queued > QUEUED_BYTES_MAX {
+        let Some(link) = up.get(&peer).filter(|link| link.open.get()) else { return false };
+        if link.calls.queued.get() + link.bulk.queued.get() + bytes.len() > QUEUED_BYTES_MAX {
             if link.connection.close_reason().is_none() {
                 tracing::warn!(%peer, "more than {QUEUED_BYTES_MAX} bytes wait for a peer: its connection is closed");
             }
-            return Close::Overflow.on(&link.connection, "it takes too little of what it is sent");
+            Close::Overflow.on(&link.connection, "it takes too little of what it is sent");
+            return false;
         }
-        link.queued.set(queued);
         let lane = link.lane(lane);
+        lane.queued.set(lane.queued.get() + bytes.len());
+        if link.calls.queued.get() >= CONGESTED_BYTES {
+            link.congested.set(true);
+        }
         let mut buffer = lane.buffer.borrow_mut();
         if buffer.is_empty() {
             *buffer = bytes;
@@ -204,6 +218,7 @@ impl Links {
             buffer.extend_from_slice(&bytes);
         }
         lane.wake.notify_one();
+        link.congested.get()
     }
 
     /// Whether this peer is connected.
@@ -307,7 +322,7 @@ impl Links {
             connection,
             calls: Outgoing::default(),
             bulk: Outgoing::default(),
-            queued: Cell::new(0),
+            congested: Cell::new(false),
             open: Cell::new(true),
         });
         let former = self.up.borrow_mut().insert(peer, link.clone());
@@ -323,8 +338,8 @@ impl Links {
         let (calls, bulk) = (lanes.calls, lanes.bulk);
         tasks.spawn_local(self.clone().read(link.clone(), peer, Lane::Calls, calls.1));
         tasks.spawn_local(self.clone().read(link.clone(), peer, Lane::Bulk, bulk.1));
-        tasks.spawn_local(flush(link.clone(), Lane::Calls, calls.0));
-        tasks.spawn_local(flush(link.clone(), Lane::Bulk, bulk.0));
+        tasks.spawn_local(self.clone().flush(link.clone(), peer, Lane::Calls, calls.0));
+        tasks.spawn_local(self.clone().flush(link.clone(), peer, Lane::Bulk, bulk.0));
         tasks.join_next().await;
         // Whatever ended one lane ends the connection: both begin anew together.
         Close::Done.on(&link.connection, "a lane ended");
@@ -349,9 +364,18 @@ impl Links {
             if !link.open.get() {
                 return;
             }
-            if let Err(malformed) = self.handler.received(peer, lane, &mut bytes) {
-                tracing::warn!(%peer, "{malformed}: its connection is closed");
-                return Close::Malformed.on(&link.connection, malformed.0);
+            loop {
+                match self.handler.received(peer, lane, &mut bytes) {
+                    Ok(false) => break,
+                    Ok(true) => yield_now().await,
+                    Err(malformed) => {
+                        tracing::warn!(%peer, "{malformed}: its connection is closed");
+                        return Close::Malformed.on(&link.connection, malformed.0);
+                    }
+                }
+                if !link.open.get() {
+                    return;
+                }
             }
             if partial.count(bytes.len()) > PARTIAL_BYTES_MAX {
                 tracing::warn!(%peer, "more than {PARTIAL_BYTES_MAX} bytes of unfinished frames: its connection is closed");
@@ -360,6 +384,29 @@ impl Links {
             if read >= READ_BYTES {
                 // There may be megabytes more; others first.
                 yield_now().await;
+            }
+        }
+    }
+
+    /// Sends all that is there whenever something is.
+    async fn flush(self: Rc<Self>, link: Rc<Link>, peer: MemberId, lane: Lane, mut stream: SendStream) {
+        let outgoing = link.lane(lane);
+        loop {
+            let bytes = std::mem::take(&mut *outgoing.buffer.borrow_mut()).freeze();
+            if bytes.is_empty() {
+                outgoing.wake.notified().await;
+                continue;
+            }
+            let length = bytes.len();
+            if stream.write_chunk(bytes).await.is_err() {
+                return;
+            }
+            outgoing.queued.set(outgoing.queued.get() - length);
+            if link.congested.get() && link.calls.queued.get() < CONGESTED_BYTES {
+                link.congested.set(false);
+                if link.open.get() {
+                    self.handler.drained(peer);
+                }
             }
         }
     }
@@ -374,23 +421,6 @@ impl Links {
                 }
             }
         }
-    }
-}
-
-/// Sends all that is there whenever something is.
-async fn flush(link: Rc<Link>, lane: Lane, mut stream: SendStream) {
-    let outgoing = link.lane(lane);
-    loop {
-        let bytes = std::mem::take(&mut *outgoing.buffer.borrow_mut()).freeze();
-        if bytes.is_empty() {
-            outgoing.wake.notified().await;
-            continue;
-        }
-        let length = bytes.len();
-        if stream.write_chunk(bytes).await.is_err() {
-            return;
-        }
-        link.queued.set(link.queued.get() - length);
     }
 }
 

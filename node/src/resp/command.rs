@@ -232,6 +232,7 @@ pub fn parse(spec: &Spec, args: Args<'_>, unix_ms: u64) -> Result<Request, Error
         Verb::Cluster => cluster(args),
         Verb::Config => config(args),
         Verb::Command => command(args),
+        Verb::Info if args.len() - 1 > NAMES_MAX => Err(TOO_MANY_NAMES.into()),
         Verb::Info => Ok(Request::Server(Server::Info(args.iter_from(1).map(lower).collect()))),
     }
 }
@@ -394,6 +395,10 @@ fn flush(args: Args<'_>) -> Result<Request, ErrorText> {
     if mode_known { Ok(Request::All(All::Clear)) } else { Err(SYNTAX.into()) }
 }
 
+/// Names that INFO, CONFIG GET, COMMAND INFO and COMMAND DOCS take at once: each is answered by up to a kilobyte, in one go.
+const NAMES_MAX: usize = 256;
+const TOO_MANY_NAMES: &str = "ERR too many names: at most 256";
+
 /// Longest pattern of KEYS and SCAN: matching costs its length times the key's, for every key.
 const PATTERN_BYTES_MAX: usize = 1 << 10;
 
@@ -526,7 +531,10 @@ fn cluster(args: Args<'_>) -> Result<Request, ErrorText> {
 
 fn config(args: Args<'_>) -> Result<Request, ErrorText> {
     subcommand("CONFIG", args, &[("get", -3)])?;
-    Ok(Request::Server(Server::ConfigGet((2..args.len()).map(|i| args.bytes(i)).collect())))
+    if args.len() - 2 > NAMES_MAX {
+        return Err(TOO_MANY_NAMES.into());
+    }
+    Ok(Request::Server(Server::ConfigGet((2..args.len()).map(|i| pattern_at(args, i)).collect::<Result<_, _>>()?)))
 }
 
 fn command(args: Args<'_>) -> Result<Request, ErrorText> {
@@ -536,6 +544,7 @@ fn command(args: Args<'_>) -> Result<Request, ErrorText> {
     let named = || (args.len() > 2).then(|| (2..args.len()).map(|i| args.bytes(i)).collect::<Vec<_>>());
     let known = [("count", 2), ("info", -2), ("docs", -2), ("list", -2), ("getkeys", -4)];
     Ok(Request::Server(match subcommand("COMMAND", args, &known)?.as_str() {
+        "info" | "docs" if args.len() - 2 > NAMES_MAX => return Err(TOO_MANY_NAMES.into()),
         "count" => Server::CommandCount,
         "info" => Server::CommandInfo(named()),
         "docs" => Server::CommandDocs(named()),
@@ -579,6 +588,17 @@ mod tests {
         assert_eq!(ask(&format!("keys {pattern}")), refused);
         assert_eq!(ask(&format!("scan 0 match {pattern}")), refused);
         assert!(ask(&format!("keys {}", &pattern[1..])).is_ok());
+    }
+
+    /// 32,768 names were looked up and answered in one go, some 16 MB.
+    #[test]
+    fn questions_with_too_many_names_are_refused() {
+        let names = "get ".repeat(NAMES_MAX);
+        for question in ["command info", "command docs", "config get", "info"] {
+            assert!(ask(&format!("{question} {names}")).is_ok(), "{question}");
+            assert_eq!(ask(&format!("{question} {names}get")), Err(TOO_MANY_NAMES.to_owned()), "{question}");
+        }
+        assert!(ask(&format!("command getkeys mget {names}get")).is_ok());
     }
 
     #[test]

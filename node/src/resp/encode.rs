@@ -25,6 +25,18 @@ impl<'a> Encoder<'a> {
         Self { out, protocol }
     }
 
+    /// Bytes in the buffer.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Whether the buffer is empty.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.out.is_empty()
+    }
+
     /// `+OK` and the like; `text` has no line break.
     pub fn simple(&mut self, text: &str) {
         self.line(b'+', text.as_bytes());

@@ -15,6 +15,21 @@ pub const ARGS_MAX: usize = 1 << 15;
 const UNAUTHENTICATED_ARGS_MAX: usize = 10;
 const UNAUTHENTICATED_BULK_MAX: usize = 16 << 10;
 
+/// A longer bulk string than this is an error that closes the connection; a shorter one above the limit is skipped as it
+/// comes, and refused. Redis's `proto-max-bulk-len`.
+const SKIPPED_BULK_MAX: usize = 512 << 20;
+/// More room than this for arguments is given back once a command is done.
+const ARGS_KEPT_MAX: usize = 1 << 10;
+
+/// Why a command was skipped instead of kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TooLarge {
+    /// One argument is above the limit.
+    Argument,
+    /// The whole is.
+    Command,
+}
+
 /// The client does not speak the protocol; its connection is closed with this text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("ERR Protocol error: {0}")]
@@ -27,12 +42,13 @@ enum Arg {
     Unquoted(Bytes),
 }
 
-/// The arguments of one command, over the frozen part of the read buffer. Never empty.
+/// The arguments of one command, over the frozen part of the read buffer. Empty only if it was skipped.
 #[derive(Debug, Clone, Copy)]
 pub struct Args<'a> {
     chunk: &'a Bytes,
     base: usize,
     args: &'a [Arg],
+    too_large: Option<TooLarge>,
 }
 
 impl<'a> Args<'a> {
@@ -42,7 +58,13 @@ impl<'a> Args<'a> {
         self.args.len()
     }
 
-    /// Whether there is none; false for whatever the parser gives.
+    /// Why the command was skipped, if it was.
+    #[must_use]
+    pub fn too_large(&self) -> Option<TooLarge> {
+        self.too_large
+    }
+
+    /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.args.is_empty()
@@ -79,6 +101,7 @@ impl<'a> Args<'a> {
 struct Whole {
     base: usize,
     args_end: usize,
+    too_large: Option<TooLarge>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,6 +120,8 @@ pub struct Parser {
     at: usize,
     args: Vec<Arg>,
     whole: Vec<Whole>,
+    /// The present command is skipped.
+    too_large: Option<TooLarge>,
 }
 
 impl Parser {
@@ -104,7 +129,7 @@ impl Parser {
     #[must_use]
     pub fn new(bulk_bytes_max: usize) -> Self {
         let command_bytes_max = bulk_bytes_max.saturating_mul(4).max(1 << 20);
-        Self { bulk_bytes_max, command_bytes_max, state: State::Start, at: 0, args: Vec::new(), whole: Vec::new() }
+        Self { bulk_bytes_max, command_bytes_max, state: State::Start, at: 0, args: Vec::new(), whole: Vec::new(), too_large: None }
     }
 
     /// Finds whole commands, at most `commands_max`, and says how many bytes they take. Call `commands` with just those
@@ -118,12 +143,22 @@ impl Parser {
             let args_before = self.whole.last().map_or(0, |w| w.args_end);
             match self.step(&buffer[base..], authenticated) {
                 Ok(true) => {
-                    if self.args.len() > args_before {
-                        self.whole.push(Whole { base, args_end: self.args.len() });
+                    let too_large = self.too_large.take();
+                    if too_large.is_some() {
+                        self.args.truncate(args_before);
+                    }
+                    if self.args.len() > args_before || too_large.is_some() {
+                        self.whole.push(Whole { base, args_end: self.args.len(), too_large });
                     }
                     base += self.at;
                     self.at = 0;
                     self.state = State::Start;
+                }
+                Ok(false) if self.too_large.is_some() => {
+                    // Nothing of it is wanted: what is there goes at once.
+                    self.args.truncate(args_before);
+                    base += self.skip(buffer.len() - base);
+                    break;
                 }
                 Ok(false) => break,
                 Err(why) => return (base, Err(why)),
@@ -132,11 +167,29 @@ impl Parser {
         (base, Ok(()))
     }
 
+    /// Leaves out what is there of the present command, `available` bytes from its beginning, and says how many went.
+    fn skip(&mut self, available: usize) -> usize {
+        let mut gone = self.at.min(available);
+        if let State::Array { bulk: Some(length), .. } = &mut self.state {
+            let skipped = (available - gone).min(*length);
+            *length -= skipped;
+            gone += skipped;
+        }
+        self.at = 0;
+        gone
+    }
+
+    /// About how many bytes of memory it holds.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.args.capacity() * size_of::<Arg>()
+    }
+
     /// The whole commands found, over the bytes that they took.
     pub fn commands<'a>(&'a self, chunk: &'a Bytes) -> impl Iterator<Item = Args<'a>> {
         let mut from = 0;
         self.whole.iter().map(move |w| {
-            let args = Args { chunk, base: w.base, args: &self.args[from..w.args_end] };
+            let args = Args { chunk, base: w.base, args: &self.args[from..w.args_end], too_large: w.too_large };
             from = w.args_end;
             args
         })
@@ -147,6 +200,9 @@ impl Parser {
         if let Some(last) = self.whole.last() {
             self.args.drain(..last.args_end);
             self.whole.clear();
+            if self.args.capacity() > ARGS_KEPT_MAX && self.args.is_empty() {
+                self.args = Vec::new();
+            }
         }
     }
 
@@ -180,13 +236,18 @@ impl Parser {
                         return Err(error(&format!("expected '$', got '{}'", printable(first))));
                     }
                     let Some((line, next)) = line(rest, self.at + 1, "too big bulk count string")? else { return Ok(false) };
-                    let length = integer(line).and_then(|n| usize::try_from(n).ok()).filter(|n| *n <= self.bulk_bytes_max);
+                    let length = integer(line).and_then(|n| usize::try_from(n).ok());
                     let length = length.ok_or_else(|| error("invalid bulk length"))?;
                     if !authenticated && length > UNAUTHENTICATED_BULK_MAX {
                         return Err(error("unauthenticated bulk length"));
                     }
-                    if next + length > self.command_bytes_max {
-                        return Err(error("too big command"));
+                    if length > SKIPPED_BULK_MAX.max(self.bulk_bytes_max) {
+                        return Err(error(&format!("invalid bulk length: at most {} bytes (--value-max)", self.bulk_bytes_max)));
+                    }
+                    if length > self.bulk_bytes_max {
+                        self.too_large = Some(TooLarge::Argument);
+                    } else if next + length > self.command_bytes_max {
+                        self.too_large.get_or_insert(TooLarge::Command);
                     }
                     self.at = next;
                     self.state = State::Array { left, bulk: Some(length) };
@@ -382,7 +443,7 @@ mod tests {
         let cases: &[(Vec<u8>, &str)] = &[
             (b"*1\r\n$-1\r\n".to_vec(), "invalid bulk length"),
             (b"*1\r\n$x\r\n".to_vec(), "invalid bulk length"),
-            (b"*1\r\n$1048577\r\n".to_vec(), "invalid bulk length"),
+            (b"*1\r\n$536870913\r\n".to_vec(), "invalid bulk length: at most 1048576 bytes (--value-max)"),
             (b"*1\r\n:4\r\n".to_vec(), "expected '$', got ':'"),
             (b"*x\r\n".to_vec(), "invalid multibulk length"),
             (b"*+1\r\n".to_vec(), "invalid multibulk length"),
@@ -397,6 +458,43 @@ mod tests {
         for (bytes, text) in cases {
             assert_eq!(failure(bytes), format!("ERR Protocol error: {text}"), "{:?}", &bytes[..bytes.len().min(20)]);
         }
+    }
+
+    /// A value above the limit cost the connection, with an error that did not say which limit.
+    #[test]
+    fn a_command_above_the_limits_is_skipped_in_bounded_memory() {
+        let mut parser = Parser::new(1 << 20);
+        let mut bytes = b"PING\r\n*3\r\n$3\r\nSET\r\n$1\r\na\r\n$3000000\r\n".to_vec();
+        bytes.extend(vec![b'x'; 3_000_000]);
+        bytes.extend_from_slice(b"\r\n*1\r\n$4\r\nECHO\r\n");
+        bytes.extend_from_slice(b"*6\r\n");
+        for _ in 0..6 {
+            bytes.extend_from_slice(b"$1000000\r\n");
+            bytes.extend(vec![b'y'; 1_000_000]);
+            bytes.extend_from_slice(b"\r\n");
+        }
+        bytes.extend_from_slice(b"QUIT\r\n");
+        let mut buffer = BytesMut::new();
+        let (mut found, mut most) = (Vec::new(), 0);
+        for piece in bytes.chunks(70_001) {
+            buffer.extend_from_slice(piece);
+            most = most.max(buffer.len());
+            loop {
+                let (taken, result) = parser.parse(&buffer, true, 3);
+                result.unwrap();
+                let chunk = buffer.split_to(taken).freeze();
+                found.extend(parser.commands(&chunk).map(|args| (args.len(), args.too_large(), args.get(0).to_vec())));
+                parser.clear();
+                if taken == 0 {
+                    break;
+                }
+            }
+        }
+        let whole = |name: &[u8]| (1, None, name.to_vec());
+        let skipped = |why| (0, Some(why), Vec::new());
+        let expected = [whole(b"PING"), skipped(TooLarge::Argument), whole(b"ECHO"), skipped(TooLarge::Command), whole(b"QUIT")];
+        assert_eq!(found, expected);
+        assert!(most < 4_300_000, "{most} bytes were kept");
     }
 
     #[test]

@@ -1,8 +1,12 @@
 //! One reply that is made of many outcomes: commands with several keys, and sweeps over all partitions.
+//!
+//! Everything is done in slices: keys are submitted, found keys are compared with the pattern, and replies are encoded, some
+//! at a time.
 
 use super::command::{All, Shape};
 use super::encode::Encoder;
-use super::{glob, reply, session};
+use super::glob::Matching;
+use super::{reply, session};
 use crate::shard::op::{Failure, Outcome, PartitionAction};
 use bytes::Bytes;
 use doyen_placement::PartitionId;
@@ -37,7 +41,19 @@ pub(super) struct Gather {
     next: VecDeque<(PartitionId, u64)>,
     done: usize,
     failure: Option<Failure>,
+    /// Parts that were not submitted yet.
+    left: bool,
+    /// Bytes that only this answer holds.
+    held: usize,
+    /// Keys that were not compared with the pattern yet, and how far the first one's comparison has come.
+    unmatched: VecDeque<Bytes>,
+    matching: Matching,
+    /// Elements that are encoded already, if any is.
+    encoded: Option<usize>,
 }
+
+/// What a key costs in an answer beside its bytes.
+const KEY_OVERHEAD: usize = 32;
 
 #[derive(Debug)]
 enum Answer {
@@ -47,7 +63,7 @@ enum Answer {
     Count(i64),
     Cleared,
     CountInSlot(u16, i64),
-    Keys { pattern: Bytes, keys: Vec<Bytes>, bytes: usize },
+    Keys { pattern: Bytes, keys: Vec<Bytes> },
     Scan { left: u32, pattern: Option<Bytes>, strings: bool, keys: Vec<Bytes> },
 }
 
@@ -59,7 +75,22 @@ impl Gather {
             Kind::Sum | Kind::Deleted => Answer::Number(0, kind),
             Kind::Written => Answer::Written,
         };
-        Self { answer, waiting: BTreeSet::new(), next: VecDeque::new(), done: 0, failure: None }
+        Self { left: true, ..Self::new(answer, VecDeque::new()) }
+    }
+
+    fn new(answer: Answer, next: VecDeque<(PartitionId, u64)>) -> Self {
+        Self {
+            answer,
+            waiting: BTreeSet::new(),
+            next,
+            done: 0,
+            failure: None,
+            left: false,
+            held: 0,
+            unmatched: VecDeque::new(),
+            matching: Matching::default(),
+            encoded: None,
+        }
     }
 
     /// Over these partitions.
@@ -68,7 +99,7 @@ impl Gather {
             All::Count => (Answer::Count(0), 0),
             All::Clear => (Answer::Cleared, 0),
             All::CountInSlot(slot) => (Answer::CountInSlot(slot, 0), 0),
-            All::Keys { pattern } => (Answer::Keys { pattern: Bytes::copy_from_slice(&pattern), keys: Vec::new(), bytes: 0 }, 0),
+            All::Keys { pattern } => (Answer::Keys { pattern: Bytes::copy_from_slice(&pattern), keys: Vec::new() }, 0),
             All::Scan { cursor, count, pattern, strings } => {
                 let pattern = pattern.map(|p| Bytes::copy_from_slice(&p));
                 (Answer::Scan { left: count, pattern, strings, keys: Vec::new() }, cursor)
@@ -77,7 +108,27 @@ impl Gather {
         let (first, within) = (from >> CURSOR_BITS, from & ((1 << CURSOR_BITS) - 1));
         let next = partitions.into_iter().filter(|p| u64::from(p.0) >= first);
         let next = next.map(|p| (p, if u64::from(p.0) == first { within } else { 0 })).collect();
-        Self { answer, waiting: BTreeSet::new(), next, done: 0, failure: None }
+        Self::new(answer, next)
+    }
+
+    /// All parts are submitted.
+    pub(super) fn submitted(&mut self) {
+        self.left = false;
+    }
+
+    /// Whether it has failed: what is not submitted need not be.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failure.is_some()
+    }
+
+    /// How many outcomes it waits for.
+    pub(super) fn waits(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Bytes that only this answer holds.
+    pub(super) fn held(&self) -> usize {
+        self.held
     }
 
     pub(super) fn waits_for(&mut self, token: u64) {
@@ -94,11 +145,16 @@ impl Gather {
 
     /// Whether everything is there.
     pub(super) fn is_done(&self) -> bool {
-        self.waiting.is_empty() && !self.has_next_step()
+        self.waiting.is_empty() && !self.left && !self.is_matching() && !self.has_next_step()
+    }
+
+    /// Whether keys wait to be compared with the pattern.
+    pub(super) fn is_matching(&self) -> bool {
+        !self.unmatched.is_empty()
     }
 
     pub(super) fn has_next_step(&self) -> bool {
-        if self.next.is_empty() || self.failure.is_some() {
+        if self.next.is_empty() || self.failure.is_some() || self.is_matching() {
             return false;
         }
         match &self.answer {
@@ -123,9 +179,13 @@ impl Gather {
         Some((partition, action))
     }
 
-    /// Takes the outcome of a part: a key's place, or a partition's number.
-    pub(super) fn take(&mut self, part: u32, token: u64, outcome: Outcome) {
+    /// Takes the outcome of a part: a key's place, or a partition's number. `copied` are the bytes that nobody else holds.
+    pub(super) fn take(&mut self, part: u32, token: u64, outcome: Outcome, copied: usize) {
         if !self.waiting.remove(&token) {
+            return;
+        }
+        if self.failure.is_some() && !matches!(outcome, Outcome::Failed(_)) {
+            self.done += 1;
             return;
         }
         match (&mut self.answer, outcome) {
@@ -134,9 +194,10 @@ impl Gather {
                 if self.failure != Some(Failure::Unknown) {
                     self.failure = Some(why);
                 }
-                return;
+                return self.drop_found();
             }
             (Answer::Values(values), outcome) => {
+                self.held += copied;
                 if let Some(value) = values.get_mut(part as usize) {
                     *value = outcome;
                 }
@@ -147,20 +208,15 @@ impl Gather {
                 *sum = sum.saturating_add(i64::try_from(found).unwrap_or(i64::MAX));
                 go_on(&mut self.next, part, next);
             }
-            (Answer::Keys { pattern, keys, bytes }, Outcome::Keys { next, keys: found }) => {
-                for key in found.into_iter().filter(|k| glob::matches(pattern, k)) {
-                    *bytes += key.len() + 16;
-                    keys.push(key);
-                }
-                if *bytes > session::REPLY_BYTES_MAX {
-                    self.failure = Some(Failure::TooLarge);
-                }
+            (Answer::Keys { .. }, Outcome::Keys { next, keys: found }) => {
+                self.held += found.iter().map(|k| k.len() + KEY_OVERHEAD).sum::<usize>();
+                self.unmatched.extend(found);
                 go_on(&mut self.next, part, next);
             }
-            (Answer::Scan { left, pattern, strings, keys }, Outcome::Keys { next, keys: found }) => {
+            (Answer::Scan { left, .. }, Outcome::Keys { next, keys: found }) => {
                 *left = left.saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX));
-                let wanted = |k: &Bytes| *strings && pattern.as_ref().is_none_or(|p| glob::matches(p, k));
-                keys.extend(found.into_iter().filter(wanted));
+                self.held += found.iter().map(|k| k.len() + KEY_OVERHEAD).sum::<usize>();
+                self.unmatched.extend(found);
                 go_on(&mut self.next, part, next);
             }
             _ => {}
@@ -168,34 +224,102 @@ impl Gather {
         self.done += 1;
     }
 
-    /// Appends the reply.
-    pub(super) fn encode(&self, encoder: &mut Encoder<'_>) {
+    /// Nobody will see what was found.
+    fn drop_found(&mut self) {
+        self.unmatched.clear();
+        match &mut self.answer {
+            Answer::Values(found) => found.clear(),
+            Answer::Keys { keys, .. } | Answer::Scan { keys, .. } => keys.clear(),
+            Answer::Number(..) | Answer::Written | Answer::Count(_) | Answer::Cleared | Answer::CountInSlot(..) => {}
+        }
+        self.held = 0;
+    }
+
+    /// Compares keys with the pattern, as far as this work goes; takes what it used.
+    pub(super) fn compare(&mut self, work: &mut usize) {
+        let (pattern, keys) = match &mut self.answer {
+            Answer::Keys { pattern, keys } => (Some(&*pattern), keys),
+            Answer::Scan { strings: false, .. } => {
+                self.held -= self.unmatched.drain(..).map(|k| k.len() + KEY_OVERHEAD).sum::<usize>();
+                return;
+            }
+            Answer::Scan { pattern, keys, .. } => (pattern.as_ref(), keys),
+            _ => return,
+        };
+        while let Some(key) = self.unmatched.front() {
+            let found = pattern.map_or(Some(true), |p| self.matching.run(p, key, work));
+            let Some(matches) = found else { return };
+            self.matching = Matching::default();
+            let Some(key) = self.unmatched.pop_front() else { return };
+            if matches {
+                keys.push(key);
+            } else {
+                self.held -= key.len() + KEY_OVERHEAD;
+            }
+        }
+        if self.held > session::REPLY_BYTES_MAX {
+            self.failure = Some(Failure::TooLarge);
+            self.drop_found();
+        }
+    }
+
+    /// Appends the reply, or the next part of it; true when that was all. What is encoded is given up.
+    pub(super) fn encode(&mut self, encoder: &mut Encoder<'_>) -> bool {
         if let Some(why) = self.failure {
-            return self.encode_failure(encoder, why);
+            self.encode_failure(encoder, why);
+            return true;
         }
-        match &self.answer {
+        let begins = self.encoded.is_none();
+        let mut at = self.encoded.unwrap_or(0);
+        let is_scan = matches!(self.answer, Answer::Scan { .. });
+        let all = match &mut self.answer {
             Answer::Values(values) => {
-                let bytes: usize = values.iter().map(|v| if let Outcome::Bulk(b) = v { b.len() } else { 0 }).sum();
-                if bytes > session::REPLY_BYTES_MAX {
-                    return encoder.error("ERR the reply would be too large");
+                if begins {
+                    let bytes: usize = values.iter().map(Outcome::bytes).sum();
+                    if bytes > session::REPLY_BYTES_MAX {
+                        encoder.error("ERR the reply would be too large");
+                        return true;
+                    }
+                    encoder.array(values.len());
                 }
-                encoder.array(values.len());
-                values.iter().for_each(|value| reply::outcome(encoder, Shape::Plain, value));
+                for value in values.iter_mut().skip(at) {
+                    if encoder.len() >= session::OUTPUT_BYTES_SOFT {
+                        break;
+                    }
+                    reply::outcome(encoder, Shape::Plain, &std::mem::replace(value, Outcome::Nil));
+                    at += 1;
+                }
+                values.len()
             }
-            Answer::Number(sum, _) | Answer::Count(sum) | Answer::CountInSlot(_, sum) => encoder.integer(*sum),
-            Answer::Written | Answer::Cleared => encoder.simple("OK"),
-            Answer::Keys { keys, .. } => {
-                encoder.array(keys.len());
-                keys.iter().for_each(|key| encoder.bulk(key));
+            Answer::Number(sum, _) | Answer::Count(sum) | Answer::CountInSlot(_, sum) => {
+                encoder.integer(*sum);
+                0
             }
-            Answer::Scan { keys, .. } => {
-                let cursor = self.next.front().map_or(0, |(p, within)| u64::from(p.0) << CURSOR_BITS | within);
-                encoder.array(2);
-                encoder.bulk(itoa::Buffer::new().format(cursor).as_bytes());
-                encoder.array(keys.len());
-                keys.iter().for_each(|key| encoder.bulk(key));
+            Answer::Written | Answer::Cleared => {
+                encoder.simple("OK");
+                0
             }
-        }
+            Answer::Keys { keys, .. } | Answer::Scan { keys, .. } => {
+                if begins {
+                    if is_scan {
+                        let cursor = self.next.front().map_or(0, |(p, within)| u64::from(p.0) << CURSOR_BITS | within);
+                        encoder.array(2);
+                        encoder.bulk(itoa::Buffer::new().format(cursor).as_bytes());
+                    }
+                    encoder.array(keys.len());
+                }
+                for key in keys.iter_mut().skip(at) {
+                    if encoder.len() >= session::OUTPUT_BYTES_SOFT {
+                        break;
+                    }
+                    encoder.bulk(&std::mem::take(key));
+                    at += 1;
+                }
+                keys.len()
+            }
+        };
+        self.encoded = Some(at);
+        at >= all
     }
 
     /// `TRYAGAIN` and the like are said only where nothing happened to any key.

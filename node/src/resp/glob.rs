@@ -1,29 +1,56 @@
 //! Patterns as `KEYS` and `SCAN MATCH` take them: `*`, `?`, `[abc]`, `[^a]`, `[a-z]`, and `\` before a character.
 
 /// Whether the whole text matches.
-///
-/// Goes back only to the last `*`, so that the work is bounded by the product of both lengths whatever the pattern is.
 #[must_use]
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
-    let (mut p, mut t) = (pattern, text);
-    let mut retry: Option<(&[u8], &[u8])> = None;
-    loop {
-        if let [b'*', after @ ..] = p {
-            retry = Some((after, t));
-            p = after;
-            continue;
-        }
-        match (one(p, t.first().copied()), t) {
-            (Some(after), [_, rest @ ..]) => (p, t) = (after, rest),
-            _ if p.is_empty() && t.is_empty() => return true,
-            _ => match retry {
-                Some((after, [_, rest @ ..])) => {
-                    retry = Some((after, rest));
-                    (p, t) = (after, rest);
+    // Without a limit it always comes to an end.
+    Matching::default().run(pattern, text, &mut usize::MAX.clone()).unwrap_or_default()
+}
+
+/// How far one comparison has come.
+///
+/// Goes back only to the last `*`, so that the work is bounded by the product of both lengths whatever the pattern is. That
+/// is still a tenth of a second for the longest of both, so it can be done in slices.
+#[derive(Debug, Default)]
+pub struct Matching {
+    pattern_at: usize,
+    text_at: usize,
+    /// Behind the last `*`, and the first byte of the text that it does not take.
+    retry: Option<(usize, usize)>,
+}
+
+impl Matching {
+    /// Whether the whole text matches; `None`: not known within this work, of which it takes what it used.
+    pub fn run(&mut self, pattern: &[u8], text: &[u8], work: &mut usize) -> Option<bool> {
+        while *work > 0 {
+            let rest = pattern.get(self.pattern_at..).unwrap_or_default();
+            if rest.first() == Some(&b'*') {
+                self.pattern_at += 1;
+                self.retry = Some((self.pattern_at, self.text_at));
+                *work -= 1;
+                continue;
+            }
+            if let Some(after) = one(rest, text.get(self.text_at).copied()) {
+                let used = rest.len() - after.len();
+                self.pattern_at += used;
+                self.text_at += 1;
+                *work = work.saturating_sub(used);
+                continue;
+            }
+            if rest.is_empty() && self.text_at == text.len() {
+                return Some(true);
+            }
+            // A class that does not match was read to its end, at most to that of the pattern.
+            *work = work.saturating_sub(if rest.first() == Some(&b'[') { rest.len() } else { 1 });
+            match self.retry {
+                Some((after, at)) if at < text.len() => {
+                    self.retry = Some((after, at + 1));
+                    (self.pattern_at, self.text_at) = (after, at + 1);
                 }
-                _ => return false,
-            },
+                _ => return Some(false),
+            }
         }
+        None
     }
 }
 
@@ -104,6 +131,13 @@ mod tests {
         #[test]
         fn no_pattern_panics(pattern in "[*?\\[\\]^a-c\\\\-]{0,20}", text in "[a-c\\]-]{0,20}") {
             let _ = matches(pattern.as_bytes(), text.as_bytes());
+        }
+
+        #[test]
+        fn slices_come_to_the_same(pattern in "[*?\\[\\]^a-c\\\\-]{0,20}", text in "[a-c]{0,20}", slice in 1_usize..5) {
+            let mut matching = Matching::default();
+            let found = std::iter::repeat_with(|| matching.run(pattern.as_bytes(), text.as_bytes(), &mut slice.clone())).flatten().next();
+            prop_assert_eq!(found, Some(matches(pattern.as_bytes(), text.as_bytes())));
         }
 
         #[test]

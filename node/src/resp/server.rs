@@ -1,6 +1,7 @@
 //! Sockets of Redis clients. One task a connection: it reads once, runs every whole command of that read, and writes
 //! once; what waits for other nodes is written when its outcomes come.
 
+use super::budget::Budget;
 use super::frame::Parser;
 use super::session::Connection;
 use crate::data::core::Core;
@@ -17,6 +18,10 @@ use tokio::task::yield_now;
 
 /// Commands of one pass. Each takes microseconds, so a pass stays far below the 5 ms that a task may hold the thread.
 const PASS_COMMANDS_MAX: usize = 256;
+/// Bytes of values handled in one pass, about.
+const PASS_WORK_MAX: usize = 4 << 20;
+/// A larger output buffer than this is given back once it is written.
+const OUTPUT_KEPT_MAX: usize = 256 << 10;
 /// Room for one read.
 const READ_BYTES: usize = 64 << 10;
 const READ_BYTES_MIN: usize = 16 << 10;
@@ -69,7 +74,8 @@ fn admit(core: &Rc<Core>, stream: TcpStream, cluster_port: bool) {
     inner.connection_last += 1;
     inner.counters.connections += 1;
     let id = inner.connection_last;
-    let connection = Connection::new(id, cluster_port, local, peer, inner.password.is_none());
+    let (budget, now) = (inner.budget.clone(), inner.now);
+    let connection = Connection::new(id, cluster_port, (local, peer), inner.password.is_none(), budget.clone(), now);
     inner.connections.insert(id, connection.clone());
     let parser = Parser::new(inner.limits.value_bytes_max);
     let task = Task {
@@ -85,6 +91,8 @@ fn admit(core: &Rc<Core>, stream: TcpStream, cluster_port: bool) {
         unparsed: false,
         ended: false,
         output: BytesMut::new(),
+        output_bytes: 0,
+        budget,
     };
     tokio::task::spawn_local(task.run());
 }
@@ -107,6 +115,9 @@ struct Task {
     ended: bool,
     /// On its way out.
     output: BytesMut,
+    /// How much that was.
+    output_bytes: usize,
+    budget: Rc<Budget>,
 }
 
 enum Event {
@@ -158,10 +169,18 @@ impl Task {
                 *waker = Some(cx.waker().clone());
             }
         }
+        if self.connection.expelled.get() {
+            return Poll::Ready(Event::Broken);
+        }
+        let mut moved = false;
         loop {
             if self.output.is_empty() {
+                if self.output_bytes > OUTPUT_KEPT_MAX {
+                    self.output = BytesMut::new();
+                }
                 let mut session = self.connection.session.borrow_mut();
                 session.encode_ready();
+                self.output_bytes = session.out.len();
                 if session.out.is_empty() {
                     break;
                 }
@@ -169,12 +188,20 @@ impl Task {
             }
             match Pin::new(&mut self.stream).poll_write(cx, &self.output) {
                 Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Event::Broken),
-                Poll::Ready(Ok(written)) => self.output.advance(written),
+                Poll::Ready(Ok(written)) => {
+                    self.output.advance(written);
+                    moved = true;
+                }
                 Poll::Pending => break,
             }
         }
+        if moved {
+            self.connection.moved_at.set(self.core.inner.borrow().now);
+        }
         let (blocked, answered, closing) = {
-            let session = self.connection.session.borrow();
+            let mut session = self.connection.session.borrow_mut();
+            let unwritten = session.out.len() + self.output.len();
+            session.count_unwritten(unwritten);
             (session.is_blocked(), session.is_answered(), session.closing)
         };
         let answered = answered && self.output.is_empty();
@@ -187,7 +214,7 @@ impl Task {
         if self.chunk_next < self.chunk_len || self.unparsed {
             return Poll::Ready(Event::Run);
         }
-        if !self.ended {
+        if !self.ended && self.connection.may_read(self.id, cx.waker(), || self.core.inner.borrow().now) {
             match self.poll_read(cx) {
                 Poll::Ready(Ok(0)) => self.ended = true,
                 Poll::Ready(Ok(_)) => return Poll::Ready(Event::Run),
@@ -218,14 +245,26 @@ impl Task {
     /// Runs parsed commands, at most one pass of them, and says how many.
     fn run_commands(&mut self) -> usize {
         self.core.begin();
-        let mut ran = 0;
+        let (mut ran, mut work) = (0, 0);
         {
             let error = if self.chunk_next >= self.chunk_len { self.parse() } else { None };
             let mut inner = self.core.inner.borrow_mut();
+            self.connection.moved_at.set(inner.now);
+            // What others left of theirs is not ours.
+            inner.shard.take_work();
             for args in self.parser.commands(&self.chunk).skip(self.chunk_next) {
-                self.connection.execute(&mut inner, args);
+                if !self.connection.execute(&mut inner, args) {
+                    // A slice: others first.
+                    ran = PASS_COMMANDS_MAX;
+                    break;
+                }
                 self.chunk_next += 1;
                 ran += 1;
+                work += inner.shard.take_work();
+                if work >= PASS_WORK_MAX {
+                    ran = PASS_COMMANDS_MAX;
+                    break;
+                }
                 if self.connection.session.borrow().is_blocked() {
                     break;
                 }
@@ -244,8 +283,19 @@ impl Task {
                 }
             }
         }
+        self.count_input();
         self.core.pump();
         ran
+    }
+
+    /// What it holds of what the client sent.
+    fn count_input(&self) {
+        let input = if self.input.is_empty() { 0 } else { self.input.capacity() };
+        let now = input + self.chunk.len() + self.parser.bytes();
+        let before = self.connection.input_held.replace(now);
+        if now != before {
+            self.budget.count_input(self.id, before, now);
+        }
     }
 
     /// Finds whole commands, and gives the text of a protocol error that follows them.
@@ -263,6 +313,7 @@ impl Task {
 
     /// The connection counts no more.
     fn forget(&self) {
+        self.budget.count_input(self.id, self.connection.input_held.take(), 0);
         let mut inner = self.core.inner.borrow_mut();
         if inner.connections.remove(&self.id).is_some() {
             self.connection.abandon(&mut inner);

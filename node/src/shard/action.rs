@@ -34,6 +34,11 @@ pub(super) const fn is_write(action: &Action) -> bool {
     !matches!(action, Action::Get | Action::Strlen | Action::Exists | Action::PTtl | Action::PExpireTime)
 }
 
+/// Whether an action answers with the value that it finds.
+pub(super) const fn answers_value(action: &Action) -> bool {
+    matches!(action, Action::Get | Action::GetEx { .. } | Action::GetDel | Action::Set { get: true, .. })
+}
+
 /// Bytes by which an action may make the store grow; `None` if it cannot.
 pub(super) fn growth(action: &Action) -> Option<usize> {
     match action {

@@ -2,7 +2,7 @@
 
 use super::action::{self, Change, Context};
 use super::dedup::{Known, OpId};
-use super::forwarding::{Call, Executed};
+use super::forwarding::{Call, Executed, Source};
 use super::frame::Work;
 use super::log::{Logged, RECORD_OVERHEAD};
 use super::op::{Failure, Outcome, PartitionAction};
@@ -40,6 +40,10 @@ impl Core {
             Step::Drop => self.outstanding -= 1,
             Step::Done(outcome, seq, logged) => {
                 self.stats.executed += 1;
+                self.worked += outcome.bytes();
+                if let Source::Peer { member, .. } = call.source {
+                    self.peers.owe(member, &outcome);
+                }
                 let executed = Executed { call, seq, outcome, logged };
                 if slot.held.as_ref().is_some_and(|h| seq <= h.log.committed()) {
                     self.ready.push_back((at, executed));
@@ -98,8 +102,18 @@ impl Core {
                     self.expire(at, held, op.map, key);
                     found = held.store.entry(op.map, &op.key);
                 }
+                if let (Source::Peer { member, .. }, Some((_, entry))) = (call.source, found)
+                    && action::answers_value(&op.action)
+                    && !self.peers.may_owe(member, entry.value.len())
+                {
+                    // Before anything happened: it may be asked again.
+                    return Step::Refused(Failure::Overloaded);
+                }
                 let cx = Context { clock, unix_ms: self.unix_ms(), default_ttl_ms, value_bytes_max: self.limits.value_bytes_max };
                 let (outcome, change) = action::apply(&op.action, found.map(|(_, e)| e), &cx);
+                if let Change::Put(value, _) = &change {
+                    self.worked += value.len();
+                }
                 let key = |found: Option<(&Key, _)>| found.map_or_else(|| Key::from(&*op.key), |(k, _)| k.clone());
                 let effect = match change {
                     Change::None => {

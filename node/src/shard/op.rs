@@ -172,6 +172,20 @@ pub enum Outcome {
     Failed(Failure),
 }
 
+impl Outcome {
+    /// About how many bytes of values and keys it holds.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        /// What a key costs beside its bytes.
+        const KEY_OVERHEAD: usize = 32;
+        match self {
+            Self::Bulk(value) => value.len(),
+            Self::Keys { keys, .. } => keys.iter().map(|k| k.len() + KEY_OVERHEAD).sum(),
+            Self::Ok | Self::Nil | Self::Int(_) | Self::Failed(_) => 0,
+        }
+    }
+}
+
 /// Why an operation gave no result. RESP's texts are `resp`'s business.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {

@@ -1,10 +1,30 @@
 //! Buffers of bytes for peers, one a lane, and what is known of each peer.
+//!
+//! A peer that takes its bytes slower than they come is *crowded*: what can wait then waits where it costs nothing. Log
+//! entries stay in the log, calls stay parked, and large answers stay shared with the store. Acks, refusals and small
+//! answers always go: others wait for them, and they are small. A node never stops reading a peer, so that two crowded
+//! nodes cannot wait for each other.
 
-use super::frame::{Ack, Frame};
+use super::frame::{self, Ack, Frame};
+use super::op::Outcome;
 use super::{Lane, MemberId};
 use bytes::BytesMut;
 use doyen_placement::PartitionRef;
 use std::collections::{BTreeMap, VecDeque};
+
+/// Bytes of calls given out for one peer in one pass; above it the peer is crowded until they were taken.
+pub(super) const CROWDED_BYTES: usize = 8 << 20;
+/// Answers up to this size never wait: there are at most `waiting_max` of them.
+pub(super) const SMALL_ANSWER_BYTES: usize = 1 << 10;
+/// Larger answers that one peer has asked for and that are not on their way. Beyond it a call is refused before it is
+/// executed, unless it is the only one.
+pub(super) const OWED_BYTES_MAX: usize = 256 << 20;
+
+/// What an answer to a peer weighs: 0 if it never waits.
+pub(super) fn answer_weight(outcome: &Outcome) -> usize {
+    let bytes = outcome.bytes();
+    if bytes > SMALL_ANSWER_BYTES { bytes } else { 0 }
+}
 
 /// One peer on the data network.
 #[derive(Debug, Default)]
@@ -23,6 +43,20 @@ pub(super) struct Peer {
     headroom: Option<(u64, u64)>,
     out: [BytesMut; 2],
     queued: [bool; 2],
+    /// The shell says that too many bytes wait for it.
+    congested: bool,
+    /// Something waits for it to be crowded no more.
+    held_back: bool,
+    /// Large answers of operations that are executed, whether committed or not.
+    owed: usize,
+    /// Those that may go, once there is room.
+    answers: VecDeque<(PartitionRef, u64, Outcome)>,
+}
+
+impl Peer {
+    fn crowded(&self) -> bool {
+        self.congested || self.out[index(Lane::Calls)].len() >= CROWDED_BYTES
+    }
 }
 
 /// All peers, and which buffers have something in them.
@@ -30,6 +64,8 @@ pub(super) struct Peer {
 pub(super) struct Peers {
     all: BTreeMap<MemberId, Peer>,
     ready: VecDeque<(MemberId, Lane)>,
+    /// Peers for which something was held back, and which have taken bytes since.
+    relieved: Vec<MemberId>,
 }
 
 const fn index(lane: Lane) -> usize {
@@ -76,6 +112,102 @@ impl Peers {
         Some(&mut peer.out[index(lane)])
     }
 
+    /// The buffer for what can wait elsewhere; `None` where nobody is connected or the peer is crowded. Once it is not,
+    /// `relieved` names it.
+    pub(super) fn room(&mut self, id: MemberId) -> Option<&mut BytesMut> {
+        let peer = self.all.get_mut(&id)?;
+        if peer.crowded() {
+            peer.held_back = true;
+            return None;
+        }
+        if !std::mem::replace(&mut peer.queued[index(Lane::Calls)], true) {
+            self.ready.push_back((id, Lane::Calls));
+        }
+        Some(&mut peer.out[index(Lane::Calls)])
+    }
+
+    /// Whether a peer takes its bytes slower than they come.
+    #[cfg(test)]
+    pub(super) fn crowded(&self, id: MemberId) -> bool {
+        self.all.get(&id).is_some_and(Peer::crowded)
+    }
+
+    /// The shell says whether too many bytes wait for a peer.
+    pub(super) fn set_congested(&mut self, id: MemberId, congested: bool) {
+        let Some(peer) = self.all.get_mut(&id) else { return };
+        peer.congested = congested;
+        if !congested && std::mem::take(&mut peer.held_back) {
+            self.relieved.push(id);
+        }
+    }
+
+    /// A peer for which something was held back and that has room again.
+    pub(super) fn relieved(&mut self) -> Option<MemberId> {
+        loop {
+            let id = self.relieved.pop()?;
+            let Some(peer) = self.all.get_mut(&id) else { continue };
+            if !peer.crowded() {
+                return Some(id);
+            }
+            peer.held_back = true;
+        }
+    }
+
+    /// Whether a peer may ask for an answer of this size now.
+    pub(super) fn may_owe(&self, id: MemberId, bytes: usize) -> bool {
+        bytes <= SMALL_ANSWER_BYTES || self.all.get(&id).is_none_or(|p| p.owed == 0 || p.owed + bytes <= OWED_BYTES_MAX)
+    }
+
+    /// A peer's operation was executed, and this is what it will be answered.
+    pub(super) fn owe(&mut self, id: MemberId, outcome: &Outcome) {
+        let weight = answer_weight(outcome);
+        if weight > 0
+            && let Some(peer) = self.all.get_mut(&id)
+        {
+            peer.owed += weight;
+        }
+    }
+
+    /// It will not be answered after all.
+    pub(super) fn disown(&mut self, id: MemberId, outcome: &Outcome) {
+        if let Some(peer) = self.all.get_mut(&id) {
+            peer.owed = peer.owed.saturating_sub(answer_weight(outcome));
+        }
+    }
+
+    /// Answers a peer's operation for which it is owed this: now, or once it has room.
+    pub(super) fn answer(&mut self, id: MemberId, at: PartitionRef, n: u64, outcome: Outcome) {
+        let weight = answer_weight(&outcome);
+        let Some(peer) = self.all.get_mut(&id) else { return };
+        if weight > 0 && (peer.crowded() || !peer.answers.is_empty()) {
+            peer.held_back = true;
+            return peer.answers.push_back((at, n, outcome));
+        }
+        peer.owed = peer.owed.saturating_sub(weight);
+        if let Some(out) = self.out(id, Lane::Calls) {
+            frame::reply(out, at, n, &outcome);
+        }
+    }
+
+    /// Sends answers that were held back, at most so many, while there is room.
+    pub(super) fn answer_more(&mut self, id: MemberId, most: usize) {
+        for _ in 0..most {
+            let Some(peer) = self.all.get_mut(&id) else { return };
+            if peer.answers.is_empty() {
+                return;
+            }
+            if peer.crowded() {
+                peer.held_back = true;
+                return;
+            }
+            let Some((at, n, outcome)) = peer.answers.pop_front() else { return };
+            peer.owed = peer.owed.saturating_sub(answer_weight(&outcome));
+            if let Some(out) = self.out(id, Lane::Calls) {
+                frame::reply(out, at, n, &outcome);
+            }
+        }
+    }
+
     /// Sends a frame, if the peer is connected.
     pub(super) fn send(&mut self, id: MemberId, lane: Lane, frame: &Frame) {
         if let Some(out) = self.out(id, lane) {
@@ -91,6 +223,9 @@ impl Peers {
             peer.queued[index(lane)] = false;
             let bytes = peer.out[index(lane)].split();
             if !bytes.is_empty() {
+                if lane == Lane::Calls && std::mem::take(&mut peer.held_back) {
+                    self.relieved.push(id);
+                }
                 peer.sent += bytes.len() as u64;
                 return Some((id, lane, bytes));
             }

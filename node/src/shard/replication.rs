@@ -315,8 +315,11 @@ impl Core {
         }
         let mut calls: Vec<Call> = Vec::new();
         let mut applied: BTreeMap<MemberId, (u64, u32)> = BTreeMap::new();
-        for Executed { mut call, logged, .. } in std::mem::take(&mut slot.calls.waiting) {
+        for Executed { mut call, logged, outcome, .. } in std::mem::take(&mut slot.calls.waiting) {
             call.maybe |= logged;
+            if let Source::Peer { member, .. } = call.source {
+                self.peers.disown(member, &outcome);
+            }
             if let (Source::Peer { member, attempt, .. }, true) = (call.source, logged) {
                 let entry = applied.entry(member).or_insert((0, attempt));
                 *entry = (entry.0.max(call.n + 1), attempt);
@@ -356,7 +359,8 @@ impl Core {
             if !link.streams() || link.next != seq || log.bytes_between(link.acked, seq) > WINDOW {
                 continue;
             }
-            let Some(out) = self.peers.out(*id, Lane::Calls) else { continue };
+            // A crowded copy lags: `relieve` sends what it lacks.
+            let Some(out) = self.peers.room(*id) else { continue };
             let head = Head { at, epoch: *epoch, session: link.session, committed, clock, first: seq };
             frame::append(out, &head, std::iter::once(entry));
             link.next = seq + 1;
@@ -424,7 +428,7 @@ impl Core {
             return;
         }
         while link.next <= log.last() && log.bytes_between(link.acked, link.next - 1) < WINDOW {
-            let Some(out) = self.peers.out(id, Lane::Calls) else { return };
+            let Some(out) = self.peers.room(id) else { return };
             let count = frame_of(log, link.next);
             let head = Head {
                 at,

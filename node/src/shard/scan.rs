@@ -10,6 +10,8 @@ use std::collections::{BTreeMap, VecDeque};
 const REMEMBERED_MAX: usize = 4_096;
 /// Keys that a search for a forgotten position looks at; beyond it the scan starts again (which repeats, and misses nothing).
 const SEARCH_MAX: usize = 50_000;
+/// Bytes of keys that it looks at: as long as this many keys of ordinary length.
+const SEARCH_BYTES_MAX: usize = 4 << 20;
 /// Keys looked at, at most, for one answer.
 const COUNT_MAX: u32 = 10_000;
 /// Bytes of keys in one answer, about.
@@ -63,6 +65,14 @@ impl Scans {
 
     fn position(&self, at: PartitionRef, store: &Store, map: MapId, cursor: u64) -> Option<Key> {
         let known = self.at.get(&(at, map, cursor)).cloned();
-        known.or_else(|| store.following_in(map, None).take(SEARCH_MAX).map(|(k, _)| k).find(|k| cursor_of(k) == cursor).cloned())
+        known.or_else(|| {
+            let mut bytes = 0;
+            let keys = store.following_in(map, None).take(SEARCH_MAX).map(|(k, _)| k);
+            let mut keys = keys.take_while(|k| {
+                bytes += k.len();
+                bytes <= SEARCH_BYTES_MAX
+            });
+            keys.find(|k| cursor_of(k) == cursor).cloned()
+        })
     }
 }

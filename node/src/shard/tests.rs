@@ -236,7 +236,7 @@ impl World {
         buffer.extend_from_slice(&part);
         let node = self.nodes.get_mut(&to).unwrap();
         if node.alive {
-            node.shard.receive(self.now, 1_700_000_000_000, id(from), lane, buffer).unwrap();
+            while node.shard.receive(self.now, 1_700_000_000_000, id(from), lane, buffer).unwrap() {}
             self.drain(to);
         }
     }
@@ -1031,4 +1031,94 @@ fn cost_of_operations() {
         let stats = w.nodes[&1].shard.stats();
         println!("{name}: {} ns, {} bytes a key", time.as_nanos() / u128::from(count), stats.memory_bytes / stats.keys.max(1));
     }
+}
+
+/// Pipelined reads of large values by a peer that took nothing grew the buffer for it by gigabytes.
+#[test]
+fn answers_for_a_crowded_peer_wait_outside_of_its_buffer() {
+    let mut w = World::new(1, 2, |_| vec![1, 2]);
+    w.settle(Duration::from_millis(100));
+    let large = "x".repeat(1 << 20);
+    assert_eq!(w.set(1, "a", &large), Outcome::Ok);
+    let small = w.submit(2, "b", Action::Get);
+    let reads: Vec<Token> = (0..300).map(|_| w.submit(2, "a", Action::Get)).collect();
+    w.nodes.get_mut(&1).unwrap().shard.congested(w.now, id(2), true);
+    w.deliver((2, 1, Lane::Calls), true);
+    let waiting = w.wires.get(&(1, 2, Lane::Calls)).map_or(0, BytesMut::len);
+    assert!(waiting < 64 << 10, "{waiting} bytes were put out for a peer that takes nothing");
+    assert!(w.nodes.get_mut(&1).unwrap().shard.core.peers.crowded(id(2)));
+    // Small answers, and refusals of what nobody could ever send, are there already.
+    w.deliver((1, 2, Lane::Calls), true);
+    assert_eq!(w.outcomes[&small], Outcome::Nil);
+    let refused = reads.iter().filter(|t| w.outcomes.get(t) == Some(&Outcome::Failed(Failure::Overloaded))).count();
+    assert_eq!(refused, 300 - peers::OWED_BYTES_MAX / large.len());
+    // A write waits in the log, others are not held up by it, and it is not forgotten.
+    let write = w.submit(1, "a", set("2"));
+    let passes = w.submit(1, "b", Action::Get);
+    assert!(!w.outcomes.contains_key(&write) && w.outcomes.contains_key(&passes));
+    w.nodes.get_mut(&1).unwrap().shard.congested(w.now, id(2), false);
+    w.settle(Duration::from_millis(50));
+    assert_eq!(w.outcomes[&write], Outcome::Ok);
+    let answered = reads.iter().filter(|t| matches!(&w.outcomes[t], Outcome::Bulk(v) if v.len() == large.len())).count();
+    assert_eq!(answered + refused, 300, "each reads what was there when it came");
+    assert!(!w.nodes.get_mut(&1).unwrap().shard.core.peers.crowded(id(2)));
+}
+
+/// The log comes first when a crowded peer has room again, then answers, in pieces of bounded size.
+#[test]
+fn what_waits_for_a_peer_goes_out_in_pieces() {
+    let mut w = World::new(1, 2, |_| vec![1]);
+    w.settle(Duration::from_millis(100));
+    let large = "x".repeat(1 << 20);
+    assert_eq!(w.set(1, "a", &large), Outcome::Ok);
+    for _ in 0..100 {
+        w.submit(2, "a", Action::Get);
+    }
+    let mut bytes = w.wires.remove(&(2, 1, Lane::Calls)).unwrap();
+    let node = w.nodes.get_mut(&1).unwrap();
+    while node.shard.receive(w.now, 0, id(2), Lane::Calls, &mut bytes).unwrap() {}
+    node.shard.release(w.now, node.lease, true);
+    let (mut pieces, mut all) = (0, 0);
+    while let Some((_, _, bytes)) = node.shard.poll_transmit() {
+        assert!(bytes.len() <= peers::CROWDED_BYTES + large.len() + 100, "a piece of {}", bytes.len());
+        (pieces, all) = (pieces + 1, all + bytes.len());
+    }
+    assert!(pieces > 10 && all > 100 << 20, "{pieces} pieces of {all} bytes");
+}
+
+#[test]
+fn calls_for_a_crowded_primary_are_parked_in_order() {
+    let mut w = World::new(1, 2, |_| vec![1]);
+    w.settle(Duration::from_millis(100));
+    w.nodes.get_mut(&2).unwrap().shard.congested(w.now, id(1), true);
+    let tokens: Vec<Token> = (0..20).map(|n| w.submit(2, "a", Action::Append { value: Bytes::from(n.to_string()) })).collect();
+    w.settle(Duration::from_millis(100));
+    assert!(tokens.iter().all(|t| !w.outcomes.contains_key(t)));
+    assert_eq!(w.nodes[&2].shard.stats().parked, 20);
+    w.nodes.get_mut(&2).unwrap().shard.congested(w.now, id(1), false);
+    w.settle(Duration::from_millis(20));
+    assert!(tokens.iter().all(|t| matches!(w.outcomes[t], Outcome::Int(_))));
+    let expected: String = (0..20).map(|n| n.to_string()).collect();
+    assert_eq!(w.get(1, "a"), Outcome::Bulk(Value::from(expected.as_bytes())));
+    // What nobody takes is given up in time, and did not happen.
+    w.nodes.get_mut(&2).unwrap().shard.congested(w.now, id(1), true);
+    assert_eq!(w.set(2, "a", "1"), Outcome::Failed(Failure::Unavailable));
+}
+
+/// Appends to a large value, a thousand in one read, held the thread for seconds.
+#[test]
+fn one_receive_does_a_bounded_amount_of_work() {
+    let mut w = World::new(1, 2, |_| vec![1]);
+    w.settle(Duration::from_millis(100));
+    assert_eq!(w.set(1, "a", &"x".repeat(1 << 19)), Outcome::Ok);
+    for _ in 0..40 {
+        w.submit(2, "a", Action::Append { value: Bytes::from_static(b"y") });
+    }
+    let mut bytes = w.wires.remove(&(2, 1, Lane::Calls)).unwrap();
+    let node = w.nodes.get_mut(&1).unwrap();
+    let mut slices = 1;
+    while node.shard.receive(w.now, 0, id(2), Lane::Calls, &mut bytes).unwrap() {
+        slices += 1;
+    }
+    assert_eq!((slices, bytes.len()), (5, 0), "forty copies of half a megabyte, four megabytes a slice");
 }

@@ -98,8 +98,12 @@ impl World {
                 }
                 let buffer = process.buffers.entry((peer, lane)).or_default();
                 buffer.extend_from_slice(&bytes);
-                if let Err(malformed) = process.shard.receive(now, unix_ms, peer, lane, buffer) {
-                    self.broken(format!("p{p}: bytes of {peer}: {malformed}"));
+                loop {
+                    match process.shard.receive(now, unix_ms, peer, lane, buffer) {
+                        Ok(false) => break,
+                        Ok(true) => {}
+                        Err(malformed) => return self.broken(format!("p{p}: bytes of {peer}: {malformed}")),
+                    }
                 }
             }
             DataInput::Submit(client, serial, operation) => {

@@ -11,6 +11,7 @@ enum Seen {
     Connected(MemberId),
     Disconnected(MemberId),
     Frame(MemberId, Lane, Vec<u8>),
+    Drained(MemberId),
 }
 
 /// Frames are a length and bytes; a length of `u32::MAX` is malformed.
@@ -27,7 +28,7 @@ impl LinkHandler for Recorder {
         let _ = self.seen.send(Seen::Disconnected(peer));
     }
 
-    fn received(&self, peer: MemberId, lane: Lane, bytes: &mut BytesMut) -> Result<(), Malformed> {
+    fn received(&self, peer: MemberId, lane: Lane, bytes: &mut BytesMut) -> Result<bool, Malformed> {
         while let Some(head) = bytes.first_chunk::<4>() {
             let length = u32::from_le_bytes(*head);
             if length == u32::MAX {
@@ -39,7 +40,11 @@ impl LinkHandler for Recorder {
             bytes.advance(4);
             let _ = self.seen.send(Seen::Frame(peer, lane, bytes.split_to(length as usize).to_vec()));
         }
-        Ok(())
+        Ok(false)
+    }
+
+    fn drained(&self, peer: MemberId) {
+        let _ = self.seen.send(Seen::Drained(peer));
     }
 }
 
@@ -157,10 +162,26 @@ fn malformed_bytes_close_the_connection() {
 fn a_peer_that_takes_nothing_is_disconnected() {
     run(async {
         let (mut a, b) = pair().await;
-        for _ in 0..9 {
+        for _ in 0..33 {
             a.send(b.id, Lane::Bulk, &vec![0; 8 << 20]);
         }
         a.expect(Seen::Disconnected(b.id)).await;
+    });
+}
+
+/// 64 MiB that waited closed the connection, however fast the peer took them.
+#[test]
+fn a_congested_peer_is_named_and_its_relief_is_told() {
+    run(async {
+        let (mut a, mut b) = pair().await;
+        let large = vec![7; CONGESTED_BYTES];
+        assert!(!a.links.send(b.id, Lane::Bulk, BytesMut::from(&8_u32.to_le_bytes()[..])), "only calls are congested");
+        let mut frame = BytesMut::from(&(large.len() as u32).to_le_bytes()[..]);
+        frame.extend_from_slice(&large);
+        assert!(a.links.send(b.id, Lane::Calls, frame));
+        a.expect(Seen::Drained(b.id)).await;
+        b.expect(Seen::Frame(a.id, Lane::Calls, large)).await;
+        assert!(!a.links.send(b.id, Lane::Calls, BytesMut::from(&0_u32.to_le_bytes()[..])));
     });
 }
 

@@ -1,0 +1,167 @@
+//! What all Redis clients of a node together may make it hold: commands that are not whole, and answers.
+//!
+//! A small command always passes. One that would pass the share waits unread until there is room; one connection at a
+//! time may go beyond it, so that the largest command always completes. Answers that came from other nodes are copies:
+//! beyond the share nobody with answers of its own takes further commands, and beyond twice the share a copy is refused.
+//! While there is too little for all, who holds much and does not move is disconnected (`STALLED_MAX`).
+
+use crate::shard::Limits;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::task::Waker;
+use std::time::Duration;
+
+/// Input of all connections together, and likewise what they are answered, where `--memory-max` is large; a quarter of
+/// that where it is not.
+const SHARE_BYTES_MAX: usize = 256 << 20;
+/// What every connection may hold, whatever the others do.
+pub(crate) const FREE_INPUT_BYTES: usize = 128 << 10;
+/// Likewise of answers.
+pub(crate) const FREE_ANSWER_BYTES: usize = 1 << 20;
+/// How long a connection that holds more than that may stand still while others want room.
+pub(crate) const STALLED_MAX: Duration = Duration::from_secs(10);
+
+/// Shared by the connections of one data thread.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    share: usize,
+    value_bytes_max: usize,
+    input: Cell<usize>,
+    answers: Cell<usize>,
+    /// Who may read beyond the share.
+    permit: Cell<Option<u64>>,
+    /// Who waits for room to read.
+    waiting: RefCell<VecDeque<Waker>>,
+}
+
+impl Budget {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        let share = (limits.memory_bytes_max / 4).min(SHARE_BYTES_MAX).max(limits.value_bytes_max.saturating_mul(4));
+        Self {
+            share,
+            value_bytes_max: limits.value_bytes_max,
+            input: Cell::new(0),
+            answers: Cell::new(0),
+            permit: Cell::new(None),
+            waiting: RefCell::default(),
+        }
+    }
+
+    /// The largest value.
+    pub(crate) fn value_bytes_max(&self) -> usize {
+        self.value_bytes_max
+    }
+
+    /// Whether a connection that holds so much input may read more of its command; if not, it is woken for another try.
+    pub(crate) fn may_read(&self, id: u64, held: usize, waker: &Waker) -> bool {
+        if held <= FREE_INPUT_BYTES || self.input.get() < self.share || self.permit.get() == Some(id) {
+            return true;
+        }
+        if self.permit.get().is_none() {
+            self.permit.set(Some(id));
+            return true;
+        }
+        let mut waiting = self.waiting.borrow_mut();
+        if !waiting.iter().any(|w| w.will_wake(waker)) {
+            waiting.push_back(waker.clone());
+        }
+        false
+    }
+
+    /// A connection that held `before` bytes of input holds `now`.
+    pub(crate) fn count_input(&self, id: u64, before: usize, now: usize) {
+        self.input.set((self.input.get() + now).saturating_sub(before));
+        if now <= FREE_INPUT_BYTES && self.permit.get() == Some(id) {
+            self.permit.set(None);
+        }
+        if now < before {
+            // Taken out first: whoever is woken may ask at once.
+            let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
+            waiting.iter().for_each(Waker::wake_by_ref);
+        }
+    }
+
+    /// Answers that were `before` bytes are `now`.
+    pub(crate) fn count_answers(&self, before: usize, now: usize) {
+        self.answers.set((self.answers.get() + now).saturating_sub(before));
+    }
+
+    /// Whether who has answers waiting shall take no further commands.
+    pub(crate) fn is_short(&self) -> bool {
+        self.answers.get() >= self.share
+    }
+
+    /// Whether a copy of this size is too much.
+    pub(crate) fn refuses(&self, bytes: usize) -> bool {
+        self.answers.get().saturating_add(bytes) > self.share * 2
+    }
+
+    /// Whether somebody goes without because of what others hold.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.is_short() || !self.waiting.borrow().is_empty()
+    }
+
+    /// Bytes of input and of answers.
+    pub(crate) fn counted(&self) -> (usize, usize) {
+        (self.input.get(), self.answers.get())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl std::task::Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn budget() -> Budget {
+        let limits = Limits {
+            value_bytes_max: 1 << 20,
+            key_bytes_max: 1 << 10,
+            memory_bytes_max: 64 << 20,
+            tail_bytes_max: 8 << 20,
+            park: Duration::from_secs(5),
+            waiting_max: 100,
+            copy_silent_max: Duration::from_secs(1),
+            chunk_bytes: 256,
+            chunks_in_flight: 2,
+            copies_max: 2,
+            takeover_wait: Duration::from_millis(515),
+        };
+        Budget::new(&limits)
+    }
+
+    #[test]
+    fn one_at_a_time_reads_beyond_the_share_and_small_commands_always_pass() {
+        let budget = budget();
+        let count = Arc::new(Count::default());
+        let waker = Waker::from(count.clone());
+        assert!(budget.may_read(1, 8 << 20, &waker));
+        budget.count_input(1, 0, 16 << 20);
+        assert!(budget.may_read(2, 1 << 20, &waker), "somebody may always go on");
+        assert!(!budget.may_read(3, 1 << 20, &waker) && !budget.may_read(1, 16 << 20, &waker), "but nobody else");
+        assert!(budget.may_read(2, 4 << 20, &waker), "and the same to the end");
+        assert!(budget.may_read(4, FREE_INPUT_BYTES, &waker));
+        assert!(budget.is_wanted());
+        budget.count_input(2, 1 << 20, 0);
+        assert_eq!(count.0.load(Ordering::Relaxed), 1, "who waits tries again");
+        assert!(budget.may_read(3, 1 << 20, &waker), "the permit passes on");
+    }
+
+    #[test]
+    fn copies_beyond_twice_the_share_are_refused() {
+        let budget = budget();
+        budget.count_answers(0, 16 << 20);
+        assert!(budget.is_short() && !budget.refuses(16 << 20) && budget.refuses((16 << 20) + 1));
+        budget.count_answers(16 << 20, 0);
+        assert!(!budget.is_short() && !budget.is_wanted());
+    }
+}
