@@ -202,6 +202,8 @@ struct Core {
 struct Slot {
     installed: Option<Arc<Partition>>,
     accepted: Option<Arc<Partition>>,
+    /// The lineage installed last: calls are sent for it.
+    lineage: Option<Lineage>,
     min_in_sync: u8,
     default_ttl_ms: Option<u64>,
     calls: Calls,
@@ -522,7 +524,9 @@ impl Shard {
             return Ok(());
         };
         match read {
-            Frame::Forward { n, finished, attempt, work, .. } => core.forwarded(at, slot, peer, (n, finished, attempt), work)?,
+            Frame::Forward { lineage, n, finished, attempt, work, .. } => {
+                core.forwarded(at, slot, peer, (lineage, n, finished, attempt), work)?;
+            }
             Frame::Reply { n, outcome, .. } => {
                 if let Some(call) = slot.calls.take(n) {
                     slot.calls.refusals = 0;
@@ -715,6 +719,14 @@ impl Core {
 
     /// Executes a call or sends it on; gives it back if neither is possible now.
     fn dispatch(&mut self, at: PartitionRef, slot: &mut Slot, call: Call) -> Option<Call> {
+        if let Source::Peer { member, lineage, attempt, .. } = call.source
+            && slot.installed.as_ref().is_some_and(|p| p.lineage != lineage)
+        {
+            // It may have been applied in what was lost: its origin says so as soon as it knows of the loss.
+            self.outstanding -= 1;
+            self.refuse(at, member, call.n, attempt);
+            return None;
+        }
         if slot.primary() == Some(self.me) {
             return if slot.serving() { self.execute(at, slot, call) } else { Some(call) };
         }
@@ -727,13 +739,13 @@ impl Core {
             self.refuse(at, member, call.n, attempt);
             return None;
         }
-        let Some(primary) = slot.primary() else { return Some(call) };
+        let Some((primary, lineage)) = slot.installed.as_ref().map(|p| (p.primary(), p.lineage)) else { return Some(call) };
         let elsewhere = slot.calls.sent_to.is_some_and(|to| to != primary);
         if elsewhere || !self.peers.up(primary) {
             return Some(call);
         }
         if let Some(out) = self.peers.out(primary, Lane::Calls) {
-            frame::forward(out, at, call.n, slot.calls.finished(call.n), slot.calls.attempt, &call.work);
+            frame::forward(out, at, lineage, (call.n, slot.calls.finished(call.n), slot.calls.attempt), &call.work);
         }
         self.stats.forwarded += 1;
         slot.calls.sent_to = Some(primary);
@@ -779,7 +791,7 @@ impl Core {
         at: PartitionRef,
         slot: &mut Slot,
         peer: MemberId,
-        (n, finished, attempt): (u64, u64, u32),
+        (lineage, n, finished, attempt): (Lineage, u64, u64, u32),
         work: Work,
     ) -> Result<(), Malformed> {
         let right = match &work {
@@ -812,7 +824,7 @@ impl Core {
             self.peers.send(peer, Lane::Calls, &Frame::Reply { at, n, outcome: Outcome::Failed(Failure::Overloaded) });
             return Ok(());
         }
-        let source = Source::Peer { member: peer, attempt, finished };
+        let source = Source::Peer { member: peer, lineage, attempt, finished };
         self.take_call(at, slot, Call { source, n, work, until: self.now + self.limits.park, maybe: false });
         Ok(())
     }

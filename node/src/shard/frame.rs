@@ -27,8 +27,8 @@ pub(super) enum Work {
 pub(super) enum Frame {
     /// The sender has installed this table.
     View(TableName),
-    /// Execute this and reply.
-    Forward { at: PartitionRef, n: u64, finished: u64, attempt: u32, work: Work },
+    /// Execute this in this lineage, and reply.
+    Forward { at: PartitionRef, lineage: Lineage, n: u64, finished: u64, attempt: u32, work: Work },
     /// The outcome of a forwarded operation.
     Reply { at: PartitionRef, n: u64, outcome: Outcome },
     /// The sender is not the primary; nothing of this attempt from `n` on is executed.
@@ -153,9 +153,10 @@ pub(super) fn align<'a>(out: &mut BytesMut, head: &Head, base: u64, last: u64, e
 }
 
 /// Appends a forwarded operation.
-pub(super) fn forward(out: &mut BytesMut, at: PartitionRef, n: u64, finished: u64, attempt: u32, work: &Work) {
+pub(super) fn forward(out: &mut BytesMut, at: PartitionRef, lineage: Lineage, (n, finished, attempt): (u64, u64, u32), work: &Work) {
     framed(out, FORWARD, |out| {
         put_at(out, at);
+        out.put_u32_le(lineage.0);
         out.put_u64_le(n);
         out.put_u64_le(finished);
         out.put_u32_le(attempt);
@@ -203,7 +204,7 @@ impl Frame {
                 out.put_u64_le(name.version.0);
                 out.put_u64_le(name.hash);
             }),
-            Self::Forward { at, n, finished, attempt, work } => forward(out, *at, *n, *finished, *attempt, work),
+            Self::Forward { at, lineage, n, finished, attempt, work } => forward(out, *at, *lineage, (*n, *finished, *attempt), work),
             Self::Reply { at, n, outcome } => reply(out, *at, *n, outcome),
             Self::NotServing { at, n, attempt } => framed(out, NOT_SERVING, |out| {
                 put_at(out, *at);
@@ -283,7 +284,10 @@ impl Frame {
             VIEW => {
                 Self::View(TableName { cluster: ClusterId(r.u128()?), term: Term(r.u64()?), version: Version(r.u64()?), hash: r.u64()? })
             }
-            FORWARD => Self::Forward { at: r.at()?, n: r.u64()?, finished: r.u64()?, attempt: r.u32()?, work: r.work()? },
+            FORWARD => {
+                let (at, lineage) = (r.at()?, Lineage(r.u32()?));
+                Self::Forward { at, lineage, n: r.u64()?, finished: r.u64()?, attempt: r.u32()?, work: r.work()? }
+            }
             REPLY => Self::Reply { at: r.at()?, n: r.u64()?, outcome: r.outcome()? },
             NOT_SERVING => Self::NotServing { at: r.at()?, n: r.u64()?, attempt: r.u32()? },
             ALIGN => Self::Align { head: r.head()?, base: r.u64()?, last: r.u64()?, entries: r.all(Reader::logged)? },
@@ -833,7 +837,14 @@ mod tests {
                 version: Version(v),
                 hash
             })),
-            (at(), n(), n(), s(), work()).prop_map(|(at, n, finished, attempt, work)| Frame::Forward { at, n, finished, attempt, work }),
+            (at(), s(), n(), n(), s(), work()).prop_map(|(at, lineage, n, finished, attempt, work)| Frame::Forward {
+                at,
+                lineage: Lineage(lineage),
+                n,
+                finished,
+                attempt,
+                work
+            }),
             (at(), n(), outcome()).prop_map(|(at, n, outcome)| Frame::Reply { at, n, outcome }),
             (at(), n(), s()).prop_map(|(at, n, attempt)| Frame::NotServing { at, n, attempt }),
             (head(), n(), n(), prop::collection::vec(logged(), 0..4)).prop_map(|(head, base, last, entries)| Frame::Align {

@@ -8,6 +8,7 @@
 //! for, until another epoch is installed (rule 7).
 
 use super::copying::Source as Teaching;
+use super::execute::is_write;
 use super::forwarding::{Call, Executed, Source};
 use super::frame::{self, Ack, Frame, Head};
 use super::{Core, DROP_DELAY, EXPIRE_SLICE, Held, Lane, PartitionRef, Slot};
@@ -142,6 +143,9 @@ impl Core {
             self.depose(at, slot);
             self.discard(slot);
         }
+        if slot.lineage.replace(installed.lineage).is_some_and(|before| before != installed.lineage) {
+            self.lost(at, slot);
+        }
         if slot.held.is_none() && (in_sync || learner) {
             // In sync without data: the lineage began with this node, and its primary still has every entry, because none
             // was committed without this copy.
@@ -165,6 +169,18 @@ impl Core {
         self.reroute(at, slot, &installed);
         self.advance(at, slot);
         self.pump(at, slot);
+    }
+
+    /// The partition began empty, as another lineage. What is known of operations was lost with the old one, so that a write
+    /// that may have been applied there must not be asked again here: nobody could tell that it is a retry.
+    fn lost(&mut self, at: PartitionRef, slot: &mut Slot) {
+        slot.calls.unsend();
+        let maybe = |c: &Call| c.maybe && c.source.peer().is_none() && is_write(&c.work);
+        let (lost, left) = std::mem::take(&mut slot.calls.parked).into_iter().partition::<Vec<_>, _>(maybe);
+        slot.calls.parked = left.into();
+        for call in lost {
+            self.fail(at, slot, call, true);
+        }
     }
 
     /// No table assigns it.

@@ -656,6 +656,59 @@ fn a_retry_after_a_failover_is_not_applied_twice() {
     assert_eq!(w.get(3, &key), text("10"));
 }
 
+/// The partition's only holder is given up: it begins empty on node `to`.
+fn lose(t: &mut Table, p: PartitionId, to: u64) {
+    let p = partition_mut(t, p);
+    p.replicas = vec![Replica { member: id(to), state: ReplicaState::InSync }];
+    p.epoch = p.epoch.next();
+    p.since = p.epoch;
+    p.lineage = Lineage(p.lineage.0 + 1);
+}
+
+/// Simulation seed 2001: every copy was lost with an operation whose answer was on its way; its retry met the new, empty
+/// partition, which knows nothing of it, and applied it a second time.
+#[test]
+fn a_write_that_may_have_been_applied_before_a_loss_is_unknown_and_not_applied_again() {
+    let mut w = World::new(23, 3, |_| vec![1]);
+    let key = key_of(0);
+    let sent = w.submit(3, &key, Action::IncrBy(1));
+    w.deliver((3, 1, Lane::Calls), true);
+    let own = w.submit(2, &key, Action::IncrBy(1));
+    w.kill(1);
+    let never_sent = w.submit(3, &key, Action::Append { value: Bytes::from_static(b"7") });
+    w.propose(|t| {
+        remove(t, 1);
+        lose(t, PartitionId(0), 2);
+        (1..4).for_each(|p| lose(t, PartitionId(p), 3));
+    });
+    w.settle(Duration::from_millis(1_500));
+    assert_eq!(w.outcomes[&sent], Outcome::Failed(Failure::Unknown));
+    assert_eq!(w.outcomes[&own], Outcome::Failed(Failure::Unknown));
+    assert_eq!(w.outcomes[&never_sent], Outcome::Int(1));
+    assert_eq!(w.get(3, &key), text("7"));
+}
+
+#[test]
+fn a_primary_refuses_what_was_sent_for_a_lineage_that_is_lost() {
+    let mut w = World::new(24, 3, |_| vec![1]);
+    let key = key_of(0);
+    let token = w.submit(3, &key, Action::IncrBy(1));
+    w.deliver((3, 1, Lane::Calls), true);
+    // The answer is lost with the connection; node 3 does not hear of the loss.
+    w.disconnect(1, 3);
+    w.nodes.get_mut(&3).unwrap().cut = true;
+    w.propose(|t| lose(t, PartitionId(0), 1));
+    w.settle(Duration::from_millis(800));
+    w.connect(1, 3);
+    w.settle(Duration::from_millis(800));
+    assert!(!w.outcomes.contains_key(&token));
+    w.nodes.get_mut(&3).unwrap().cut = false;
+    w.settle(Duration::from_millis(100));
+    assert_eq!(w.outcomes[&token], Outcome::Failed(Failure::Unknown));
+    assert_eq!(w.get(3, &key), Outcome::Nil);
+    assert_eq!(w.ask(3, &key, Action::IncrBy(1)), Outcome::Int(1));
+}
+
 #[test]
 fn pipelined_calls_on_one_key_apply_in_order_while_nobody_serves() {
     let mut w = World::new(8, 3, |_| vec![1, 2]);
