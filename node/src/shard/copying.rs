@@ -89,6 +89,11 @@ impl Source {
         !matches!(self.phase, Phase::Queued | Phase::Begun)
     }
 
+    /// Whether the log from what it has acknowledged on is a part of what it is sent.
+    pub(super) fn started(&self) -> bool {
+        self.phase != Phase::Queued
+    }
+
     /// Whether its checksum was equal.
     pub(super) fn verified(&self) -> bool {
         matches!(self.phase, Phase::Verified(_) | Phase::Admitting(_))

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Bytes sent to a copy and not acknowledged, a partition; what is beyond waits in the log.
-const WINDOW: u64 = 8 << 20;
+pub(super) const WINDOW: u64 = 8 << 20;
 /// Bytes of one frame of a resent log, about.
 const FRAME_BYTES: u64 = 256 << 10;
 /// Without an ack for this long, everything unacknowledged is sent again.
@@ -541,12 +541,9 @@ impl Core {
         // Deposed by an accepted table: nothing more is committed by this node's word (rule 10: its ack was the seal).
         if lead.serving && point > log.committed() {
             log.commit(point, &mut self.garbage);
-            let before = log.bytes();
-            // A learner that falls out of the tail begins anew, so it gets more of it.
-            let shares = if lead.teaches() { LEARNER_SHARES } else { self.holding.max(LEARNER_SHARES) };
-            log.trim(self.limits.tail_bytes_max / shares);
-            self.memory = self.memory.saturating_sub(before - log.bytes());
+            trim(held, self.tail_share(), &mut self.memory);
         }
+        let Held { lead: Some(lead), log, .. } = &mut **held else { return };
         if !lead.open && lead.serving && aligned && log.committed() >= lead.tail && self.now >= lead.opens_at {
             lead.open = true;
             self.opened.push((at, lead.since));
@@ -577,6 +574,7 @@ impl Core {
         self.pump(at, slot);
         self.expire_some(at, slot, expire);
         let Some(held) = &mut slot.held else { return };
+        trim(held, self.tail_share(), &mut self.memory);
         let Held { lead: Some(lead), log, clock, epoch, store, .. } = &mut **held else { return };
         let now = self.now;
         let tell_time = now.since(lead.said_clock) >= CLOCK_INTERVAL && store.expires();
@@ -639,9 +637,31 @@ impl Core {
     }
 }
 
-/// The partitions of a node share its tail; one on which a learner depends takes this part of it, because few are copied
-/// at a time.
-pub(super) const LEARNER_SHARES: usize = 8;
+/// The partitions of a node share its tail; one of them has this part of it at most.
+const TAIL_SHARES_MIN: usize = 8;
+
+impl Core {
+    /// How much of its log a partition keeps for copies that lag or come back.
+    pub(super) fn tail_share(&self) -> usize {
+        self.limits.tail_bytes_max / self.holding.max(TAIL_SHARES_MIN)
+    }
+}
+
+/// Drops what no copy needs from a primary's log. What a learner lacks beside its snapshot belongs to the snapshot and not to
+/// the tail: a tail of any size would otherwise be too short for a snapshot that takes longer than some writes. It stays until
+/// it has grown larger than another snapshot, which is then the cheaper way.
+fn trim(held: &mut Held, share: usize, memory: &mut usize) {
+    let Held { lead, log, store, .. } = held;
+    if log.bytes() <= share {
+        return;
+    }
+    let lacks = lead.iter().flat_map(|l| l.links.values()).filter(|l| l.teaching.as_ref().is_some_and(Teaching::started));
+    let large = (store.bytes() as u64).max(WINDOW);
+    let learned = lacks.map(|l| l.acked).filter(|acked| log.bytes_between(*acked, log.last()) <= large).min();
+    let before = log.bytes();
+    log.trim(share, learned.unwrap_or(u64::MAX));
+    *memory = memory.saturating_sub(before - log.bytes());
+}
 
 /// How many entries from `first` on make one frame: at least one where there is one.
 fn frame_of(log: &super::log::Log, first: u64) -> u64 {

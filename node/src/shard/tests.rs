@@ -790,6 +790,39 @@ fn a_learner_catches_up_under_writes_and_is_admitted_with_equal_contents() {
     w.check_copies();
 }
 
+/// Simulation seeds 2517 and 4784: with a short tail the log that a learner needs beside its snapshot was trimmed while the
+/// snapshot was under way, and it began anew with every few writes.
+#[test]
+fn a_learner_gets_in_under_writes_however_short_the_tail_is() {
+    let mut w = World::new(25, 3, |_| vec![1, 2]);
+    w.nodes.values_mut().for_each(|n| n.shard.core.limits.tail_bytes_max = 1_024);
+    for n in 0..200 {
+        w.submit(1, &format!("k{n}"), set("some value that fills a chunk soon"));
+    }
+    w.settle(Duration::from_millis(100));
+    let learner = |t: &mut Table| {
+        for p in 0..4 {
+            partition_mut(t, PartitionId(p)).replicas.push(Replica { member: id(3), state: ReplicaState::Learner });
+        }
+    };
+    w.propose(learner);
+    for n in 0..400u64 {
+        for p in 0..4 {
+            w.submit(1, &key_of(p), set(&n.to_string()));
+        }
+        let wires: Vec<_> = w.wires.keys().copied().collect();
+        wires.into_iter().for_each(|wire| w.deliver(wire, true));
+        w.agree(true);
+        w.pass(Duration::from_millis(3));
+    }
+    assert!(w.tables[w.committed].keyspaces[0].partitions.iter().all(|p| p.in_sync().count() == 3));
+    w.settle(Duration::from_millis(300));
+    w.check_copies();
+    for slot in w.nodes[&1].shard.slots.values() {
+        assert!(slot.held.as_ref().unwrap().log.bytes() <= 1_024, "the log is trimmed once nobody learns");
+    }
+}
+
 #[test]
 fn keys_expire_by_logged_deletes_on_every_copy() {
     let mut w = World::new(14, 2, |_| vec![1, 2]);
