@@ -121,6 +121,8 @@ pub struct Stats {
     pub closed: u64,
     /// Bytes of snapshots sent.
     pub snapshot_bytes: u64,
+    /// Learners that caught up from the log, without a snapshot.
+    pub caught_up: u64,
     /// Learners whose checksum differed.
     pub checksum_mismatches: u64,
     /// Frames of peers that were refused as malformed.
@@ -219,6 +221,8 @@ struct Held {
     /// The highest epoch of which anything was applied: an older one, even if it is still installed, would cut what a later
     /// primary was promised.
     fence: Epoch,
+    /// Whether it was in sync: what its log calls committed is. (A snapshot may begin after entries that are not.)
+    was_in_sync: bool,
     store: Store,
     log: Log,
     dedup: Dedup,
@@ -240,6 +244,7 @@ impl Held {
             lineage,
             epoch: Epoch(0),
             fence: Epoch(0),
+            was_in_sync: false,
             store: Store::default(),
             log: Log::default(),
             dedup: Dedup::default(),
@@ -508,6 +513,7 @@ impl Shard {
             | Frame::NotServing { at, .. }
             | Frame::Want { at, .. }
             | Frame::Begin { at, .. }
+            | Frame::Holds { at, .. }
             | Frame::Chunk { at, .. }
             | Frame::ChunkAck { at, .. }
             | Frame::Outcomes { at, .. }
@@ -544,7 +550,10 @@ impl Shard {
             Frame::Align { head, base, last, entries } => core.align(slot, peer, &head, (base, last), entries),
             Frame::Append { head, entries } => core.append(slot, peer, &head, entries),
             Frame::Want { epoch, session, next, .. } => core.wanted(at, slot, peer, (epoch, session, next)),
-            Frame::Begin { epoch, lineage, session, seq, .. } => core.begin_sink(at, slot, peer, (epoch, lineage, session, seq)),
+            Frame::Begin { epoch, lineage, session, kept, seq, .. } => {
+                core.begin_sink(at, slot, peer, (epoch, lineage, session), (kept, seq));
+            }
+            Frame::Holds { session, committed, .. } => core.resume(at, slot, peer, session, committed),
             Frame::Chunk { session, index, digest, body, .. } => core.chunk(at, slot, peer, (session, index, digest), body)?,
             Frame::ChunkAck { session, .. } => core.chunk_acked(at, slot, peer, session),
             Frame::Outcomes { session, dedup, .. } => core.outcomes(slot, peer, session, dedup),

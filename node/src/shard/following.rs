@@ -18,7 +18,11 @@ impl Core {
     pub(super) fn align(&mut self, slot: &mut Slot, from: MemberId, head: &Head, (base, last): (u64, u64), entries: Vec<Logged>) {
         let Some(since) = self.follows(slot, from, head.epoch) else { return };
         let Some(held) = &mut slot.held else { return };
-        if held.lead.is_some() || held.sink.as_ref().is_some_and(|s| !s.complete()) || base >= head.first || last < base {
+        if held.lead.is_some() || base >= head.first || last < base {
+            return;
+        }
+        let resumes = held.sink.as_ref().is_some_and(|s| s.resumes(head.session, from));
+        if !resumes && (head.session != 0 || held.sink.as_ref().is_some_and(|s| !s.complete())) {
             return;
         }
         let before = held.bytes();
@@ -44,8 +48,12 @@ impl Core {
         }
         if seq > last {
             held.cut(last + 1);
-            held.follow = Some(Follow { since, session: 0 });
-            held.sink = None;
+            held.follow = Some(Follow { since, session: head.session });
+            if resumes {
+                self.sum_sink(held, head.at);
+            } else {
+                held.sink = None;
+            }
             held.clock.hear(head.clock, self.now);
             held.log.commit(head.committed, &mut self.garbage);
             held.wanted = None;

@@ -42,8 +42,10 @@ pub(super) enum Frame {
     Acks { headroom: u64, received: u64, acks: Vec<Ack> },
     /// Send from `next` on: something is missing, or the sender installed this epoch just now.
     Want { at: PartitionRef, epoch: Epoch, session: u32, next: u64 },
-    /// A copy for a learner begins after `seq`.
-    Begin { at: PartitionRef, epoch: Epoch, lineage: Lineage, session: u32, seq: u64 },
+    /// A copy for a learner begins after `seq`; one that was in sync and has everything up to `kept` answers with `Holds`.
+    Begin { at: PartitionRef, epoch: Epoch, lineage: Lineage, session: u32, kept: u64, seq: u64 },
+    /// The learner keeps what it holds: everything up to `committed` is as in every copy.
+    Holds { at: PartitionRef, session: u32, committed: u64 },
     /// A part of the snapshot, with the digest of its bytes.
     Chunk { at: PartitionRef, session: u32, index: u32, digest: u64, body: Bytes },
     /// The chunk arrived.
@@ -106,6 +108,7 @@ const FINISHED: u8 = 13;
 const COMPARE: u8 = 14;
 const VERDICT: u8 = 15;
 const OUTCOMES: u8 = 16;
+const HOLDS: u8 = 17;
 
 /// Takes one whole frame off the front, if it is there.
 pub(super) fn take(bytes: &mut BytesMut, frame_bytes_max: usize) -> Result<Option<Bytes>, Malformed> {
@@ -229,12 +232,17 @@ impl Frame {
                 out.put_u32_le(*session);
                 out.put_u64_le(*next);
             }),
-            Self::Begin { at, epoch, lineage, session, seq } => framed(out, BEGIN, |out| {
+            Self::Begin { at, epoch, lineage, session, kept, seq } => framed(out, BEGIN, |out| {
                 put_at(out, *at);
                 out.put_u64_le(epoch.0);
                 out.put_u32_le(lineage.0);
                 out.put_u32_le(*session);
+                out.put_u64_le(*kept);
                 out.put_u64_le(*seq);
+            }),
+            Self::Holds { at, session, committed } => framed(out, HOLDS, |out| {
+                put_session(out, *at, *session);
+                out.put_u64_le(*committed);
             }),
             Self::Chunk { at, session, index, digest, body } => framed(out, CHUNK, |out| {
                 put_session(out, *at, *session);
@@ -294,7 +302,11 @@ impl Frame {
             APPEND => Self::Append { head: r.head()?, entries: r.all(Reader::logged)? },
             ACKS => Self::Acks { headroom: r.u64()?, received: r.u64()?, acks: r.all(Reader::ack)? },
             WANT => Self::Want { at: r.at()?, epoch: Epoch(r.u64()?), session: r.u32()?, next: r.u64()? },
-            BEGIN => Self::Begin { at: r.at()?, epoch: Epoch(r.u64()?), lineage: Lineage(r.u32()?), session: r.u32()?, seq: r.u64()? },
+            BEGIN => {
+                let (at, epoch, lineage, session) = (r.at()?, Epoch(r.u64()?), Lineage(r.u32()?), r.u32()?);
+                Self::Begin { at, epoch, lineage, session, kept: r.u64()?, seq: r.u64()? }
+            }
+            HOLDS => Self::Holds { at: r.at()?, session: r.u32()?, committed: r.u64()? },
             CHUNK => {
                 let (at, session, index, digest) = (r.at()?, r.u32()?, r.u32()?, r.u64()?);
                 let body = r.0.split_to(r.0.len());
@@ -856,13 +868,15 @@ mod tests {
             (head(), prop::collection::vec(logged(), 0..4)).prop_map(|(head, entries)| Frame::Append { head, entries }),
             (n(), n(), prop::collection::vec(ack, 0..4)).prop_map(|(headroom, received, acks)| Frame::Acks { headroom, received, acks }),
             (at(), n(), s(), n()).prop_map(|(at, e, session, next)| Frame::Want { at, epoch: Epoch(e), session, next }),
-            (at(), n(), s(), s(), n()).prop_map(|(at, e, l, session, seq)| Frame::Begin {
+            (at(), n(), s(), s(), n(), n()).prop_map(|(at, e, l, session, kept, seq)| Frame::Begin {
                 at,
                 epoch: Epoch(e),
                 lineage: Lineage(l),
                 session,
+                kept,
                 seq
             }),
+            (at(), s(), n()).prop_map(|(at, session, committed)| Frame::Holds { at, session, committed }),
             (at(), s(), s(), n(), bytes()).prop_map(|(at, session, index, digest, body)| Frame::Chunk { at, session, index, digest, body }),
             (at(), s(), s()).prop_map(|(at, session, index)| Frame::ChunkAck { at, session, index }),
             (at(), s(), prop::collection::vec((n().prop_map(MemberId), n(), applied), 0..3))

@@ -151,6 +151,9 @@ impl Core {
             // was committed without this copy.
             slot.held = Some(Box::new(Held::empty(installed.lineage, self.now)));
         }
+        if let Some(held) = &mut slot.held {
+            held.was_in_sync |= in_sync;
+        }
         if in_sync && installed.primary() == me {
             self.lead(at, slot, &installed, &accepted);
         } else {
@@ -402,18 +405,25 @@ impl Core {
         }
     }
 
-    /// Sends the whole tail beyond what is committed to a copy, in this epoch.
-    fn send_alignment(&mut self, at: PartitionRef, held: &mut Held, id: MemberId) {
+    /// Sends the log to a copy, in this epoch, so that its own becomes equal: the whole tail beyond what is committed; to one
+    /// that was in sync before, everything beyond what it knows to be committed.
+    pub(super) fn send_alignment(&mut self, at: PartitionRef, held: &mut Held, id: MemberId) {
         let Held { lead: Some(lead), log, clock, epoch, .. } = held else { return };
         let Some(link) = lead.links.get_mut(&id) else { return };
-        let (base, last) = (log.committed(), log.last());
+        let last = log.last();
+        let base = if link.teaching.as_ref().is_some_and(Teaching::resumes) {
+            link.acked
+        } else {
+            link.session = 0;
+            log.committed()
+        };
         link.stalled.get_or_insert(self.now);
-        link.session = 0;
         let mut first = base + 1;
         loop {
             let Some(out) = self.peers.out(id, Lane::Calls) else { return };
             let count = frame_of(log, first);
-            let head = Head { at, epoch: *epoch, session: 0, committed: base, clock: clock.advance(self.now), first };
+            let (session, committed) = (link.session, log.committed());
+            let head = Head { at, epoch: *epoch, session, committed, clock: clock.advance(self.now), first };
             frame::align(out, &head, base, last, (first..first + count).filter_map(|seq| log.entry(seq)));
             first += count;
             if first > last {
@@ -421,7 +431,7 @@ impl Core {
             }
         }
         link.next = last + 1;
-        link.said_committed = base;
+        link.said_committed = log.committed();
     }
 
     /// Sends what a link lacks, within its window.
@@ -563,6 +573,9 @@ impl Core {
         self.pump(at, slot);
         self.prepare_sink(at, slot);
         self.continue_sums(at, slot);
+        if slot.held.as_ref().and_then(|h| h.lead.as_ref()).is_some_and(Lead::teaches) {
+            self.teach_all(at, slot);
+        }
     }
 
     /// What is due now and then: commit notices, expiry, copies that are silent, learners, data to drop.

@@ -823,6 +823,81 @@ fn a_learner_gets_in_under_writes_however_short_the_tail_is() {
     }
 }
 
+/// Node 1 dies with a write that only node 3 has, and node 3 is dropped by mistake.
+fn drop_a_copy_with_an_uncommitted_tail(seed: u64) -> (World, String) {
+    let mut w = World::new(seed, 4, |_| vec![1, 2, 3]);
+    let key = key_of(0);
+    for n in 0..30 {
+        w.set(2, &format!("k{n}"), "some value");
+    }
+    w.set(2, &key, "old");
+    w.settle(Duration::from_millis(100));
+    w.submit(1, &key, set("lost"));
+    w.deliver((1, 3, Lane::Calls), true);
+    w.kill(1);
+    w.propose(|t| {
+        remove(t, 1);
+        (0..4).for_each(|p| partition_mut(t, PartitionId(p)).replicas.retain(|r| r.member != id(3)));
+    });
+    w.settle(Duration::from_millis(800));
+    assert_eq!(w.set(2, &key, "new"), Outcome::Ok);
+    (w, key)
+}
+
+fn come_back(w: &mut World) {
+    w.propose(|t| {
+        for p in 0..4 {
+            partition_mut(t, PartitionId(p)).replicas.push(Replica { member: id(3), state: ReplicaState::Learner });
+        }
+    });
+    w.settle(Duration::from_millis(1_500));
+    assert!(w.tables[w.committed].keyspaces[0].partitions.iter().all(|p| p.in_sync().count() == 2));
+}
+
+#[test]
+fn a_copy_dropped_by_mistake_catches_up_from_the_log_without_a_snapshot() {
+    let (mut w, key) = drop_a_copy_with_an_uncommitted_tail(26);
+    come_back(&mut w);
+    let stats = w.nodes[&2].shard.stats();
+    assert_eq!((stats.caught_up, stats.snapshot_bytes, stats.checksum_mismatches), (4, 0, 0));
+    assert_eq!(w.get(3, &key), text("new"));
+    w.settle(Duration::from_millis(200));
+    w.check_copies();
+}
+
+#[test]
+fn a_copy_that_comes_back_after_the_log_was_trimmed_gets_a_snapshot() {
+    let (mut w, key) = drop_a_copy_with_an_uncommitted_tail(27);
+    w.nodes.get_mut(&2).unwrap().shard.core.limits.tail_bytes_max = 0;
+    for p in 0..4 {
+        w.set(2, &key_of(p), "another");
+    }
+    w.settle(Duration::from_millis(100));
+    come_back(&mut w);
+    let stats = w.nodes[&2].shard.stats();
+    assert!(stats.caught_up == 0 && stats.snapshot_bytes > 0, "{stats:?}");
+    assert_eq!(w.get(3, &key), text("another"));
+    w.settle(Duration::from_millis(200));
+    w.check_copies();
+}
+
+#[test]
+fn a_copy_that_comes_back_with_other_contents_gets_a_snapshot() {
+    let (mut w, _) = drop_a_copy_with_an_uncommitted_tail(28);
+    let at = PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(0) };
+    let shard = &mut w.nodes.get_mut(&3).unwrap().shard;
+    let held = shard.slots.get_mut(&at).unwrap().held.as_mut().unwrap();
+    let before = held.bytes();
+    let (map, key, value) = (MapId(0), Key::from(b"stray".as_slice()), Value::from(b"x".as_slice()));
+    held.store.apply(1, &super::store::Effect::Put { map, key, value, deadline: 0 });
+    shard.core.memory += held.bytes() - before;
+    come_back(&mut w);
+    let stats = w.nodes[&2].shard.stats();
+    assert!(stats.caught_up == 3 && stats.checksum_mismatches == 1 && stats.snapshot_bytes > 0, "{stats:?}");
+    w.settle(Duration::from_millis(200));
+    w.check_copies();
+}
+
 #[test]
 fn keys_expire_by_logged_deletes_on_every_copy() {
     let mut w = World::new(14, 2, |_| vec![1, 2]);
