@@ -121,6 +121,8 @@ pub struct Stats {
     pub closed: u64,
     /// Bytes of snapshots sent.
     pub snapshot_bytes: u64,
+    /// Learners that caught up from the log, without a snapshot.
+    pub caught_up: u64,
     /// Learners whose checksum differed.
     pub checksum_mismatches: u64,
     /// Frames of peers that were refused as malformed.
@@ -208,6 +210,8 @@ struct Core {
 struct Slot {
     installed: Option<Arc<Partition>>,
     accepted: Option<Arc<Partition>>,
+    /// The lineage installed last: calls are sent for it.
+    lineage: Option<Lineage>,
     min_in_sync: u8,
     default_ttl_ms: Option<u64>,
     calls: Calls,
@@ -223,6 +227,8 @@ struct Held {
     /// The highest epoch of which anything was applied: an older one, even if it is still installed, would cut what a later
     /// primary was promised.
     fence: Epoch,
+    /// Whether it was in sync: what its log calls committed is. (A snapshot may begin after entries that are not.)
+    was_in_sync: bool,
     store: Store,
     log: Log,
     dedup: Dedup,
@@ -244,6 +250,7 @@ impl Held {
             lineage,
             epoch: Epoch(0),
             fence: Epoch(0),
+            was_in_sync: false,
             store: Store::default(),
             log: Log::default(),
             dedup: Dedup::default(),
@@ -561,6 +568,7 @@ impl Shard {
             | Frame::NotServing { at, .. }
             | Frame::Want { at, .. }
             | Frame::Begin { at, .. }
+            | Frame::Holds { at, .. }
             | Frame::Chunk { at, .. }
             | Frame::ChunkAck { at, .. }
             | Frame::Outcomes { at, .. }
@@ -577,7 +585,9 @@ impl Shard {
             return Ok(());
         };
         match read {
-            Frame::Forward { n, finished, attempt, work, .. } => core.forwarded(at, slot, peer, (n, finished, attempt), work)?,
+            Frame::Forward { lineage, n, finished, attempt, work, .. } => {
+                core.forwarded(at, slot, peer, (lineage, n, finished, attempt), work)?;
+            }
             Frame::Reply { n, outcome, .. } => {
                 if let Some(call) = slot.calls.take(n) {
                     slot.calls.refusals = 0;
@@ -595,7 +605,10 @@ impl Shard {
             Frame::Align { head, base, last, entries } => core.align(slot, peer, &head, (base, last), entries),
             Frame::Append { head, entries } => core.append(slot, peer, &head, entries),
             Frame::Want { epoch, session, next, .. } => core.wanted(at, slot, peer, (epoch, session, next)),
-            Frame::Begin { epoch, lineage, session, seq, .. } => core.begin_sink(at, slot, peer, (epoch, lineage, session, seq)),
+            Frame::Begin { epoch, lineage, session, kept, seq, .. } => {
+                core.begin_sink(at, slot, peer, (epoch, lineage, session), (kept, seq));
+            }
+            Frame::Holds { session, committed, .. } => core.resume(at, slot, peer, session, committed),
             Frame::Chunk { session, index, digest, body, .. } => core.chunk(at, slot, peer, (session, index, digest), body)?,
             Frame::ChunkAck { session, .. } => core.chunk_acked(at, slot, peer, session),
             Frame::Outcomes { session, dedup, .. } => core.outcomes(slot, peer, session, dedup),
@@ -776,6 +789,14 @@ impl Core {
 
     /// Executes a call or sends it on; gives it back if neither is possible now.
     fn dispatch(&mut self, at: PartitionRef, slot: &mut Slot, call: Call) -> Option<Call> {
+        if let Source::Peer { member, lineage, attempt, .. } = call.source
+            && slot.installed.as_ref().is_some_and(|p| p.lineage != lineage)
+        {
+            // It may have been applied in what was lost: its origin says so as soon as it knows of the loss.
+            self.outstanding -= 1;
+            self.refuse(at, member, call.n, attempt);
+            return None;
+        }
         if slot.primary() == Some(self.me) {
             return if slot.serving() { self.execute(at, slot, call) } else { Some(call) };
         }
@@ -788,14 +809,14 @@ impl Core {
             self.refuse(at, member, call.n, attempt);
             return None;
         }
-        let Some(primary) = slot.primary() else { return Some(call) };
+        let Some((primary, lineage)) = slot.installed.as_ref().map(|p| (p.primary(), p.lineage)) else { return Some(call) };
         let elsewhere = slot.calls.sent_to.is_some_and(|to| to != primary);
         if elsewhere {
             return Some(call);
         }
         // Parked while the primary is not connected, or takes less than it is sent.
         let Some(out) = self.peers.room(primary) else { return Some(call) };
-        frame::forward(out, at, call.n, slot.calls.finished(call.n), slot.calls.attempt, &call.work);
+        frame::forward(out, at, lineage, (call.n, slot.calls.finished(call.n), slot.calls.attempt), &call.work);
         self.stats.forwarded += 1;
         slot.calls.sent_to = Some(primary);
         slot.calls.sent.push_back(call);
@@ -840,7 +861,7 @@ impl Core {
         at: PartitionRef,
         slot: &mut Slot,
         peer: MemberId,
-        (n, finished, attempt): (u64, u64, u32),
+        (lineage, n, finished, attempt): (Lineage, u64, u64, u32),
         work: Work,
     ) -> Result<(), Malformed> {
         let right = match &work {
@@ -873,7 +894,7 @@ impl Core {
             self.peers.send(peer, Lane::Calls, &Frame::Reply { at, n, outcome: Outcome::Failed(Failure::Overloaded) });
             return Ok(());
         }
-        let source = Source::Peer { member: peer, attempt, finished };
+        let source = Source::Peer { member: peer, lineage, attempt, finished };
         self.take_call(at, slot, Call { source, n, work, until: self.now + self.limits.park, maybe: false });
         Ok(())
     }

@@ -91,7 +91,7 @@ fn of_two_fresh_nodes_with_one_name_one_ends() {
 
 #[test]
 fn events_are_logged_once() {
-    let mut cluster = Cluster::of(BINARY, 2);
+    let cluster = Cluster::of(BINARY, 2);
     cluster.await_safe(2);
     for log in cluster.nodes.values().map(doyen_tests::process::Process::log) {
         let joined = log.lines().filter(|l| l.contains("n1 joined")).count();

@@ -11,11 +11,20 @@
 //!   <────────────────────────────── Verdict
 //!   its acks become required; then its admission is asked for
 //! ```
+//! A copy that was in sync, was dropped and comes back in the same lineage needs no snapshot while the log reaches back to what
+//! it knows to be committed:
+//! ```text
+//!   Begin{session, kept, seq} ─────────────>  committed at or after `kept`: it keeps what it has
+//!   <─────────── Holds{session, committed}
+//!   Align{entries after that} ─────────────>  undoes what differs, takes the rest; sums its own contents
+//!   <──────────────────── ack, then Finished  and so on, as above
+//! ```
 
 use super::dedup::{Dedup, Remembered};
 use super::following::Follow;
 use super::frame::{self, Frame};
 use super::log::Log;
+use super::replication::WINDOW;
 use super::store::{Cursor, Store, digest_bytes};
 use super::{Core, Held, Lane, Malformed, PartitionRef, SLICE, Slot};
 use bytes::{Bytes, BytesMut};
@@ -38,6 +47,8 @@ enum Phase {
     Queued,
     /// Begin was sent.
     Begun,
+    /// It was in sync before: the log after what it knows to be committed was sent.
+    Resuming,
     /// Chunks are on their way.
     Chunks,
     /// All was sent; the learner sums.
@@ -61,6 +72,10 @@ pub(super) struct Source {
     sent: u32,
     in_flight: usize,
     compared: u64,
+    /// It got the log only.
+    resumed: bool,
+    /// Only a snapshot will do.
+    whole: bool,
     failures: u32,
     progress: Time,
     asks: u32,
@@ -77,6 +92,8 @@ impl Source {
             sent: 0,
             in_flight: 0,
             compared: 0,
+            resumed: false,
+            whole: false,
             failures: 0,
             progress: now,
             asks: 0,
@@ -86,7 +103,17 @@ impl Source {
 
     /// Whether the learner has confirmed the beginning, so that the log may follow.
     pub(super) fn begun(&self) -> bool {
-        !matches!(self.phase, Phase::Queued | Phase::Begun)
+        !matches!(self.phase, Phase::Queued | Phase::Begun | Phase::Resuming)
+    }
+
+    /// Whether the log from what it has acknowledged on is a part of what it is sent.
+    pub(super) fn started(&self) -> bool {
+        self.phase != Phase::Queued
+    }
+
+    /// Whether it is to continue the log that it had.
+    pub(super) fn resumes(&self) -> bool {
+        self.phase == Phase::Resuming
     }
 
     /// Whether its checksum was equal.
@@ -97,11 +124,14 @@ impl Source {
     /// The learner acknowledged something; true if that begins the snapshot.
     pub(super) fn acked(&mut self, now: Time) -> bool {
         self.progress = now;
-        let begins = self.phase == Phase::Begun;
-        if begins {
-            self.phase = Phase::Chunks;
-        }
-        begins
+        let next = match self.phase {
+            Phase::Begun => Some(Phase::Chunks),
+            // It has the log; it sums what that made of its contents.
+            Phase::Resuming => Some(Phase::Finishing),
+            _ => None,
+        };
+        self.phase = next.unwrap_or(self.phase);
+        next.is_some()
     }
 
     /// Another epoch is in force, and it did not admit the learner: its ack is not required any more.
@@ -126,14 +156,21 @@ pub(super) struct Sink {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SinkPhase {
     Arriving,
+    /// The log after what was kept is on its way.
+    Resuming,
     Summing,
     Ready,
 }
 
 impl Sink {
-    /// Whether everything has arrived.
+    /// Whether the contents belong to one place of the log: no snapshot is missing in part.
     pub(super) fn complete(&self) -> bool {
         self.phase != SinkPhase::Arriving
+    }
+
+    /// Whether this session's alignment is what it waits for.
+    pub(super) fn resumes(&self, session: u32, from: MemberId) -> bool {
+        self.phase == SinkPhase::Resuming && self.session == session && self.from == from
     }
 }
 
@@ -166,14 +203,35 @@ impl Core {
         let session = self.next_session;
         self.next_session = self.next_session.wrapping_add(1).max(1);
         let seq = log.last();
-        *teaching = Source { session, phase: Phase::Begun, failures: teaching.failures, ..Source::new(self.now) };
+        let whole = teaching.whole;
+        *teaching = Source { session, phase: Phase::Begun, failures: teaching.failures, whole, ..Source::new(self.now) };
         link.session = session;
         link.aligned = true;
         link.acked = seq;
         link.next = seq + 1;
         link.stalled = None;
         store.begin_sum(session);
-        self.peers.send(id, Lane::Calls, &Frame::Begin { at, epoch: *epoch, lineage: *lineage, session, seq });
+        let kept = if whole { u64::MAX } else { log.base() };
+        self.peers.send(id, Lane::Calls, &Frame::Begin { at, epoch: *epoch, lineage: *lineage, session, kept, seq });
+    }
+
+    /// The learner was in sync not long ago: it gets the log after what it has instead of a snapshot.
+    pub(super) fn resume(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId, session: u32, has: u64) {
+        let now = self.now;
+        let Some(held) = &mut slot.held else { return };
+        let Held { lead: Some(lead), log, .. } = &mut **held else { return };
+        let Some(link) = lead.links.get_mut(&id) else { return };
+        let Some(teaching) = link.teaching.as_mut().filter(|t| t.phase == Phase::Begun && t.session == session) else { return };
+        // What it calls committed is in the log of whoever is open in its lineage.
+        if has < log.base() || has > log.committed() || log.bytes_between(has, log.last()) > WINDOW {
+            teaching.whole = true;
+            return self.start_teaching(at, slot, id);
+        }
+        teaching.phase = Phase::Resuming;
+        teaching.resumed = true;
+        teaching.progress = now;
+        link.acked = has;
+        self.send_alignment(at, held, id);
     }
 
     /// Goes on with every learner of a partition.
@@ -247,7 +305,10 @@ impl Core {
                 }
             }
             // In order with the log: the learner compares at exactly this sequence.
-            Phase::Comparable if link.next == log.last() + 1 && store.advance_sum(teaching.session, SLICE) => {
+            Phase::Comparable if !store.advance_sum(teaching.session, SLICE) => {
+                self.timers.insert((now + Duration::from_millis(1), at));
+            }
+            Phase::Comparable if link.next == log.last() + 1 => {
                 if let Some(sum) = store.sum(teaching.session) {
                     teaching.compared = log.last();
                     let (session, seq) = (teaching.session, teaching.compared);
@@ -255,7 +316,13 @@ impl Core {
                     teaching.phase = Phase::Comparing;
                 }
             }
-            Phase::Begun | Phase::Finishing | Phase::Comparable | Phase::Comparing | Phase::Verified(_) | Phase::Admitting(_) => {}
+            Phase::Begun
+            | Phase::Resuming
+            | Phase::Finishing
+            | Phase::Comparable
+            | Phase::Comparing
+            | Phase::Verified(_)
+            | Phase::Admitting(_) => {}
         }
         if !teaching.verified() && now.since(teaching.progress) > silent {
             self.abandon_at(at, slot, id, epoch);
@@ -315,12 +382,14 @@ impl Core {
         teaching.progress = now;
         if equal && teaching.phase == Phase::Comparing {
             teaching.phase = Phase::Verified(teaching.compared);
+            self.stats.caught_up += u64::from(teaching.resumed);
             if let Some(held) = &mut slot.held {
                 held.store.end_sum(session);
             }
             self.admit(at, slot, from);
         } else {
             teaching.failures += 1;
+            teaching.whole = true;
             self.stats.checksum_mismatches += 1;
             if teaching.failures >= FAILURES_MAX {
                 teaching.phase = Phase::Queued;
@@ -373,19 +442,33 @@ fn teaching(slot: &mut Slot, id: MemberId) -> Option<&mut Source> {
 
 /// The learner's side.
 impl Core {
-    /// A snapshot begins: whatever was here is void.
+    /// A snapshot begins: whatever was here is void, unless it is a copy that was in sync and that the log can complete.
     pub(super) fn begin_sink(
         &mut self,
         at: PartitionRef,
         slot: &mut Slot,
         from: MemberId,
-        (epoch, lineage, session, seq): (Epoch, Lineage, u32, u64),
+        (epoch, lineage, session): (Epoch, Lineage, u32),
+        (kept, seq): (u64, u64),
     ) {
         let learner = slot.installed.as_ref().is_some_and(|p| p.learners().any(|m| m == self.me));
         let Some(since) = self.follows(slot, from, epoch).filter(|_| learner && seq < frame::SEQ_MAX) else { return };
         let Some(held) = slot.held.as_mut().filter(|h| h.lineage == lineage && h.lead.is_none()) else { return };
+        let committed = held.log.committed();
+        let complete = held.was_in_sync && held.sink.as_ref().is_none_or(Sink::complete);
+        // An empty log is no reason to be sent everything as a log.
+        if complete && committed >= kept && committed <= seq && held.log.last() > 0 {
+            held.store.end_sums();
+            held.wanted = None;
+            held.fence = epoch;
+            held.follow = Some(Follow { since, session });
+            held.sink = Some(Sink { session, from, chunks: 0, finish: None, phase: SinkPhase::Resuming });
+            self.peers.send(from, Lane::Calls, &Frame::Holds { at, session, committed });
+            return;
+        }
         self.memory = self.memory.saturating_sub(held.bytes());
         self.garbage.append(&mut held.store.take());
+        held.was_in_sync = false;
         held.store = Store::default();
         held.store.keep_tombstones(true);
         held.log = Log::after(seq);
@@ -460,8 +543,14 @@ impl Core {
             self.peers.send(from, Lane::Calls, &Frame::Verdict { at, session, equal: false });
             return;
         }
-        sink.phase = SinkPhase::Summing;
         held.store.keep_tombstones(false);
+        self.sum_sink(held, at);
+    }
+
+    /// A learner has everything: it begins to sum its contents.
+    pub(super) fn sum_sink(&mut self, held: &mut Held, at: PartitionRef) {
+        let Some(sink) = &mut held.sink else { return };
+        sink.phase = SinkPhase::Summing;
         held.store.begin_sum(sink.session);
         self.timers.insert((self.now, at));
     }

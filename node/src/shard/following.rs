@@ -2,7 +2,6 @@
 
 use super::frame::{Ack, Frame, Head};
 use super::log::Logged;
-use super::replication::LEARNER_SHARES;
 use super::{Core, Held, Lane, PartitionRef, Slot};
 use doyen_placement::{Epoch, MemberId, Partition};
 use std::sync::Arc;
@@ -19,7 +18,11 @@ impl Core {
     pub(super) fn align(&mut self, slot: &mut Slot, from: MemberId, head: &Head, (base, last): (u64, u64), entries: Vec<Logged>) {
         let Some(since) = self.follows(slot, from, head.epoch) else { return };
         let Some(held) = &mut slot.held else { return };
-        if held.lead.is_some() || held.sink.as_ref().is_some_and(|s| !s.complete()) || base >= head.first || last < base {
+        if held.lead.is_some() || base >= head.first || last < base {
+            return;
+        }
+        let resumes = held.sink.as_ref().is_some_and(|s| s.resumes(head.session, from));
+        if !resumes && (head.session != 0 || held.sink.as_ref().is_some_and(|s| !s.complete())) {
             return;
         }
         let before = held.bytes();
@@ -45,8 +48,12 @@ impl Core {
         }
         if seq > last {
             held.cut(last + 1);
-            held.follow = Some(Follow { since, session: 0 });
-            held.sink = None;
+            held.follow = Some(Follow { since, session: head.session });
+            if resumes {
+                self.sum_sink(held, head.at);
+            } else {
+                held.sink = None;
+            }
             held.clock.hear(head.clock, self.now);
             held.log.commit(head.committed, &mut self.garbage);
             held.wanted = None;
@@ -79,7 +86,7 @@ impl Core {
         held.wanted = None;
         held.clock.hear(head.clock, self.now);
         held.log.commit(head.committed, &mut self.garbage);
-        held.log.trim(self.limits.tail_bytes_max / self.holding.max(LEARNER_SHARES));
+        held.log.trim(self.tail_share(), u64::MAX);
         self.memory = (self.memory + held.bytes()).saturating_sub(before);
         if head.first < seq {
             self.acknowledge(held, from, head.at, head.epoch);

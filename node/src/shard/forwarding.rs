@@ -7,7 +7,7 @@ use super::Token;
 use super::frame::Work;
 use super::op::Outcome;
 use doyen_gossip::Time;
-use doyen_placement::MemberId;
+use doyen_placement::{Lineage, MemberId};
 use std::collections::VecDeque;
 
 /// Who wants the outcome.
@@ -15,8 +15,8 @@ use std::collections::VecDeque;
 pub(super) enum Source {
     /// A caller of this node.
     Local(Token),
-    /// Another node, in this attempt; its operations on the partition below `finished` are finished.
-    Peer { member: MemberId, attempt: u32, finished: u64 },
+    /// Another node, in this attempt and for this lineage; its operations on the partition below `finished` are finished.
+    Peer { member: MemberId, lineage: Lineage, attempt: u32, finished: u64 },
 }
 
 impl Source {

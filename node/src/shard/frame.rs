@@ -27,8 +27,8 @@ pub(super) enum Work {
 pub(super) enum Frame {
     /// The sender has installed this table.
     View(TableName),
-    /// Execute this and reply.
-    Forward { at: PartitionRef, n: u64, finished: u64, attempt: u32, work: Work },
+    /// Execute this in this lineage, and reply.
+    Forward { at: PartitionRef, lineage: Lineage, n: u64, finished: u64, attempt: u32, work: Work },
     /// The outcome of a forwarded operation.
     Reply { at: PartitionRef, n: u64, outcome: Outcome },
     /// The sender is not the primary; nothing of this attempt from `n` on is executed.
@@ -42,8 +42,10 @@ pub(super) enum Frame {
     Acks { headroom: u64, received: u64, acks: Vec<Ack> },
     /// Send from `next` on: something is missing, or the sender installed this epoch just now.
     Want { at: PartitionRef, epoch: Epoch, session: u32, next: u64 },
-    /// A copy for a learner begins after `seq`.
-    Begin { at: PartitionRef, epoch: Epoch, lineage: Lineage, session: u32, seq: u64 },
+    /// A copy for a learner begins after `seq`; one that was in sync and has everything up to `kept` answers with `Holds`.
+    Begin { at: PartitionRef, epoch: Epoch, lineage: Lineage, session: u32, kept: u64, seq: u64 },
+    /// The learner keeps what it holds: everything up to `committed` is as in every copy.
+    Holds { at: PartitionRef, session: u32, committed: u64 },
     /// A part of the snapshot, with the digest of its bytes.
     Chunk { at: PartitionRef, session: u32, index: u32, digest: u64, body: Bytes },
     /// The chunk arrived.
@@ -106,6 +108,7 @@ const FINISHED: u8 = 13;
 const COMPARE: u8 = 14;
 const VERDICT: u8 = 15;
 const OUTCOMES: u8 = 16;
+const HOLDS: u8 = 17;
 
 /// Takes one whole frame off the front, if it is there.
 pub(super) fn take(bytes: &mut BytesMut, frame_bytes_max: usize) -> Result<Option<Bytes>, Malformed> {
@@ -153,9 +156,10 @@ pub(super) fn align<'a>(out: &mut BytesMut, head: &Head, base: u64, last: u64, e
 }
 
 /// Appends a forwarded operation.
-pub(super) fn forward(out: &mut BytesMut, at: PartitionRef, n: u64, finished: u64, attempt: u32, work: &Work) {
+pub(super) fn forward(out: &mut BytesMut, at: PartitionRef, lineage: Lineage, (n, finished, attempt): (u64, u64, u32), work: &Work) {
     framed(out, FORWARD, |out| {
         put_at(out, at);
+        out.put_u32_le(lineage.0);
         out.put_u64_le(n);
         out.put_u64_le(finished);
         out.put_u32_le(attempt);
@@ -203,7 +207,7 @@ impl Frame {
                 out.put_u64_le(name.version.0);
                 out.put_u64_le(name.hash);
             }),
-            Self::Forward { at, n, finished, attempt, work } => forward(out, *at, *n, *finished, *attempt, work),
+            Self::Forward { at, lineage, n, finished, attempt, work } => forward(out, *at, *lineage, (*n, *finished, *attempt), work),
             Self::Reply { at, n, outcome } => reply(out, *at, *n, outcome),
             Self::NotServing { at, n, attempt } => framed(out, NOT_SERVING, |out| {
                 put_at(out, *at);
@@ -228,12 +232,17 @@ impl Frame {
                 out.put_u32_le(*session);
                 out.put_u64_le(*next);
             }),
-            Self::Begin { at, epoch, lineage, session, seq } => framed(out, BEGIN, |out| {
+            Self::Begin { at, epoch, lineage, session, kept, seq } => framed(out, BEGIN, |out| {
                 put_at(out, *at);
                 out.put_u64_le(epoch.0);
                 out.put_u32_le(lineage.0);
                 out.put_u32_le(*session);
+                out.put_u64_le(*kept);
                 out.put_u64_le(*seq);
+            }),
+            Self::Holds { at, session, committed } => framed(out, HOLDS, |out| {
+                put_session(out, *at, *session);
+                out.put_u64_le(*committed);
             }),
             Self::Chunk { at, session, index, digest, body } => framed(out, CHUNK, |out| {
                 put_session(out, *at, *session);
@@ -283,14 +292,21 @@ impl Frame {
             VIEW => {
                 Self::View(TableName { cluster: ClusterId(r.u128()?), term: Term(r.u64()?), version: Version(r.u64()?), hash: r.u64()? })
             }
-            FORWARD => Self::Forward { at: r.at()?, n: r.u64()?, finished: r.u64()?, attempt: r.u32()?, work: r.work()? },
+            FORWARD => {
+                let (at, lineage) = (r.at()?, Lineage(r.u32()?));
+                Self::Forward { at, lineage, n: r.u64()?, finished: r.u64()?, attempt: r.u32()?, work: r.work()? }
+            }
             REPLY => Self::Reply { at: r.at()?, n: r.u64()?, outcome: r.outcome()? },
             NOT_SERVING => Self::NotServing { at: r.at()?, n: r.u64()?, attempt: r.u32()? },
             ALIGN => Self::Align { head: r.head()?, base: r.u64()?, last: r.u64()?, entries: r.all(Reader::logged)? },
             APPEND => Self::Append { head: r.head()?, entries: r.all(Reader::logged)? },
             ACKS => Self::Acks { headroom: r.u64()?, received: r.u64()?, acks: r.all(Reader::ack)? },
             WANT => Self::Want { at: r.at()?, epoch: Epoch(r.u64()?), session: r.u32()?, next: r.u64()? },
-            BEGIN => Self::Begin { at: r.at()?, epoch: Epoch(r.u64()?), lineage: Lineage(r.u32()?), session: r.u32()?, seq: r.u64()? },
+            BEGIN => {
+                let (at, epoch, lineage, session) = (r.at()?, Epoch(r.u64()?), Lineage(r.u32()?), r.u32()?);
+                Self::Begin { at, epoch, lineage, session, kept: r.u64()?, seq: r.u64()? }
+            }
+            HOLDS => Self::Holds { at: r.at()?, session: r.u32()?, committed: r.u64()? },
             CHUNK => {
                 let (at, session, index, digest) = (r.at()?, r.u32()?, r.u32()?, r.u64()?);
                 let body = r.0.split_to(r.0.len());
@@ -840,7 +856,14 @@ mod tests {
                 version: Version(v),
                 hash
             })),
-            (at(), n(), n(), s(), work()).prop_map(|(at, n, finished, attempt, work)| Frame::Forward { at, n, finished, attempt, work }),
+            (at(), s(), n(), n(), s(), work()).prop_map(|(at, lineage, n, finished, attempt, work)| Frame::Forward {
+                at,
+                lineage: Lineage(lineage),
+                n,
+                finished,
+                attempt,
+                work
+            }),
             (at(), n(), outcome()).prop_map(|(at, n, outcome)| Frame::Reply { at, n, outcome }),
             (at(), n(), s()).prop_map(|(at, n, attempt)| Frame::NotServing { at, n, attempt }),
             (head(), n(), n(), prop::collection::vec(logged(), 0..4)).prop_map(|(head, base, last, entries)| Frame::Align {
@@ -852,13 +875,15 @@ mod tests {
             (head(), prop::collection::vec(logged(), 0..4)).prop_map(|(head, entries)| Frame::Append { head, entries }),
             (n(), n(), prop::collection::vec(ack, 0..4)).prop_map(|(headroom, received, acks)| Frame::Acks { headroom, received, acks }),
             (at(), n(), s(), n()).prop_map(|(at, e, session, next)| Frame::Want { at, epoch: Epoch(e), session, next }),
-            (at(), n(), s(), s(), n()).prop_map(|(at, e, l, session, seq)| Frame::Begin {
+            (at(), n(), s(), s(), n(), n()).prop_map(|(at, e, l, session, kept, seq)| Frame::Begin {
                 at,
                 epoch: Epoch(e),
                 lineage: Lineage(l),
                 session,
+                kept,
                 seq
             }),
+            (at(), s(), n()).prop_map(|(at, session, committed)| Frame::Holds { at, session, committed }),
             (at(), s(), s(), n(), bytes()).prop_map(|(at, session, index, digest, body)| Frame::Chunk { at, session, index, digest, body }),
             (at(), s(), s()).prop_map(|(at, session, index)| Frame::ChunkAck { at, session, index }),
             (at(), s(), prop::collection::vec((n().prop_map(MemberId), n(), applied), 0..3))

@@ -130,9 +130,10 @@ impl Log {
         }
     }
 
-    /// Drops committed entries while more than `bytes` are held.
-    pub(super) fn trim(&mut self, bytes: usize) {
-        while self.bytes() > bytes && self.base < self.committed {
+    /// Drops committed entries up to `to` while more than `bytes` are held.
+    pub(super) fn trim(&mut self, bytes: usize, to: u64) {
+        let to = to.min(self.committed);
+        while self.bytes() > bytes && self.base < to {
             let Some(record) = self.records.pop_front() else { return };
             self.base += 1;
             self.start = record.end;

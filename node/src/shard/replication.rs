@@ -8,6 +8,7 @@
 //! for, until another epoch is installed (rule 7).
 
 use super::copying::Source as Teaching;
+use super::execute::is_write;
 use super::forwarding::{Call, Executed, Source};
 use super::frame::{self, Ack, Frame, Head};
 use super::{Core, DROP_DELAY, EXPIRE_SLICE, Held, Lane, PartitionRef, Slot};
@@ -19,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Bytes sent to a copy and not acknowledged, a partition; what is beyond waits in the log.
-const WINDOW: u64 = 8 << 20;
+pub(super) const WINDOW: u64 = 8 << 20;
 /// Bytes of one frame of a resent log, about.
 const FRAME_BYTES: u64 = 256 << 10;
 /// Without an ack for this long, everything unacknowledged is sent again.
@@ -142,10 +143,16 @@ impl Core {
             self.depose(at, slot);
             self.discard(slot);
         }
+        if slot.lineage.replace(installed.lineage).is_some_and(|before| before != installed.lineage) {
+            self.lost(at, slot);
+        }
         if slot.held.is_none() && (in_sync || learner) {
             // In sync without data: the lineage began with this node, and its primary still has every entry, because none
             // was committed without this copy.
             slot.held = Some(Box::new(Held::empty(installed.lineage, self.now)));
+        }
+        if let Some(held) = &mut slot.held {
+            held.was_in_sync |= in_sync;
         }
         if in_sync && installed.primary() == me {
             self.lead(at, slot, &installed, &accepted);
@@ -165,6 +172,18 @@ impl Core {
         self.reroute(at, slot, &installed);
         self.advance(at, slot);
         self.pump(at, slot);
+    }
+
+    /// The partition began empty, as another lineage. What is known of operations was lost with the old one, so that a write
+    /// that may have been applied there must not be asked again here: nobody could tell that it is a retry.
+    fn lost(&mut self, at: PartitionRef, slot: &mut Slot) {
+        slot.calls.unsend();
+        let maybe = |c: &Call| c.maybe && c.source.peer().is_none() && is_write(&c.work);
+        let (lost, left) = std::mem::take(&mut slot.calls.parked).into_iter().partition::<Vec<_>, _>(maybe);
+        slot.calls.parked = left.into();
+        for call in lost {
+            self.fail(at, slot, call, true);
+        }
     }
 
     /// No table assigns it.
@@ -390,18 +409,25 @@ impl Core {
         }
     }
 
-    /// Sends the whole tail beyond what is committed to a copy, in this epoch.
-    fn send_alignment(&mut self, at: PartitionRef, held: &mut Held, id: MemberId) {
+    /// Sends the log to a copy, in this epoch, so that its own becomes equal: the whole tail beyond what is committed; to one
+    /// that was in sync before, everything beyond what it knows to be committed.
+    pub(super) fn send_alignment(&mut self, at: PartitionRef, held: &mut Held, id: MemberId) {
         let Held { lead: Some(lead), log, clock, epoch, .. } = held else { return };
         let Some(link) = lead.links.get_mut(&id) else { return };
-        let (base, last) = (log.committed(), log.last());
+        let last = log.last();
+        let base = if link.teaching.as_ref().is_some_and(Teaching::resumes) {
+            link.acked
+        } else {
+            link.session = 0;
+            log.committed()
+        };
         link.stalled.get_or_insert(self.now);
-        link.session = 0;
         let mut first = base + 1;
         loop {
             let Some(out) = self.peers.out(id, Lane::Calls) else { return };
             let count = frame_of(log, first);
-            let head = Head { at, epoch: *epoch, session: 0, committed: base, clock: clock.advance(self.now), first };
+            let (session, committed) = (link.session, log.committed());
+            let head = Head { at, epoch: *epoch, session, committed, clock: clock.advance(self.now), first };
             frame::align(out, &head, base, last, (first..first + count).filter_map(|seq| log.entry(seq)));
             first += count;
             if first > last {
@@ -409,7 +435,7 @@ impl Core {
             }
         }
         link.next = last + 1;
-        link.said_committed = base;
+        link.said_committed = log.committed();
     }
 
     /// Sends what a link lacks, within its window.
@@ -529,12 +555,9 @@ impl Core {
         // Deposed by an accepted table: nothing more is committed by this node's word (rule 10: its ack was the seal).
         if lead.serving && point > log.committed() {
             log.commit(point, &mut self.garbage);
-            let before = log.bytes();
-            // A learner that falls out of the tail begins anew, so it gets more of it.
-            let shares = if lead.teaches() { LEARNER_SHARES } else { self.holding.max(LEARNER_SHARES) };
-            log.trim(self.limits.tail_bytes_max / shares);
-            self.memory = self.memory.saturating_sub(before - log.bytes());
+            trim(held, self.tail_share(), &mut self.memory);
         }
+        let Held { lead: Some(lead), log, .. } = &mut **held else { return };
         if !lead.open && lead.serving && aligned && log.committed() >= lead.tail && self.now >= lead.opens_at {
             lead.open = true;
             self.opened.push((at, lead.since));
@@ -554,6 +577,9 @@ impl Core {
         self.pump(at, slot);
         self.prepare_sink(at, slot);
         self.continue_sums(at, slot);
+        if slot.held.as_ref().and_then(|h| h.lead.as_ref()).is_some_and(Lead::teaches) {
+            self.teach_all(at, slot);
+        }
     }
 
     /// What is due now and then: commit notices, expiry, copies that are silent, learners, data to drop.
@@ -565,6 +591,7 @@ impl Core {
         self.pump(at, slot);
         self.expire_some(at, slot, expire);
         let Some(held) = &mut slot.held else { return };
+        trim(held, self.tail_share(), &mut self.memory);
         let Held { lead: Some(lead), log, clock, epoch, store, .. } = &mut **held else { return };
         let now = self.now;
         let tell_time = now.since(lead.said_clock) >= CLOCK_INTERVAL && store.expires();
@@ -627,9 +654,31 @@ impl Core {
     }
 }
 
-/// The partitions of a node share its tail; one on which a learner depends takes this part of it, because few are copied
-/// at a time.
-pub(super) const LEARNER_SHARES: usize = 8;
+/// The partitions of a node share its tail; one of them has this part of it at most.
+const TAIL_SHARES_MIN: usize = 8;
+
+impl Core {
+    /// How much of its log a partition keeps for copies that lag or come back.
+    pub(super) fn tail_share(&self) -> usize {
+        self.limits.tail_bytes_max / self.holding.max(TAIL_SHARES_MIN)
+    }
+}
+
+/// Drops what no copy needs from a primary's log. What a learner lacks beside its snapshot belongs to the snapshot and not to
+/// the tail: a tail of any size would otherwise be too short for a snapshot that takes longer than some writes. It stays until
+/// it has grown larger than another snapshot, which is then the cheaper way.
+fn trim(held: &mut Held, share: usize, memory: &mut usize) {
+    let Held { lead, log, store, .. } = held;
+    if log.bytes() <= share {
+        return;
+    }
+    let lacks = lead.iter().flat_map(|l| l.links.values()).filter(|l| l.teaching.as_ref().is_some_and(Teaching::started));
+    let large = (store.bytes() as u64).max(WINDOW);
+    let learned = lacks.map(|l| l.acked).filter(|acked| log.bytes_between(*acked, log.last()) <= large).min();
+    let before = log.bytes();
+    log.trim(share, learned.unwrap_or(u64::MAX));
+    *memory = memory.saturating_sub(before - log.bytes());
+}
 
 /// How many entries from `first` on make one frame: at least one where there is one.
 fn frame_of(log: &super::log::Log, first: u64) -> u64 {

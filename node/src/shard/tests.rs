@@ -656,6 +656,59 @@ fn a_retry_after_a_failover_is_not_applied_twice() {
     assert_eq!(w.get(3, &key), text("10"));
 }
 
+/// The partition's only holder is given up: it begins empty on node `to`.
+fn lose(t: &mut Table, p: PartitionId, to: u64) {
+    let p = partition_mut(t, p);
+    p.replicas = vec![Replica { member: id(to), state: ReplicaState::InSync }];
+    p.epoch = p.epoch.next();
+    p.since = p.epoch;
+    p.lineage = Lineage(p.lineage.0 + 1);
+}
+
+/// Simulation seed 2001: every copy was lost with an operation whose answer was on its way; its retry met the new, empty
+/// partition, which knows nothing of it, and applied it a second time.
+#[test]
+fn a_write_that_may_have_been_applied_before_a_loss_is_unknown_and_not_applied_again() {
+    let mut w = World::new(23, 3, |_| vec![1]);
+    let key = key_of(0);
+    let sent = w.submit(3, &key, Action::IncrBy(1));
+    w.deliver((3, 1, Lane::Calls), true);
+    let own = w.submit(2, &key, Action::IncrBy(1));
+    w.kill(1);
+    let never_sent = w.submit(3, &key, Action::Append { value: Bytes::from_static(b"7") });
+    w.propose(|t| {
+        remove(t, 1);
+        lose(t, PartitionId(0), 2);
+        (1..4).for_each(|p| lose(t, PartitionId(p), 3));
+    });
+    w.settle(Duration::from_millis(1_500));
+    assert_eq!(w.outcomes[&sent], Outcome::Failed(Failure::Unknown));
+    assert_eq!(w.outcomes[&own], Outcome::Failed(Failure::Unknown));
+    assert_eq!(w.outcomes[&never_sent], Outcome::Int(1));
+    assert_eq!(w.get(3, &key), text("7"));
+}
+
+#[test]
+fn a_primary_refuses_what_was_sent_for_a_lineage_that_is_lost() {
+    let mut w = World::new(24, 3, |_| vec![1]);
+    let key = key_of(0);
+    let token = w.submit(3, &key, Action::IncrBy(1));
+    w.deliver((3, 1, Lane::Calls), true);
+    // The answer is lost with the connection; node 3 does not hear of the loss.
+    w.disconnect(1, 3);
+    w.nodes.get_mut(&3).unwrap().cut = true;
+    w.propose(|t| lose(t, PartitionId(0), 1));
+    w.settle(Duration::from_millis(800));
+    w.connect(1, 3);
+    w.settle(Duration::from_millis(800));
+    assert!(!w.outcomes.contains_key(&token));
+    w.nodes.get_mut(&3).unwrap().cut = false;
+    w.settle(Duration::from_millis(100));
+    assert_eq!(w.outcomes[&token], Outcome::Failed(Failure::Unknown));
+    assert_eq!(w.get(3, &key), Outcome::Nil);
+    assert_eq!(w.ask(3, &key, Action::IncrBy(1)), Outcome::Int(1));
+}
+
 #[test]
 fn pipelined_calls_on_one_key_apply_in_order_while_nobody_serves() {
     let mut w = World::new(8, 3, |_| vec![1, 2]);
@@ -734,6 +787,114 @@ fn a_learner_catches_up_under_writes_and_is_admitted_with_equal_contents() {
     w.settle(Duration::from_millis(1_500));
     assert!(w.tables[w.committed].keyspaces[0].partitions.iter().all(|p| p.in_sync().count() == 3));
     assert_eq!(w.nodes[&1].shard.stats().checksum_mismatches, 0);
+    w.check_copies();
+}
+
+/// Simulation seeds 2517 and 4784: with a short tail the log that a learner needs beside its snapshot was trimmed while the
+/// snapshot was under way, and it began anew with every few writes.
+#[test]
+fn a_learner_gets_in_under_writes_however_short_the_tail_is() {
+    let mut w = World::new(25, 3, |_| vec![1, 2]);
+    w.nodes.values_mut().for_each(|n| n.shard.core.limits.tail_bytes_max = 1_024);
+    for n in 0..200 {
+        w.submit(1, &format!("k{n}"), set("some value that fills a chunk soon"));
+    }
+    w.settle(Duration::from_millis(100));
+    let learner = |t: &mut Table| {
+        for p in 0..4 {
+            partition_mut(t, PartitionId(p)).replicas.push(Replica { member: id(3), state: ReplicaState::Learner });
+        }
+    };
+    w.propose(learner);
+    for n in 0..400u64 {
+        for p in 0..4 {
+            w.submit(1, &key_of(p), set(&n.to_string()));
+        }
+        let wires: Vec<_> = w.wires.keys().copied().collect();
+        wires.into_iter().for_each(|wire| w.deliver(wire, true));
+        w.agree(true);
+        w.pass(Duration::from_millis(3));
+    }
+    assert!(w.tables[w.committed].keyspaces[0].partitions.iter().all(|p| p.in_sync().count() == 3));
+    w.settle(Duration::from_millis(300));
+    w.check_copies();
+    for slot in w.nodes[&1].shard.slots.values() {
+        assert!(slot.held.as_ref().unwrap().log.bytes() <= 1_024, "the log is trimmed once nobody learns");
+    }
+}
+
+/// Node 1 dies with a write that only node 3 has, and node 3 is dropped by mistake.
+fn drop_a_copy_with_an_uncommitted_tail(seed: u64) -> (World, String) {
+    let mut w = World::new(seed, 4, |_| vec![1, 2, 3]);
+    let key = key_of(0);
+    for n in 0..30 {
+        w.set(2, &format!("k{n}"), "some value");
+    }
+    w.set(2, &key, "old");
+    w.settle(Duration::from_millis(100));
+    w.submit(1, &key, set("lost"));
+    w.deliver((1, 3, Lane::Calls), true);
+    w.kill(1);
+    w.propose(|t| {
+        remove(t, 1);
+        (0..4).for_each(|p| partition_mut(t, PartitionId(p)).replicas.retain(|r| r.member != id(3)));
+    });
+    w.settle(Duration::from_millis(800));
+    assert_eq!(w.set(2, &key, "new"), Outcome::Ok);
+    (w, key)
+}
+
+fn come_back(w: &mut World) {
+    w.propose(|t| {
+        for p in 0..4 {
+            partition_mut(t, PartitionId(p)).replicas.push(Replica { member: id(3), state: ReplicaState::Learner });
+        }
+    });
+    w.settle(Duration::from_millis(1_500));
+    assert!(w.tables[w.committed].keyspaces[0].partitions.iter().all(|p| p.in_sync().count() == 2));
+}
+
+#[test]
+fn a_copy_dropped_by_mistake_catches_up_from_the_log_without_a_snapshot() {
+    let (mut w, key) = drop_a_copy_with_an_uncommitted_tail(26);
+    come_back(&mut w);
+    let stats = w.nodes[&2].shard.stats();
+    assert_eq!((stats.caught_up, stats.snapshot_bytes, stats.checksum_mismatches), (4, 0, 0));
+    assert_eq!(w.get(3, &key), text("new"));
+    w.settle(Duration::from_millis(200));
+    w.check_copies();
+}
+
+#[test]
+fn a_copy_that_comes_back_after_the_log_was_trimmed_gets_a_snapshot() {
+    let (mut w, key) = drop_a_copy_with_an_uncommitted_tail(27);
+    w.nodes.get_mut(&2).unwrap().shard.core.limits.tail_bytes_max = 0;
+    for p in 0..4 {
+        w.set(2, &key_of(p), "another");
+    }
+    w.settle(Duration::from_millis(100));
+    come_back(&mut w);
+    let stats = w.nodes[&2].shard.stats();
+    assert!(stats.caught_up == 0 && stats.snapshot_bytes > 0, "{stats:?}");
+    assert_eq!(w.get(3, &key), text("another"));
+    w.settle(Duration::from_millis(200));
+    w.check_copies();
+}
+
+#[test]
+fn a_copy_that_comes_back_with_other_contents_gets_a_snapshot() {
+    let (mut w, _) = drop_a_copy_with_an_uncommitted_tail(28);
+    let at = PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(0) };
+    let shard = &mut w.nodes.get_mut(&3).unwrap().shard;
+    let held = shard.slots.get_mut(&at).unwrap().held.as_mut().unwrap();
+    let before = held.bytes();
+    let (map, key, value) = (MapId(0), Key::from(b"stray".as_slice()), Value::from(b"x".as_slice()));
+    held.store.apply(1, &super::store::Effect::Put { map, key, value, deadline: 0 });
+    shard.core.memory += held.bytes() - before;
+    come_back(&mut w);
+    let stats = w.nodes[&2].shard.stats();
+    assert!(stats.caught_up == 3 && stats.checksum_mismatches == 1 && stats.snapshot_bytes > 0, "{stats:?}");
+    w.settle(Duration::from_millis(200));
     w.check_copies();
 }
 
