@@ -410,9 +410,10 @@ impl Core {
 }
 
 /// Every other member of the tables in force: a member that is being admitted forwards already.
-fn peers(view: &View) -> Vec<(MemberId, SocketAddr)> {
+fn peers(view: &View) -> Vec<(MemberId, Arc<str>, SocketAddr)> {
     let members = view.installed.members.iter().chain(&view.accepted.members);
-    members.map(|m| (m.id, m.addresses.data)).collect::<BTreeMap<_, _>>().into_iter().collect()
+    let peers: BTreeMap<_, _> = members.map(|m| (m.id, (m.name.as_str().into(), m.addresses.data))).collect();
+    peers.into_iter().map(|(id, (name, address))| (id, name, address)).collect()
 }
 
 /// Brings the network's news to the shard.

@@ -88,6 +88,8 @@ impl std::fmt::Debug for Links {
 #[derive(Debug, Clone)]
 struct Peer {
     address: SocketAddr,
+    /// What the table calls it, and its certificate must.
+    name: Arc<str>,
     /// Told when this entry is void: the dialler ends.
     void: Rc<Notify>,
 }
@@ -169,12 +171,12 @@ impl Links {
     }
 
     /// Keeps exactly these connected.
-    pub fn set_peers(self: &Rc<Self>, peers: &[(MemberId, SocketAddr)]) {
+    pub fn set_peers(self: &Rc<Self>, peers: &[(MemberId, Arc<str>, SocketAddr)]) {
         let me = self.me.get();
-        let wanted: BTreeMap<_, _> = peers.iter().copied().filter(|(id, _)| *id != me).collect();
+        let wanted: BTreeMap<_, _> = peers.iter().filter(|(id, ..)| *id != me).map(|(id, name, address)| (*id, (name, *address))).collect();
         let mut present = self.peers.borrow_mut();
         present.retain(|id, peer| {
-            let keep = wanted.get(id) == Some(&peer.address);
+            let keep = wanted.get(id) == Some(&(&peer.name, peer.address));
             if !keep {
                 peer.void.notify_one();
                 if let Some(link) = self.up.borrow().get(id) {
@@ -183,9 +185,9 @@ impl Links {
             }
             keep
         });
-        for (id, address) in wanted {
+        for (id, (name, address)) in wanted {
             present.entry(id).or_insert_with(|| {
-                let peer = Peer { address, void: Rc::default() };
+                let peer = Peer { address, name: name.clone(), void: Rc::default() };
                 if me < id {
                     self.spawn(self.clone().keep_connected(id, peer.clone()));
                 }
@@ -256,8 +258,9 @@ impl Links {
         let handshake = async {
             let connection = admission.connection().await?;
             let peer = hello::answer(&connection, &self.identity, &self.hello(me), |theirs| {
-                let known = self.peers.borrow().contains_key(&theirs.id) && theirs.id < me;
-                if known { Ok(()) } else { Err(Failure::Stranger) }
+                let peers = self.peers.borrow();
+                let known = peers.get(&theirs.id).filter(|_| theirs.id < me).ok_or(Failure::Stranger)?;
+                name_fits(&known.name, theirs)
             })
             .await?;
             let lanes = tokio::time::timeout(LANES_TIMEOUT, accept_lanes(&connection))
@@ -280,7 +283,7 @@ impl Links {
         let me = self.me.get();
         loop {
             let dialled = tokio::select! {
-                dialled = self.dial(me, id, peer.address) => dialled,
+                dialled = self.dial(me, id, &peer) => dialled,
                 () = peer.void.notified() => return,
             };
             match dialled {
@@ -301,12 +304,16 @@ impl Links {
         }
     }
 
-    async fn dial(&self, me: MemberId, id: MemberId, address: SocketAddr) -> Result<(Connection, Lanes), Failure> {
-        let connection = self.endpoint.dial(address).await?;
+    async fn dial(&self, me: MemberId, id: MemberId, peer: &Peer) -> Result<(Connection, Lanes), Failure> {
+        let connection = self.endpoint.dial(peer.address).await?;
         let theirs = hello::greet(&connection, &self.identity, &self.hello(me)).await?;
         if theirs.id != id {
             Close::Stranger.on(&connection, "another process was expected here");
             return Err(Failure::Unreachable(format!("another process answers there ({}, {})", theirs.name, theirs.id)));
+        }
+        if let Err(failure) = name_fits(&peer.name, &theirs) {
+            Close::Hello.on(&connection, &failure.to_string());
+            return Err(failure);
         }
         let lanes = open_lanes(&connection).await?;
         Ok((connection, lanes))
@@ -448,6 +455,14 @@ impl Drop for Partial<'_> {
 const TAG_CALLS: u8 = 1;
 const TAG_BULK: u8 = 2;
 const PRIORITY_BULK: i32 = -1;
+
+/// Certificates from files are a node's own: one node must not pass for the member that another is.
+fn name_fits(name: &str, theirs: &Hello) -> Result<(), Failure> {
+    if *name == *theirs.name {
+        return Ok(());
+    }
+    Err(Failure::Hello(format!("it says that it is member {}, which is called {name:?}, not {:?}", theirs.id, theirs.name)))
+}
 
 async fn open_lanes(connection: &Connection) -> Result<Lanes, Failure> {
     let mut calls = connection.open_bi().await?;

@@ -50,6 +50,7 @@ impl LinkHandler for Recorder {
 
 struct Node {
     id: MemberId,
+    name: String,
     links: Rc<Links>,
     seen: mpsc::UnboundedReceiver<Seen>,
 }
@@ -57,14 +58,20 @@ struct Node {
 impl Node {
     fn start(id: u64, secret: &[u8]) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let identity = Arc::new(Identity::from_secret(secret, &format!("node {id}")).unwrap());
+        let name = format!("node {id}");
+        let identity = Arc::new(Identity::from_secret(secret, &name).unwrap());
         let (sender, seen) = mpsc::unbounded_channel();
         let links = Links::start(socket, identity, MemberId(id), Rc::new(Recorder { seen: sender })).unwrap();
-        Self { id: MemberId(id), links, seen }
+        Self { id: MemberId(id), name, links, seen }
     }
 
-    fn entry(&self) -> (MemberId, SocketAddr) {
-        (self.id, self.links.local_addr().unwrap())
+    fn entry(&self) -> (MemberId, Arc<str>, SocketAddr) {
+        (self.id, self.name.as_str().into(), self.links.local_addr().unwrap())
+    }
+
+    async fn dial(&self, id: MemberId, peer: &Self) -> Result<(Connection, Lanes), Failure> {
+        let (_, name, address) = peer.entry();
+        self.links.dial(self.id, id, &Peer { address, name, void: Rc::default() }).await
     }
 
     fn send(&self, to: MemberId, lane: Lane, bytes: &[u8]) {
@@ -191,7 +198,7 @@ fn only_peers_are_let_in() {
         let (mut a, mut b) = (Node::start(1, SECRET), Node::start(2, SECRET));
         a.links.set_peers(&[b.entry()]);
         // b does not know a, and refuses it until it does.
-        let failure = a.links.dial(a.id, b.id, b.entry().1).await.err().unwrap();
+        let failure = a.dial(b.id, &b).await.err().unwrap();
         assert_eq!(failure, Failure::Stranger);
         assert!(a.seen.try_recv().is_err() && b.seen.try_recv().is_err());
         b.links.set_peers(&[a.entry()]);
@@ -206,12 +213,29 @@ fn only_peers_are_let_in() {
 }
 
 #[test]
+fn a_member_that_the_table_calls_otherwise_is_refused_on_both_sides() {
+    run(async {
+        let (mut a, mut b) = (Node::start(1, SECRET), Node::start(2, SECRET));
+        let renamed = |(id, _, address): (MemberId, Arc<str>, SocketAddr)| (id, Arc::from("somebody else"), address);
+        b.links.set_peers(&[renamed(a.entry())]);
+        let failure = a.dial(b.id, &b).await.err().unwrap();
+        assert!(failure.to_string().contains("is called \"somebody else\""), "{failure}");
+        b.links.set_peers(&[a.entry()]);
+        let (id, name, address) = renamed(b.entry());
+        let failure = a.links.dial(a.id, id, &Peer { address, name, void: Rc::default() }).await.err().unwrap();
+        assert!(failure.to_string().contains("is called \"somebody else\""), "{failure}");
+        assert!(a.seen.try_recv().is_err());
+        assert!(!matches!(b.seen.try_recv(), Ok(Seen::Frame(..))));
+    });
+}
+
+#[test]
 fn another_secret_is_refused() {
     run(async {
         let (mut a, mut b) = (Node::start(1, SECRET), Node::start(2, b"another secret!!!"));
         a.links.set_peers(&[b.entry()]);
         b.links.set_peers(&[a.entry()]);
-        let failure = a.links.dial(a.id, b.id, b.entry().1).await.err().unwrap();
+        let failure = a.dial(b.id, &b).await.err().unwrap();
         assert_eq!(failure, Failure::OtherSecret);
         assert!(a.seen.try_recv().is_err() && b.seen.try_recv().is_err());
     });
@@ -222,7 +246,7 @@ fn another_process_at_the_address_is_not_taken_for_the_peer() {
     run(async {
         let (a, b) = (Node::start(1, SECRET), Node::start(3, SECRET));
         b.links.set_peers(&[a.entry()]);
-        let failure = a.links.dial(a.id, MemberId(2), b.entry().1).await.err().unwrap();
+        let failure = a.dial(MemberId(2), &b).await.err().unwrap();
         assert!(matches!(&failure, Failure::Unreachable(why) if why.contains("another process answers there")), "{failure}");
     });
 }
@@ -256,7 +280,7 @@ fn garbage_disturbs_nobody() {
                     (state >> 56) as u8
                 })
                 .collect();
-            stranger.send_to(&garbage, b.entry().1).unwrap();
+            stranger.send_to(&garbage, b.entry().2).unwrap();
         }
         a.send(b.id, Lane::Calls, b"still here");
         b.expect(Seen::Frame(a.id, Lane::Calls, b"still here".to_vec())).await;
