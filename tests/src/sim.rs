@@ -62,6 +62,8 @@ pub struct Report {
     pub undecided: u64,
     /// Copies that were compared with another at the same position of their log.
     pub compared: u64,
+    /// Times that a peer was congested.
+    pub congested: u64,
     /// Partitions that began empty.
     pub lost: u64,
     /// Virtual time from the end of the faults until everything was well again.
@@ -85,6 +87,7 @@ impl Report {
         self.judged += other.judged;
         self.undecided += other.undecided;
         self.compared += other.compared;
+        self.congested += other.congested;
         self.lost += other.lost;
         self.healed_ns = self.healed_ns.max(other.healed_ns);
         for (kind, count) in &other.faults {
@@ -139,7 +142,7 @@ pub fn summary(total: &Report) -> String {
     let faults: Vec<String> = total.faults.iter().map(|(kind, n)| format!("{n} {kind}")).collect();
     format!(
         "{:.2} virtual hours, {} events, {} tables, {} failovers, {} moves, {} partitions lost\n\
-         {} operations: {} answered, {} refused, {} unknown; {} keys judged, {} undecided, {} copies compared\n\
+         {} operations: {} answered, {} refused, {} unknown; {} keys judged, {} undecided, {} copies compared, {} times congested\n\
          healed within {:.2} s at worst; faults: {}",
         total.virtual_ns as f64 / 3.6e12,
         total.events,
@@ -154,6 +157,7 @@ pub fn summary(total: &Report) -> String {
         total.judged,
         total.undecided,
         total.compared,
+        total.congested,
         total.healed_ns as f64 / 1e9,
         faults.join(", ")
     )

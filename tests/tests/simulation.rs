@@ -52,7 +52,7 @@ fn invariants_hold_under_every_mix_of_faults() {
     let total = run_all(0..SEEDS);
     println!("{SEEDS} seeds: {}", summary(&total));
     // A suite that did nothing would prove nothing.
-    assert!(total.tables > SEEDS && total.failovers > 0 && total.moves > 0, "{}", summary(&total));
+    assert!(total.tables > SEEDS && total.failovers > 0 && total.moves > 0 && total.congested > 0, "{}", summary(&total));
     assert!(total.answered > total.operations / 2 && total.compared > 0 && total.unknown > 0, "{}", summary(&total));
     assert!(total.undecided * 50 <= total.judged, "too many histories could not be judged: {}", summary(&total));
 }

@@ -266,7 +266,7 @@ async fn unfinished_commands_share_a_budget_and_all_come_through() {
     const CLIENTS: usize = 20;
     let node = Node::start(None, CLIENTS + 1);
     let value = vec![b'v'; 4 << 20];
-    let mut command = format!("*7\r\n$4\r\nMSET\r\n").into_bytes();
+    let mut command = b"*7\r\n$4\r\nMSET\r\n".to_vec();
     for i in 0..3 {
         command.extend(format!("$1\r\n{i}\r\n${}\r\n", value.len()).bytes());
         command.extend_from_slice(&value);

@@ -169,20 +169,23 @@ impl Connection {
         let session = &mut *session;
         let Some(at) = slot.checked_sub(session.first).and_then(|i| usize::try_from(i).ok()) else { return false };
         let Some(entry) = session.slots.get_mut(at) else { return false };
-        let much = session.charged >= PENDING_BYTES_MAX;
-        let (outcome, bytes, copied) = admit(&session.budget, outcome, read, much);
         if entry.expected > 0 {
             let share = match &entry.state {
                 State::Gathering(gather) => entry.expected.div_ceil(gather.waits().max(1)),
                 _ => entry.expected,
             };
             entry.expected -= share;
-            // It falls by half with each answer that is smaller, so that one small one does not open the gates.
-            session.expected = bytes.max(session.expected / 2).max(EXPECTED_BYTES_MIN);
+            if !matches!(outcome, Outcome::Failed(_)) {
+                // It falls by half with each answer that is smaller, so that one small one does not open the gates.
+                session.expected = outcome.bytes().max(session.expected / 2).max(EXPECTED_BYTES_MIN);
+            }
             entry.weight -= share;
             session.pending_bytes -= share;
             charge(&session.budget, &mut session.charged, &mut entry.charged, |c| c - share);
         }
+        // What was expected of it counts no more: an answer that was weighed well has its room.
+        let much = session.charged >= PENDING_BYTES_MAX;
+        let (outcome, bytes, copied) = admit(&session.budget, outcome, read, much);
         let mut goes_on = false;
         match &mut entry.state {
             State::Waiting { shape, .. } => {
@@ -835,6 +838,19 @@ mod tests {
         let slot = waiting(&connection, EXPECTED_BYTES_MIN);
         connection.deliver(slot, 0, 0, value(large), true);
         assert_eq!(expected(&connection), large, "one large answer, and large ones are expected");
+    }
+
+    /// Answers that were asked for within the budget were refused once others had filled it.
+    #[test]
+    fn an_answer_that_was_weighed_has_its_room() {
+        let (budget, large) = (budget(), 1 << 20);
+        let connections: Vec<_> = (1..=32).map(|id| connection(id, &budget)).collect();
+        let slots: Vec<u64> = connections.iter().map(|c| waiting(c, large)).collect();
+        assert!(budget.is_short() && connections.iter().all(|c| c.session.borrow().is_blocked()));
+        for (connection, slot) in connections.iter().zip(slots) {
+            connection.deliver(slot, 0, 0, value(large), true);
+            assert!(connection.session.borrow().out.len() > large, "not an error");
+        }
     }
 
     #[test]

@@ -92,6 +92,11 @@ impl World {
                     process.shard.disconnected(now, peer);
                 }
             }
+            DataInput::Drained(peer, id) => {
+                if process.shard_links.get(&peer) == Some(&id) {
+                    process.shard.congested(now, peer, false);
+                }
+            }
             DataInput::Bytes(peer, id, lane, bytes) => {
                 if process.shard_links.get(&peer) != Some(&id) {
                     return;

@@ -188,6 +188,7 @@ impl World {
             ..Report::default()
         };
         self.oracle.report(&mut report);
+        report.congested = self.network.congested;
         let running: Vec<&Process> = self.slots.iter().filter_map(|s| s.process).map(|p| &self.processes[p]).collect();
         if self.healed_at.is_some() {
             report.compared += self.oracle.logs.compare_at_rest(&running)?;

@@ -1,6 +1,6 @@
 //! The data connections between processes: dialling, breaking, bytes in order.
 
-use super::network::{Connection, ConnectionId, Plane, STALL, lane_index};
+use super::network::{CONGESTED_BYTES, Connection, ConnectionId, Plane, STALL, lane_index};
 use super::process::{DataInput, ProcessId};
 use super::schedule::{Event, MS, Nanos, SECOND};
 use super::world::World;
@@ -122,6 +122,13 @@ impl World {
             connection.lanes[to][lane_index(lane)].push_back(piece);
             self.schedule.at(at, Event::Arrive(id, to, lane));
         }
+        let now = self.processes[p].clock(self.schedule.now());
+        if let Some(connection) = self.network.connections.get_mut(&id)
+            && connection.calls_under_way(to) >= CONGESTED_BYTES
+        {
+            self.network.congested += u64::from(!std::mem::replace(&mut connection.congested[to], true));
+            self.processes[p].shard.congested(now, peer, true);
+        }
     }
 
     pub(crate) fn arrive(&mut self, id: ConnectionId, end: usize, lane: Lane) {
@@ -143,8 +150,15 @@ impl World {
             return self.schedule.after(STALL, Event::Arrive(id, end, lane));
         }
         connection.stalled[end] = None;
-        if let Some(bytes) = connection.lanes[end][lane_index(lane)].pop_front() {
+        let bytes = connection.lanes[end][lane_index(lane)].pop_front();
+        let (sender, me) = (connection.ends[1 - end].0, connection.ends[end].1);
+        let drained = connection.congested[end] && connection.calls_under_way(end) < CONGESTED_BYTES;
+        connection.congested[end] &= !drained;
+        if let Some(bytes) = bytes {
             self.data(p, DataInput::Bytes(peer, id, lane, bytes));
+        }
+        if drained {
+            self.data(sender, DataInput::Drained(me, id));
         }
     }
 }

@@ -16,6 +16,9 @@ pub(crate) type ConnectionId = u64;
 /// A stalled lane tries again after this long.
 pub(crate) const STALL: Nanos = 50 * MS;
 
+/// A peer to which more calls are under way is congested: a few frames, so that it happens often.
+pub(crate) const CONGESTED_BYTES: usize = 512;
+
 /// Which traffic a cut stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Plane {
@@ -34,11 +37,18 @@ pub(crate) struct Connection {
     pub(crate) last: [[Nanos; 2]; 2],
     /// Since when bytes to an end are stalled.
     pub(crate) stalled: [Option<Nanos>; 2],
+    /// Whether more calls are under way to an end than `CONGESTED_BYTES`: the other end was told.
+    pub(crate) congested: [bool; 2],
 }
 
 impl Connection {
     pub(crate) fn new(ends: [(ProcessId, MemberId); 2]) -> Self {
-        Self { ends, broken: false, lanes: Default::default(), last: Default::default(), stalled: [None; 2] }
+        Self { ends, broken: false, lanes: Default::default(), last: Default::default(), stalled: [None; 2], congested: [false; 2] }
+    }
+
+    /// Bytes of calls under way to an end.
+    pub(crate) fn calls_under_way(&self, end: usize) -> usize {
+        self.lanes[end][lane_index(Lane::Calls)].iter().map(Vec::len).sum()
     }
 }
 
@@ -61,6 +71,8 @@ pub(crate) struct Network {
     pub(crate) burst: u32,
     pub(crate) connections: BTreeMap<ConnectionId, Connection>,
     pub(crate) next_connection: ConnectionId,
+    /// Times that a peer was congested.
+    pub(crate) congested: u64,
     /// When each process dials again by itself.
     next_dial: BTreeMap<ProcessId, Nanos>,
     /// Pairs of processes that are dialling.

@@ -38,6 +38,8 @@ pub(crate) enum DataInput {
     Connected(MemberId, ConnectionId),
     /// A connection is gone.
     Disconnected(MemberId, ConnectionId),
+    /// Fewer bytes are under way to a peer that was congested.
+    Drained(MemberId, ConnectionId),
     /// Bytes of a connection.
     Bytes(MemberId, ConnectionId, Lane, Vec<u8>),
     /// A client's operation.
