@@ -89,10 +89,22 @@ fn of_two_fresh_nodes_with_one_name_one_ends() {
     assert!(!started[1 - loser].ended(), "both ended");
 }
 
+/// `safe` came a moment early: the newcomer was in the table, and the plan for it was still being made.
+#[test]
+fn a_newcomer_holds_its_share_when_the_cluster_is_safe() {
+    let mut cluster = Cluster::of(BINARY, 2);
+    cluster.join("n2");
+    cluster.eventually("safe with three members", |c| {
+        c.status("n0").is_some_and(|s| s["safe"] == true && s["members"].as_array().is_some_and(|m| m.len() == 3))
+    });
+    let table: serde_json::Value = serde_json::from_str(&cluster.node("n0").http("/table").expect("a table")).expect("json");
+    let partitions = table["keyspaces"][0]["partitions"].as_array().expect("partitions");
+    assert!(partitions.iter().filter(|p| p["primary"] == "n2").count() >= 16, "{table}");
+}
+
 #[test]
 fn events_are_logged_once() {
     let cluster = Cluster::of(BINARY, 2);
-    cluster.await_safe(2);
     for log in cluster.nodes.values().map(doyen_tests::process::Process::log) {
         let joined = log.lines().filter(|l| l.contains("n1 joined")).count();
         let elected = log.lines().filter(|l| l.contains("coordinates")).count();

@@ -138,22 +138,27 @@ async fn recover(
         Ok(AdminReply::Done(_)) => Ok(Json(serde_json::json!({ "recovered": true }))),
         Ok(AdminReply::Refused(why)) => {
             let report = state.control.status().await.map_err(|_| stopped())?;
-            let unsaid: Vec<String> = request.assert_dead.into_iter().filter(|name| !why.contains(name.as_str())).collect();
-            Err(Failure(StatusCode::CONFLICT, why + &strangers(&ClusterReport::new(&report), &unsaid)))
+            let hint = strangers(&ClusterReport::new(&report), &request.assert_dead, &why);
+            Err(Failure(StatusCode::CONFLICT, why + &hint))
         }
         Err(_) => Err(stopped()),
     }
 }
 
-/// Names that no member bears: whoever misspelt one is told, whatever else is wrong.
-fn strangers(report: &ClusterReport, names: &[String]) -> String {
+/// Names that no member bears: whoever misspelt one is told, whatever else is wrong, and who there is.
+fn strangers(report: &ClusterReport, names: &[String], said: &str) -> String {
     let unknown = |n: &&String| !report.members.iter().any(|m| m.name == **n || m.id == **n);
     let unknown: Vec<&str> = names.iter().filter(unknown).map(String::as_str).collect();
     if unknown.is_empty() || report.members.is_empty() {
         return String::new();
     }
     let members: Vec<&str> = report.members.iter().map(|m| m.name.as_str()).collect();
-    format!("; no member is called {}: there are {}", unknown.join(" or "), members.join(", "))
+    let members = members.join(", ");
+    if unknown.iter().all(|name| said.contains(name)) {
+        format!("; there are {members}")
+    } else {
+        format!("; no member is called {}: there are {members}", unknown.join(" or "))
+    }
 }
 
 fn authorize(state: &State, headers: &HeaderMap) -> Answer<()> {
