@@ -614,7 +614,7 @@ impl Shard {
             Frame::Outcomes { session, dedup, .. } => core.outcomes(slot, peer, session, dedup),
             Frame::Finish { session, chunks, seq, .. } => core.finish(at, slot, peer, (session, chunks, seq)),
             Frame::Finished { session, .. } => core.finished(at, slot, peer, session),
-            Frame::Compare { session, seq, sum, .. } => core.compare(at, slot, peer, (session, seq, sum)),
+            Frame::Compare { session, seq, sum, clock, .. } => core.compare(at, slot, peer, (session, seq, sum), clock),
             Frame::Verdict { session, equal, .. } => core.verdict(at, slot, peer, session, equal),
             Frame::View(_) | Frame::Acks { .. } => {}
         }

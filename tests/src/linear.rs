@@ -2,6 +2,10 @@
 //!
 //! A history is the calls on one key with the moments at which they were made and answered. An operation without an
 //! answer, or with an answer that says "unknown", may have happened at any moment after its call, or never.
+//!
+//! Deadlines are operations, too: whoever gives a key one marks it with a tag, and `Expired` with this tag deletes what still
+//! carries it. It happens between the earliest and the latest moment at which the deadline may pass, so that a value that is
+//! served too long, and one that is missing too early, both have no explanation.
 
 use std::collections::{HashMap, HashSet};
 
@@ -29,6 +33,29 @@ pub enum Call {
     Incr(i64),
     /// Append; answers the new length.
     Append(Vec<u8>),
+    /// Write, with a deadline in so many milliseconds.
+    SetFor {
+        /// What to write.
+        value: Vec<u8>,
+        /// How long it lives.
+        ms: u64,
+        /// Names the deadline.
+        tag: u64,
+    },
+    /// Give what is there this deadline; answers whether anything is.
+    Expire {
+        /// How long it lives from now on.
+        ms: u64,
+        /// Names the deadline.
+        tag: u64,
+    },
+    /// Take the deadline away; answers whether there was one.
+    Persist,
+    /// The deadline of this name passes.
+    Expired {
+        /// Whose.
+        tag: u64,
+    },
     /// The partition began empty: every copy was lost.
     Lost,
 }
@@ -75,17 +102,24 @@ const VISITS_MAX: usize = 3_000_000;
 
 type State = u32;
 
+/// What is there, and the tag of its deadline (0: none).
+type Content = (Option<Vec<u8>>, u64);
+
 struct Values {
-    ids: HashMap<Option<Vec<u8>>, State>,
-    list: Vec<Option<Vec<u8>>>,
+    ids: HashMap<Content, State>,
+    list: Vec<Content>,
 }
 
 impl Values {
     fn new() -> Self {
-        Self { ids: HashMap::from([(None, 0)]), list: vec![None] }
+        Self { ids: HashMap::from([((None, 0), 0)]), list: vec![(None, 0)] }
     }
 
-    fn id(&mut self, value: Option<Vec<u8>>) -> State {
+    fn tag(&self, state: State) -> u64 {
+        self.list[state as usize].1
+    }
+
+    fn id(&mut self, value: Content) -> State {
         if let Some(&id) = self.ids.get(&value) {
             return id;
         }
@@ -97,21 +131,33 @@ impl Values {
 
     /// The state after `call` and its answer; `None` where the call has no answer in this state.
     fn apply(&mut self, state: State, call: &Call) -> Option<(State, Answer)> {
-        let present = &self.list[state as usize];
+        let (present, tag) = &self.list[state as usize];
+        // What is written without a word on deadlines keeps the one that is there.
+        let kept = *tag;
         let read = || present.clone().map_or(Answer::Nil, Answer::Bulk);
         Some(match call {
             Call::Get => (state, read()),
-            Call::Set(value) => (self.id(Some(value.clone())), Answer::Ok),
+            Call::Set(value) => (self.id((Some(value.clone()), 0)), Answer::Ok),
             Call::GetSet(value) => {
                 let answer = read();
-                (self.id(Some(value.clone())), answer)
+                (self.id((Some(value.clone()), 0)), answer)
             }
             Call::Delete => (0, Answer::Int(i64::from(present.is_some()))),
             Call::GetDel => (0, read()),
             Call::Lost => (0, Answer::Ok),
+            Call::SetFor { value, tag, .. } => (self.id((Some(value.clone()), *tag)), Answer::Ok),
+            Call::Expire { tag, .. } => match present.clone() {
+                Some(value) => (self.id((Some(value), *tag)), Answer::Int(1)),
+                None => (state, Answer::Int(0)),
+            },
+            Call::Persist => match present.clone() {
+                Some(value) if kept != 0 => (self.id((Some(value), 0)), Answer::Int(1)),
+                _ => (state, Answer::Int(0)),
+            },
+            Call::Expired { tag } => (if *tag == kept { 0 } else { state }, Answer::Ok),
             Call::CompareAndSwap { expected, value } => {
                 if present == expected {
-                    (self.id(Some(value.clone())), Answer::Int(1))
+                    (self.id((Some(value.clone()), kept)), Answer::Int(1))
                 } else {
                     (state, Answer::Int(0))
                 }
@@ -122,13 +168,13 @@ impl Values {
                     Some(bytes) => std::str::from_utf8(bytes).ok()?.parse::<i64>().ok()?,
                 };
                 let sum = number.checked_add(*by)?;
-                (self.id(Some(sum.to_string().into_bytes())), Answer::Int(sum))
+                (self.id((Some(sum.to_string().into_bytes()), kept)), Answer::Int(sum))
             }
             Call::Append(tail) => {
                 let mut whole = present.clone().unwrap_or_default();
                 whole.extend_from_slice(tail);
                 let length = i64::try_from(whole.len()).ok()?;
-                (self.id(Some(whole)), Answer::Int(length))
+                (self.id((Some(whole), kept)), Answer::Int(length))
             }
         })
     }
@@ -166,7 +212,8 @@ pub fn check(history: &[Entry]) -> Verdict {
     let mut seen: HashSet<(u128, State)> = HashSet::new();
     let (mut set, mut state) = (0u128, 0 as State);
     let mut steps: Vec<Step> = Vec::new();
-    let mut pending = candidates(&ops, &done, first);
+    let setters: HashMap<u64, usize> = ops.iter().enumerate().filter_map(|(i, op)| Some((tag_given(&op.call)?, i))).collect();
+    let mut pending = candidates(&ops, &done, first, (0, &setters));
     loop {
         if open == 0 {
             return Verdict::Linearizable;
@@ -198,8 +245,10 @@ pub fn check(history: &[Entry]) -> Verdict {
             while first < ops.len() && done[first] {
                 first += 1;
             }
-            farthest = farthest.max(first);
-            pending = candidates(&ops, &done, first);
+            // What has no answer explains nothing: it may be left out for ever.
+            let explained = |i: usize| done[i] || ops[i].answered.is_none();
+            farthest = farthest.max((first..ops.len()).find(|i| !explained(*i)).unwrap_or(ops.len()));
+            pending = candidates(&ops, &done, first, (values.tag(state), &setters));
             moved = true;
             break;
         }
@@ -216,8 +265,15 @@ pub fn check(history: &[Entry]) -> Verdict {
     }
 }
 
+fn tag_given(call: &Call) -> Option<u64> {
+    match call {
+        Call::SetFor { tag, .. } | Call::Expire { tag, .. } => Some(*tag),
+        _ => None,
+    }
+}
+
 /// What may come next, to be popped from the end: known outcomes by their answer's moment first, then unknown ones.
-fn candidates(ops: &[&Entry], done: &[bool], first: usize) -> Vec<usize> {
+fn candidates(ops: &[&Entry], done: &[bool], first: usize, (live, setters): (u64, &HashMap<u64, usize>)) -> Vec<usize> {
     let mut bound = u64::MAX;
     let mut found: Vec<usize> = Vec::new();
     for (i, op) in ops.iter().enumerate().skip(first) {
@@ -233,6 +289,15 @@ fn candidates(ops: &[&Entry], done: &[bool], first: usize) -> Vec<usize> {
         found.push(i);
     }
     found.retain(|&i| ops[i].called < bound);
+    // A deadline passes after it was given; and once something else has taken its place, when it passes makes no difference.
+    let passes = |i: usize| if let Call::Expired { tag } = ops[i].call { Some(tag) } else { None };
+    found.retain(|&i| match passes(i) {
+        Some(tag) => setters.get(&tag).is_none_or(|s| done[*s]) && (tag == live || ops[i].answered.is_some()),
+        None => true,
+    });
+    if let Some(void) = found.iter().copied().find(|&i| passes(i).is_some_and(|tag| tag != live)) {
+        return vec![void];
+    }
     found.sort_by_key(|&i| std::cmp::Reverse(ops[i].answered.as_ref().map_or((1, u64::MAX - ops[i].called), |a| (0, a.0))));
     found
 }
@@ -303,6 +368,24 @@ mod tests {
         assert_eq!(check(&one), Verdict::Linearizable);
         let two = [op(1, 10, cas("a"), Answer::Int(1)), op(2, 9, cas("b"), Answer::Int(1))];
         assert!(matches!(check(&two), Verdict::Violated(_)));
+    }
+
+    #[test]
+    fn a_deadline_ends_a_value_between_its_bounds() {
+        let set = |called, answered| op(called, answered, Call::SetFor { value: b"a".to_vec(), ms: 1, tag: 7 }, Answer::Ok);
+        let passes = op(100, 200, Call::Expired { tag: 7 }, Answer::Ok);
+        let read = |at, answer| op(at, at + 1, Call::Get, answer);
+        let judge = |more: Vec<Entry>| check(&[vec![set(1, 2), passes.clone()], more].concat());
+        assert_eq!(
+            judge(vec![read(50, bulk("a")), read(150, bulk("a")), read(152, Answer::Nil), read(300, Answer::Nil)]),
+            Verdict::Linearizable
+        );
+        assert!(matches!(judge(vec![read(50, Answer::Nil)]), Verdict::Violated(_)), "missing too early");
+        assert!(matches!(judge(vec![read(300, bulk("a"))]), Verdict::Violated(_)), "served too late");
+        let persist = op(60, 61, Call::Persist, Answer::Int(1));
+        assert_eq!(judge(vec![persist, read(300, bulk("a"))]), Verdict::Linearizable);
+        let longer = op(60, 61, Call::Expire { ms: 9, tag: 8 }, Answer::Int(1));
+        assert_eq!(judge(vec![longer, read(300, bulk("a"))]), Verdict::Linearizable);
     }
 
     #[test]

@@ -52,6 +52,14 @@ pub struct Report {
     pub operations: u64,
     /// Operations answered with a result.
     pub answered: u64,
+    /// Of these, because memory was full.
+    pub full: u64,
+    /// Keys that expired.
+    pub expired: u64,
+    /// Named maps.
+    pub maps: u64,
+    /// Learners that caught up from the log, without a snapshot.
+    pub caught_up: u64,
     /// Operations whose outcome is unknown.
     pub unknown: u64,
     /// Operations refused: nothing happened.
@@ -84,6 +92,10 @@ impl Report {
         self.answered += other.answered;
         self.unknown += other.unknown;
         self.refused += other.refused;
+        self.full += other.full;
+        self.expired += other.expired;
+        self.maps += other.maps;
+        self.caught_up += other.caught_up;
         self.judged += other.judged;
         self.undecided += other.undecided;
         self.compared += other.compared;
@@ -141,19 +153,23 @@ pub fn run(seed: u64, trace: bool, print: bool) -> Result<Report, Failed> {
 pub fn summary(total: &Report) -> String {
     let faults: Vec<String> = total.faults.iter().map(|(kind, n)| format!("{n} {kind}")).collect();
     format!(
-        "{:.2} virtual hours, {} events, {} tables, {} failovers, {} moves, {} partitions lost\n\
-         {} operations: {} answered, {} refused, {} unknown; {} keys judged, {} undecided, {} copies compared, {} times congested\n\
+        "{:.2} virtual hours, {} events, {} tables, {} failovers, {} moves ({} without a snapshot), {} partitions lost, {} maps\n\
+         {} operations: {} answered, {} refused ({} for memory), {} unknown, {} keys expired; {} keys judged, {} undecided, {} copies compared, {} times congested\n\
          healed within {:.2} s at worst; faults: {}",
         total.virtual_ns as f64 / 3.6e12,
         total.events,
         total.tables,
         total.failovers,
         total.moves,
+        total.caught_up,
         total.lost,
+        total.maps,
         total.operations,
         total.answered,
         total.refused,
+        total.full,
         total.unknown,
+        total.expired,
         total.judged,
         total.undecided,
         total.compared,

@@ -249,7 +249,7 @@ impl Core {
         let now = self.now;
         let silent = self.limits.copy_silent_max * SILENT_FACTOR;
         let Some(held) = &mut slot.held else { return };
-        let Held { lead: Some(lead), log, store, dedup, epoch, .. } = &mut **held else { return };
+        let Held { lead: Some(lead), log, store, dedup, epoch, clock, .. } = &mut **held else { return };
         let epoch = *epoch;
         let Some(link) = lead.links.get_mut(&id) else { return };
         let Some(teaching) = &mut link.teaching else { return };
@@ -312,7 +312,8 @@ impl Core {
                 if let Some(sum) = store.sum(teaching.session) {
                     teaching.compared = log.last();
                     let (session, seq) = (teaching.session, teaching.compared);
-                    self.peers.send(id, Lane::Calls, &Frame::Compare { at, session, seq, sum });
+                    let clock = clock.advance(now);
+                    self.peers.send(id, Lane::Calls, &Frame::Compare { at, session, seq, sum, clock });
                     teaching.phase = Phase::Comparing;
                 }
             }
@@ -569,7 +570,7 @@ impl Core {
     }
 
     /// The primary's checksum: equal at the same sequence, or the snapshot is void.
-    pub(super) fn compare(&mut self, at: PartitionRef, slot: &mut Slot, from: MemberId, (session, seq, sum): (u32, u64, u64)) {
+    pub(super) fn compare(&mut self, at: PartitionRef, slot: &mut Slot, from: MemberId, (session, seq, sum): (u32, u64, u64), clock: u64) {
         let Some(held) = &mut slot.held else { return };
         if held.sink.as_ref().is_none_or(|s| s.session != session || s.from != from || s.phase != SinkPhase::Ready) {
             return;
@@ -578,6 +579,8 @@ impl Core {
             self.peers.send(from, Lane::Calls, &Frame::Finished { at, session });
             return;
         }
+        // Where nothing was written since, this is the first word on the clock.
+        held.clock.hear(clock, self.now);
         let equal = held.store.sum(session) == Some(sum);
         held.store.end_sum(session);
         self.peers.send(from, Lane::Calls, &Frame::Verdict { at, session, equal });

@@ -56,8 +56,8 @@ pub(super) enum Frame {
     Finish { at: PartitionRef, session: u32, chunks: u32, seq: u64 },
     /// The learner has everything and its checksum is ready.
     Finished { at: PartitionRef, session: u32 },
-    /// The primary's checksum at this sequence.
-    Compare { at: PartitionRef, session: u32, seq: u64, sum: u64 },
+    /// The primary's checksum at this sequence, and the partition's clock: a copy that is to count must know both.
+    Compare { at: PartitionRef, session: u32, seq: u64, sum: u64, clock: u64 },
     /// Whether the learner's is the same.
     Verdict { at: PartitionRef, session: u32, equal: bool },
 }
@@ -273,10 +273,11 @@ impl Frame {
                 out.put_u64_le(*seq);
             }),
             Self::Finished { at, session } => framed(out, FINISHED, |out| put_session(out, *at, *session)),
-            Self::Compare { at, session, seq, sum } => framed(out, COMPARE, |out| {
+            Self::Compare { at, session, seq, sum, clock } => framed(out, COMPARE, |out| {
                 put_session(out, *at, *session);
                 out.put_u64_le(*seq);
                 out.put_u64_le(*sum);
+                out.put_u64_le(*clock);
             }),
             Self::Verdict { at, session, equal } => framed(out, VERDICT, |out| {
                 put_session(out, *at, *session);
@@ -316,7 +317,7 @@ impl Frame {
             OUTCOMES => Self::Outcomes { at: r.at()?, session: r.u32()?, dedup: r.all(Reader::origin)? },
             FINISH => Self::Finish { at: r.at()?, session: r.u32()?, chunks: r.u32()?, seq: r.u64()? },
             FINISHED => Self::Finished { at: r.at()?, session: r.u32()? },
-            COMPARE => Self::Compare { at: r.at()?, session: r.u32()?, seq: r.u64()?, sum: r.u64()? },
+            COMPARE => Self::Compare { at: r.at()?, session: r.u32()?, seq: r.u64()?, sum: r.u64()?, clock: r.clock()? },
             VERDICT => Self::Verdict { at: r.at()?, session: r.u32()?, equal: r.flag()? },
             _ => return Err(Malformed("unknown kind of frame")),
         };
@@ -595,6 +596,10 @@ impl Reader {
             return Err(Malformed("a sequence or clock beyond all bounds"));
         }
         Ok(head)
+    }
+
+    fn clock(&mut self) -> Read<u64> {
+        self.u64().and_then(|clock| if clock > SEQ_MAX { Err(Malformed("a clock beyond all bounds")) } else { Ok(clock) })
     }
 
     fn ack(&mut self) -> Read<Ack> {
@@ -890,7 +895,7 @@ mod tests {
                 .prop_map(|(at, session, dedup)| Frame::Outcomes { at, session, dedup }),
             (at(), s(), s(), n()).prop_map(|(at, session, chunks, seq)| Frame::Finish { at, session, chunks, seq }),
             (at(), s()).prop_map(|(at, session)| Frame::Finished { at, session }),
-            (at(), s(), n(), n()).prop_map(|(at, session, seq, sum)| Frame::Compare { at, session, seq, sum }),
+            (at(), s(), n(), n(), 0..SEQ_MAX).prop_map(|(at, session, seq, sum, clock)| Frame::Compare { at, session, seq, sum, clock }),
             (at(), s(), any::<bool>()).prop_map(|(at, session, equal)| Frame::Verdict { at, session, equal }),
         ]
     }

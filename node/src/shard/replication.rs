@@ -46,11 +46,10 @@ impl Clock {
         self.ms.saturating_add(u64::try_from(now.since(self.heard).as_millis()).unwrap_or(0))
     }
 
-    /// The primary said what time it is. It never goes back.
+    /// The primary said what time it is. That of a new primary may be behind: deadlines are given by its clock all the same,
+    /// and a copy that is ahead of it would end them too early.
     pub(super) fn hear(&mut self, ms: u64, now: Time) {
-        if ms >= self.ms {
-            *self = Self { ms, heard: now };
-        }
+        *self = Self { ms, heard: now };
     }
 }
 

@@ -913,6 +913,53 @@ fn keys_expire_by_logged_deletes_on_every_copy() {
     w.check_copies();
 }
 
+fn set_for(ms: i64) -> Action {
+    Action::Set { value: Bytes::from_static(b"x"), condition: Condition::Always, expiry: Expiry::In(ms), get: false }
+}
+
+/// Node 3 learns and comes in sync while nothing is written; it then leads partition 0.
+fn a_newcomer_leads(w: &mut World) {
+    w.propose(|t| partition_mut(t, PartitionId(0)).replicas.push(Replica { member: id(3), state: ReplicaState::Learner }));
+    w.settle(Duration::from_millis(300));
+    assert_eq!(w.tables[w.committed].keyspaces[0].partitions[0].in_sync().count(), 3);
+    w.propose(|t| promote(t, PartitionId(0), 3));
+    w.settle(Duration::from_millis(700));
+}
+
+#[test]
+fn a_copy_knows_the_partitions_clock_when_it_comes_in_sync() {
+    let mut w = World::new(29, 3, |_| vec![1, 2]);
+    w.settle(Duration::from_secs(20));
+    let key = key_of(0);
+    assert_eq!(w.ask(1, &key, set_for(1_500)), Outcome::Ok);
+    a_newcomer_leads(&mut w);
+    w.settle(Duration::from_millis(600));
+    assert_eq!(w.get(3, &key), Outcome::Nil, "its deadline has passed");
+}
+
+/// Simulation seed 2517: a primary whose clock was behind gave a deadline; the copy that took over had kept a clock that was
+/// ahead, heard of an earlier primary, and the key was gone seven seconds too early.
+#[test]
+fn a_copy_follows_the_clock_of_a_new_primary_even_back() {
+    let mut w = World::new(30, 3, |_| vec![1, 2]);
+    w.settle(Duration::from_secs(20));
+    let key = key_of(0);
+    w.set(1, &key, "heard by node 2");
+    w.propose(|t| promote(t, PartitionId(0), 2));
+    w.settle(Duration::from_millis(700));
+    w.set(1, &key, "heard by node 1");
+    let at = PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(0) };
+    w.settle(Duration::from_millis(100));
+    a_newcomer_leads(&mut w);
+    let behind = replication::Clock::new(w.now);
+    w.nodes.get_mut(&3).unwrap().shard.slots.get_mut(&at).unwrap().held.as_mut().unwrap().clock = behind;
+    assert_eq!(w.ask(1, &key, set_for(5_000)), Outcome::Ok);
+    w.kill(3);
+    w.propose(|t| remove(t, 3));
+    w.settle(Duration::from_millis(900));
+    assert_eq!(w.get(1, &key), text("x"));
+}
+
 #[test]
 fn a_scan_gives_every_key_once_while_it_is_remembered() {
     let mut w = World::new(15, 2, |_| vec![1, 2]);

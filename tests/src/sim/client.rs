@@ -1,12 +1,14 @@
 //! Clients: each does one operation at a time on a few keys, through whichever process it is connected to.
 
-use super::process::{DataInput, Leaving, ProcessId};
-use super::schedule::{Event, MS, SECOND};
+use super::process::{ControlInput, DataInput, Leaving, ProcessId};
+use super::schedule::{Event, MS, Nanos, SECOND};
 use super::world::World;
 use crate::linear::{Answer, Call, Entry};
 use bytes::Bytes;
-use doyen::shard::op::{Action, Condition, Expiry, Failure, Operation, Outcome};
-use doyen_placement::{KeyspaceId, MapId};
+use doyen::shard::op::{Action, Condition, ExpireCondition, Expiry, Failure, Operation, Outcome};
+use doyen_gossip::Input;
+use doyen_gossip::agreement::AdminRequest;
+use doyen_placement::{KeyspaceId, MapId, Table};
 use rand::Rng;
 use std::collections::BTreeMap;
 
@@ -36,34 +38,95 @@ pub(crate) struct Histories {
     pub(crate) answered: u64,
     pub(crate) unknown: u64,
     pub(crate) refused: u64,
+    /// Refused because memory is full.
+    pub(crate) full: u64,
+}
+
+/// How far clocks may be off: what a deadline is judged by.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tolerance {
+    /// Of each clock's rate.
+    pub(crate) drift: f64,
+    /// A partition's clock may be behind by this much when another node goes on with it: what it heard last was under way, or
+    /// waited for a thread that stood still, so long.
+    pub(crate) late: Nanos,
+}
+
+/// A partition's clock may have run on a copy for so long without a word from its primary.
+const SILENCE_MAX: f64 = 60.0 * SECOND as f64;
+
+impl Tolerance {
+    /// When a deadline passes at the earliest and at the latest.
+    fn bounds(&self, called: Nanos, answered: Nanos, ms: u64) -> (Nanos, Nanos) {
+        let silent = 2.1 * self.drift * SILENCE_MAX;
+        let ttl = (ms * MS) as f64;
+        let least = (ttl * (1.0 - self.drift) - silent - 2.0 * MS as f64).max(0.0);
+        let most = ttl * (1.0 + 1.1 * self.drift) + silent + self.late as f64;
+        (called + least as u64, answered + most as u64)
+    }
 }
 
 impl Histories {
-    pub(crate) fn moment(&mut self) -> u64 {
-        self.moment += 1;
+    /// A moment: twice the time, so that something fits between any two.
+    pub(crate) fn moment(&mut self, now: Nanos) -> u64 {
+        self.moment = (self.moment + 2).max(2 * now);
         self.moment
     }
 
-    /// The history of a key without what did not happen.
-    pub(crate) fn of(&self, key: &str) -> Vec<Entry> {
+    /// The history of a key without what did not happen, and with the deadlines that passed.
+    pub(crate) fn of(&self, key: &str, tolerance: Tolerance) -> Vec<Entry> {
         let void = self.void.get(key);
         let keep = |i: &usize| !void.is_some_and(|v| v.contains(i));
         let entries = self.keys.get(key).map_or(&[][..], Vec::as_slice);
-        entries.iter().enumerate().filter(|(i, _)| keep(i)).map(|(_, e)| e.clone()).collect()
+        let mut history: Vec<Entry> = entries.iter().enumerate().filter(|(i, _)| keep(i)).map(|(_, e)| e.clone()).collect();
+        let passes = history.iter().filter_map(|e| {
+            let (Call::SetFor { ms, tag, .. } | Call::Expire { ms, tag }) = e.call else { return None };
+            let answered = e.answered.as_ref().filter(|(_, answer)| *answer != Answer::Int(0));
+            if answered.is_none() && e.answered.is_some() {
+                return None;
+            }
+            let (least, most) = tolerance.bounds(e.called / 2, answered.map_or(0, |a| a.0 / 2), ms);
+            let answered = answered.map(|_| (2 * most + 1, Answer::Ok));
+            Some(Entry { client: e.client, call: Call::Expired { tag }, called: (2 * least).saturating_sub(1).max(e.called + 1), answered })
+        });
+        let passes: Vec<Entry> = passes.collect();
+        history.extend(passes);
+        history.sort_by_key(|e| e.called);
+        history
     }
 }
 
-fn action(call: &Call) -> Action {
-    let set = |value: &Vec<u8>, get| Action::Set {
-        value: Bytes::copy_from_slice(value),
-        condition: Condition::Always,
-        expiry: Expiry::None,
-        get,
-    };
+/// Values of these keys are large; histories hold their heads.
+const BULK: &str = "bulk";
+
+fn padded(key: &str, value: &[u8]) -> Bytes {
+    if !key.starts_with(BULK) {
+        return Bytes::copy_from_slice(value);
+    }
+    let length = value.iter().fold(0, |sum, b| sum * 31 + usize::from(*b)) % (24 << 10);
+    [value, &vec![b'x'; 4096 + length]].concat().into()
+}
+
+/// The named map in which a key lives, if it is not in the map without a name.
+pub(crate) fn map_name(key: &str) -> Option<&'static str> {
+    key.strip_prefix("named-").map(|n| if n.ends_with(['0', '2', '4']) { "users" } else { "orders" })
+}
+
+/// The map of a key in this table, if it is there.
+fn map_of(table: &Table, key: &str) -> Option<MapId> {
+    map_name(key).map_or(Some(MapId(0)), |name| table.map_named(name).map(|m| m.id))
+}
+
+fn action(key: &str, call: &Call) -> Action {
+    let set = |value: &Vec<u8>, expiry, get| Action::Set { value: padded(key, value), condition: Condition::Always, expiry, get };
+    let lasting = |ms: u64| Expiry::In(i64::try_from(ms).unwrap_or(i64::MAX));
     match call {
-        Call::Get | Call::Lost => Action::Get,
-        Call::Set(value) => set(value, false),
-        Call::GetSet(value) => set(value, true),
+        Call::Get | Call::Lost | Call::Expired { .. } => Action::Get,
+        Call::Set(value) => set(value, Expiry::None, false),
+        Call::GetSet(value) => set(value, Expiry::None, true),
+        Call::SetFor { value, ms, .. } => set(value, lasting(*ms), false),
+        Call::Expire { ms, .. } => Action::Expire { expiry: lasting(*ms), condition: ExpireCondition::Always },
+        Call::Persist => Action::Persist,
         Call::Delete => Action::Delete,
         Call::GetDel => Action::GetDel,
         Call::CompareAndSwap { expected, value } => {
@@ -77,7 +140,12 @@ fn action(call: &Call) -> Action {
 impl World {
     /// The keys of this run: registers, counters, lists.
     pub(crate) fn keys(&self) -> Vec<String> {
-        (0..self.mix.keys).flat_map(|i| [format!("register-{i}"), format!("counter-{i}"), format!("list-{i}")]).collect()
+        let mut keys: Vec<String> =
+            (0..self.mix.keys).flat_map(|i| [format!("register-{i}"), format!("counter-{i}"), format!("list-{i}")]).collect();
+        keys.extend((0..self.mix.fleeting).map(|i| format!("fleeting-{i}")));
+        keys.extend((0..self.mix.named).map(|i| format!("named-{i}")));
+        keys.extend((0..self.mix.bulk).map(|i| format!("{BULK}-{i}")));
+        keys
     }
 
     pub(crate) fn client_next(&mut self, id: ClientId) {
@@ -113,6 +181,28 @@ impl World {
         let padding = self.rng.random_range(0..=self.mix.padding);
         let value = format!("{serial}:{}", "x".repeat(padding)).into_bytes();
         let draw = self.rng.random_range(0..100);
+        if key.starts_with(BULK) {
+            // Once faults are over, room is made: a cluster that is full cannot make its copies again.
+            return match draw {
+                0..30 => Call::Get,
+                30..80 if !self.calm => Call::Set(format!("{serial}:").into_bytes()),
+                30..90 => Call::Delete,
+                _ => Call::GetDel,
+            };
+        }
+        if key.starts_with("fleeting") {
+            let ms = [50, 400, 2_000, 8_000][self.rng.random_range(0..4)];
+            let ms = self.rng.random_range(ms / 2..=ms);
+            return match draw {
+                0..40 => Call::Get,
+                40..65 => Call::SetFor { value, ms, tag: serial },
+                65..77 => Call::Expire { ms, tag: serial },
+                77..84 => Call::Persist,
+                84..90 => Call::Set(value),
+                90..95 => Call::Append(b"+".to_vec()),
+                _ => Call::Delete,
+            };
+        }
         if key.starts_with("counter") {
             return match draw {
                 0..30 => Call::Get,
@@ -153,12 +243,18 @@ impl World {
         let Some(at) = self.clients[id].at.filter(|p| !self.processes[*p].gone) else {
             return self.schedule.after(10 * MS, Event::ClientNext(id));
         };
+        let Some(map) = self.processes[at].view.as_ref().map_or(Some(MapId(0)), |v| map_of(&v.installed, &key)) else {
+            return self.create_map(id, at, &key);
+        };
+        if map == MapId(0) && map_name(&key).is_some() {
+            return self.schedule.after(50 * MS, Event::ClientNext(id));
+        }
         self.histories.serial += 1;
         self.histories.operations += 1;
         let serial = self.histories.serial;
-        let called = self.histories.moment();
+        let called = self.histories.moment(self.schedule.now());
         let operation =
-            Operation { keyspace: KeyspaceId(0), map: MapId(0), key: Bytes::copy_from_slice(key.as_bytes()), action: action(&call) };
+            Operation { keyspace: KeyspaceId(0), map, key: Bytes::copy_from_slice(key.as_bytes()), action: action(&key, &call) };
         self.trace.line(self.schedule.now(), || format!("client {id} -> p{at} #{serial} {key} {}", brief(&call)));
         let entries = self.histories.keys.entry(key.clone()).or_default();
         entries.push(Entry { client: u32::try_from(id).unwrap_or(u32::MAX), call, called, answered: None });
@@ -167,6 +263,24 @@ impl World {
         self.data(at, DataInput::Submit(id, serial, operation));
         let patience = if self.last_reads_begun { 10 * SECOND } else { [SECOND, 3 * SECOND, 8 * SECOND][self.rng.random_range(0..3)] };
         self.schedule.after(patience, Event::ClientTimeout(id, serial));
+    }
+
+    /// The map of a key is not there yet, as far as this process knows: it is asked for, and the client goes on with something
+    /// else meanwhile.
+    fn create_map(&mut self, id: ClientId, at: ProcessId, key: &str) {
+        if self.last_reads_begun {
+            // Nobody ever wrote to it.
+            return self.schedule.after(MS, Event::ClientNext(id));
+        }
+        self.histories.serial += 1;
+        let (ticket, me) = (self.histories.serial, self.processes[at].me);
+        if let Some(name) = map_name(key) {
+            let request = AdminRequest::CreateMap { name: name.into(), keyspace: "default".into() };
+            self.trace.line(self.schedule.now(), || format!("client {id} -> p{at} ticket {ticket}: create map {name}"));
+            self.schedule.after(MS, Event::Control(at, ControlInput::Of(me, Input::Admin { ticket, request })));
+        }
+        let think = self.rng.random_range(0..self.mix.think * 4);
+        self.schedule.after(think, Event::ClientNext(id));
     }
 
     /// The answer to a client's operation, if it still waits for it.
@@ -180,6 +294,13 @@ impl World {
             Outcome::Ok => Some(Answer::Ok),
             Outcome::Nil => Some(Answer::Nil),
             Outcome::Int(n) => Some(Answer::Int(*n)),
+            Outcome::Bulk(value) if key.starts_with(BULK) => {
+                let head = value.iter().position(|b| *b == b':').map_or(&[][..], |colon| &value[..=colon]);
+                if padded(&key, head) != **value {
+                    return self.broken(format!("#{serial} on {key}: a value came back changed"));
+                }
+                Some(Answer::Bulk(head.to_vec()))
+            }
             Outcome::Bulk(value) => Some(Answer::Bulk(value.to_vec())),
             Outcome::Keys { .. } => return self.broken(format!("#{serial} on {key} was answered with keys")),
             Outcome::Failed(Failure::Unknown) => None,
@@ -187,6 +308,7 @@ impl World {
                 Failure::Unavailable | Failure::Overloaded | Failure::TooFewCopies | Failure::NoPartition | Failure::OutOfMemory,
             ) => {
                 self.histories.refused += 1;
+                self.histories.full += u64::from(*outcome == Outcome::Failed(Failure::OutOfMemory));
                 self.histories.void.entry(key.clone()).or_default().push(index);
                 if self.last_reads_begun {
                     self.broken(format!("I16: after healing, reading {key} through p{:?} gave {outcome:?}", self.clients[id].at));
@@ -195,7 +317,7 @@ impl World {
             }
             Outcome::Failed(failure) => return self.broken(format!("#{serial} on {key} failed strangely: {failure:?}")),
         };
-        let moment = self.histories.moment();
+        let moment = self.histories.moment(self.schedule.now());
         match answer {
             Some(answer) => {
                 self.histories.answered += 1;
@@ -233,8 +355,9 @@ impl World {
     pub(crate) fn note_losses(&mut self) {
         for (at, keyspace) in std::mem::take(&mut self.oracle.newly_lost) {
             for key in self.keys() {
-                if keyspace.partition_of(MapId(0), key.as_bytes()) == Some(at) {
-                    let called = self.histories.moment();
+                let Some(map) = map_name(&key).map_or(Some(MapId(0)), |name| self.oracle.map(name)) else { continue };
+                if keyspace.partition_of(map, key.as_bytes()) == Some(at) {
+                    let called = self.histories.moment(self.schedule.now());
                     let lost = Entry { client: 0, call: Call::Lost, called, answered: None };
                     self.histories.keys.entry(key).or_default().push(lost);
                 }
@@ -262,6 +385,7 @@ pub(crate) fn brief(call: &Call) -> String {
         Call::Set(v) => format!("Set({})", short(v)),
         Call::GetSet(v) => format!("GetSet({})", short(v)),
         Call::Append(v) => format!("Append({})", short(v)),
+        Call::SetFor { value, ms, .. } => format!("SetFor({}, {ms} ms)", short(value)),
         Call::CompareAndSwap { expected, value } => format!("Cas({:?} -> {})", expected.as_deref().map(short), short(value)),
         _ => text,
     }

@@ -62,6 +62,8 @@ impl World {
     fn fresh_shard(&mut self, p: ProcessId, now: Time) {
         let (limits, seed) = (self.limits(), self.rng.random());
         let process = &mut self.processes[p];
+        self.caught_up += process.shard.stats().caught_up;
+        self.expired += process.shard.stats().expired;
         process.shard_me = process.me;
         process.shard = Shard::new(process.me, limits, seed, now);
         process.buffers.clear();
@@ -155,6 +157,14 @@ impl World {
         if let Err(what) = self.oracle.logs.look(&self.processes, p, current && now <= self.processes[p].lease) {
             self.broken(format!("p{p}: {what}"));
         }
+        let process = &self.processes[p];
+        if process.shard_me == process.me {
+            let held = process.shard.inspect().map(|i| (i.at, i.lineage)).collect();
+            let cluster = process.view.as_ref().map(|v| v.installed.cluster);
+            if let Err(what) = self.oracle.holds(process.me, cluster, held) {
+                self.broken(format!("p{p}: {what}"));
+            }
+        }
         let process = &mut self.processes[p];
         process.busy = false;
         if !process.inbox.is_empty() || process.generation != process.shard_generation {
@@ -174,7 +184,10 @@ impl World {
         self.trace.line(self.schedule.now(), || format!("p{p} asks {}", clip(&format!("{request:?}"))));
         match request {
             Request::Opened(opened) => self.upcall(p, |_| Input::Opened(opened)),
-            Request::InSync(changes) => self.upcall(p, |_| Input::InSync(changes)),
+            Request::InSync(changes) => {
+                self.oracle.asked(&changes);
+                self.upcall(p, |_| Input::InSync(changes));
+            }
             Request::Newer(name) => self.upcall(p, |_| Input::Pull(name)),
             Request::Used => {
                 let me = self.processes[p].shard_me;

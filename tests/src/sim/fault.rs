@@ -36,7 +36,11 @@ pub(crate) const KINDS: &[Kind] = &[
     Kind { name: "loss burst", weight: 2, begin: World::lose_much },
     Kind { name: "false hint", weight: 3, begin: World::false_hint },
     Kind { name: "wall clock jump", weight: 1, begin: World::jump },
+    Kind { name: "recover", weight: 2, begin: World::recover_one },
 ];
+
+/// How many of them are drawn from a seed's first numbers.
+pub(crate) const FIRST_KINDS: usize = 16;
 
 /// What ends a fault.
 #[derive(Debug)]
@@ -114,6 +118,7 @@ impl World {
     fn pause(&mut self) -> bool {
         let Some(p) = self.one() else { return false };
         let span = self.span(self.mix.pause_max);
+        self.longest_stall = self.longest_stall.max(span);
         let until = self.schedule.now() + span;
         self.trace.line(self.schedule.now(), || format!("pause p{p} for {:.3} s", span as f64 / 1e9));
         let paused = &mut self.processes[p].paused_until;
@@ -132,6 +137,7 @@ impl World {
     fn stall_data(&mut self) -> bool {
         let Some(p) = self.one() else { return false };
         let span = self.span(4 * SECOND);
+        self.longest_stall = self.longest_stall.max(span);
         self.trace.line(self.schedule.now(), || format!("stall data of p{p} for {:.3} s", span as f64 / 1e9));
         self.processes[p].data_stalled_until = self.schedule.now() + span;
         true
@@ -306,6 +312,11 @@ impl World {
         let me = self.processes[at].me;
         self.schedule.after(0, Event::Control(at, ControlInput::Of(me, Input::Hint(hint))));
         true
+    }
+
+    /// An operator says, at any process and at any time, who is dead. It is true; mostly nothing comes of it.
+    fn recover_one(&mut self) -> bool {
+        self.one().is_some_and(|p| self.operator_speaks(p))
     }
 
     fn jump(&mut self) -> bool {

@@ -1,7 +1,7 @@
 //! What a seed draws: the cluster, its network, its clients and its faults.
 
 use super::schedule::{MS, Nanos, SECOND};
-use rand::Rng;
+use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 /// What a seed draws.
@@ -65,17 +65,33 @@ pub struct Mix {
     pub drift_ppm: i64,
     /// Whether processes may die such that copies or majorities are lost for good.
     pub reckless: bool,
+    /// Keys that are given deadlines.
+    pub fleeting: usize,
+    /// Keys in maps that have a name.
+    pub named: usize,
+    /// Keys with large values, for a memory that is soon full.
+    pub bulk: usize,
+    /// Memory of a node.
+    pub memory_bytes_max: usize,
 }
 
 impl Mix {
     /// Draws a mix.
-    pub(crate) fn draw(rng: &mut ChaCha8Rng) -> Self {
+    pub(crate) fn draw(seed: u64, rng: &mut ChaCha8Rng) -> Self {
+        // What came later is drawn from numbers of its own, so that a seed's cluster and faults stay what they were.
+        let mut later = ChaCha8Rng::seed_from_u64(seed);
+        later.set_stream(1);
+        let small = later.random_bool(0.12);
+        let memory_bytes_max = if small { 192 << 10 } else { 256 << 20 };
         let founders = [1, 1, 2, 2, 3, 3, 3, 3, 4, 5, 5, 6, 7][rng.random_range(0..13)];
         let joiners = rng.random_range(0..=(7 - founders).min(3));
         let witnesses = usize::from(founders >= 3 && rng.random_bool(0.15));
         let slow = rng.random_bool(0.15);
-        let weights =
-            super::fault::KINDS.iter().map(|k| if rng.random_bool(0.55) { k.weight * rng.random_range(1..4) } else { 0 }).collect();
+        let weight =
+            |rng: &mut ChaCha8Rng, k: &super::fault::Kind| if rng.random_bool(0.55) { k.weight * rng.random_range(1..4) } else { 0 };
+        let (first, more) = super::fault::KINDS.split_at(super::fault::FIRST_KINDS);
+        let mut weights: Vec<u32> = first.iter().map(|k| weight(rng, k)).collect();
+        weights.extend(more.iter().map(|k| weight(&mut later, k)));
         Self {
             founders,
             joiners,
@@ -101,11 +117,15 @@ impl Mix {
             keys: rng.random_range(2..=6),
             think: [10 * MS, 30 * MS, 80 * MS][rng.random_range(0..3)],
             chunk_bytes: [64, 512, 65_536][rng.random_range(0..3)],
-            tail_bytes_max: [1_024, 16_384, 64 << 20][rng.random_range(0..3)],
+            tail_bytes_max: [1_024, 16_384, 64 << 20][rng.random_range(0..3)].min(memory_bytes_max / 4),
             chunks_in_flight: rng.random_range(1..=8),
             padding: [8, 64, 600][rng.random_range(0..3)],
             drift_ppm: [0, 100, 9_900, 9_900][rng.random_range(0..4)],
             reckless: rng.random_bool(0.2),
+            fleeting: later.random_range(0..=3),
+            named: [0, 2, 4][later.random_range(0..3)],
+            bulk: if small { 6 } else { 0 },
+            memory_bytes_max,
         }
     }
 

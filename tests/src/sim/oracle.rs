@@ -3,12 +3,16 @@
 //! What a view shows: I1 (one committed table per version), I2 (one publisher per term: never two tables of one term and
 //! version), I3 (versions never go back on a node), I4 (later tables descend from committed ones), I7 (a primary is in
 //! sync), I11 (who was removed never returns), I12 (one cluster), I15 (each slot has one partition). What shards show: I5,
-//! I6, I8, I9, I13. Clients' histories show I10; the end of the run shows I16.
+//! I6, I8, I9, I13. Both together show I14. Clients' histories show I10; the end of the run shows I16.
 
 use super::Report;
 use super::logs::Logs;
 use doyen_gossip::agreement::View;
-use doyen_placement::{ClusterId, Keyspace, MemberId, PartitionId, ReplicaState, Table, TableName, Term, Version};
+use doyen_gossip::agreement::{InSyncChange, InSyncRequest};
+use doyen_placement::{
+    ClusterId, Keyspace, Lineage, MapId, MemberId, MemberState, PartitionId, PartitionRef, ReplicaState, Role, Table, TableName, Term,
+    Version,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -33,6 +37,12 @@ pub(crate) struct Oracle {
     /// Partitions that began empty since somebody looked.
     pub(crate) newly_lost: Vec<(PartitionId, Keyspace)>,
     lost_count: u64,
+    /// Copies that their primary wanted out, because they did not acknowledge.
+    asked_out: BTreeSet<(PartitionRef, MemberId)>,
+    /// Whose copy of what is kept.
+    kept: BTreeMap<MemberId, BTreeSet<(PartitionRef, Lineage)>>,
+    /// The number of each named map.
+    maps: BTreeMap<String, MapId>,
     /// Who published in each term.
     publishers: BTreeMap<(ClusterId, Term), MemberId>,
     pub(crate) logs: Logs,
@@ -54,6 +64,32 @@ impl Oracle {
     /// Whether any cluster exists.
     pub(crate) fn any_committed(&self) -> bool {
         self.clusters.values().any(|c| !c.committed.is_empty())
+    }
+
+    /// A primary asks for these changes.
+    pub(crate) fn asked(&mut self, requests: &[InSyncRequest]) {
+        for request in requests {
+            if let InSyncChange::Remove(m) | InSyncChange::Withdraw(m) = request.change {
+                self.asked_out.insert((request.partition, m));
+            }
+        }
+    }
+
+    /// A process holds this now. I14: what it deleted since, others hold.
+    pub(crate) fn holds(&mut self, me: MemberId, cluster: Option<ClusterId>, now: BTreeSet<(PartitionRef, Lineage)>) -> Result<(), String> {
+        let kept = self.kept.entry(me).or_default();
+        let newest = cluster.and_then(|c| self.clusters.get(&c)).and_then(|c| c.committed.values().next_back());
+        for (at, lineage) in kept.difference(&now) {
+            let Some(partition) = newest.and_then(|t| t.partition(*at)).filter(|p| p.lineage == *lineage) else { continue };
+            hold!(!partition.in_sync().any(|m| m == me), "I14: {me} deleted its copy of {at}, which counts");
+        }
+        *kept = now;
+        Ok(())
+    }
+
+    /// The number of a named map.
+    pub(crate) fn map(&self, name: &str) -> Option<MapId> {
+        self.maps.get(name).copied()
     }
 
     /// This incarnation is no more.
@@ -123,11 +159,18 @@ impl Oracle {
         let before = cluster.committed.range(..table.version).next_back().map(|(_, t)| t.clone());
         let after = cluster.committed.range(table.version..).next().map(|(_, t)| t.clone());
         cluster.committed.insert(table.version, table.clone());
+        for map in &table.maps {
+            let id = *self.maps.entry(map.name.clone()).or_insert(map.id);
+            hold!(id == map.id, "I4: map {} is {id} and {}", map.name, map.id);
+        }
         if let Some(before) = &before {
             descends(before, table)?;
         }
         if let Some(after) = &after {
             descends(table, after)?;
+        }
+        if let Some(before) = before.as_ref().filter(|b| b.version.0 + 1 == table.version.0) {
+            enough_copies(before, table, &self.asked_out)?;
         }
         if before.is_none() && after.is_none() {
             covered(table)?;
@@ -171,6 +214,7 @@ impl Oracle {
     }
 
     pub(crate) fn report(&self, report: &mut Report) {
+        report.maps = self.maps.len() as u64;
         report.tables = self.clusters.values().map(|c| c.committed.len() as u64).sum();
         report.moves = self.moves;
         report.failovers = self.failovers;
@@ -190,6 +234,7 @@ fn descends(before: &Table, after: &Table) -> Result<(), String> {
             None => hold!(member.age >= before.next_age, "I11: {names}: {} ({}) came back", member.name, member.id),
         }
     }
+    hold!(before.maps.iter().all(|m| after.map(m.id) == Some(m)), "I4: {names}: a map is gone");
     for keyspace in &before.keyspaces {
         let Some(later) = after.keyspace(keyspace.id) else { return Err(format!("I4: {names}: keyspace {} is gone", keyspace.id)) };
         hold!(
@@ -215,6 +260,26 @@ fn descends(before: &Table, after: &Table) -> Result<(), String> {
                 for m in in_sync(new).difference(&in_sync(old)) {
                     hold!(old.learners().any(|l| l == *m), "I13: {names}: {m} came in sync in partition {at} without learning");
                 }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// I14: a copy in sync of a member that stays is dropped only where as many others hold the partition as shall, unless its
+/// primary asked for it.
+fn enough_copies(before: &Table, after: &Table, asked_out: &BTreeSet<(PartitionRef, MemberId)>) -> Result<(), String> {
+    let live = |t: &Table, m: MemberId| t.member(m).is_some_and(|m| m.state == MemberState::Live);
+    let data = after.members.iter().filter(|m| m.role == Role::Data && m.state == MemberState::Live).count();
+    for (keyspace, later) in before.keyspaces.iter().zip(&after.keyspaces) {
+        let wanted = (1 + usize::from(later.backups)).min(data);
+        for (old, new) in keyspace.partitions.iter().zip(&later.partitions).filter(|(old, new)| old.lineage == new.lineage) {
+            let at = PartitionRef { keyspace: keyspace.id, partition: old.id };
+            let dropped = |m: &MemberId| !new.in_sync().any(|n| n == *m) && live(before, *m) && live(after, *m);
+            let dropped = old.in_sync().filter(dropped).find(|m| !asked_out.contains(&(at, *m)));
+            if let Some(m) = dropped {
+                let left = new.in_sync().count();
+                hold!(left >= wanted, "I14: {}.{}: {m} is dropped from {at}, which leaves {left} of {wanted}", after.term, after.version);
             }
         }
     }

@@ -53,6 +53,11 @@ pub(crate) struct World {
     pub(crate) last_reads_begun: bool,
     pub(crate) done: bool,
     pub(crate) events: u64,
+    /// The longest that a process stood still, as far as drawn.
+    pub(crate) longest_stall: Nanos,
+    /// What shards that are gone had counted: learners that needed the log only, keys that expired.
+    pub(crate) caught_up: u64,
+    pub(crate) expired: u64,
     failure: Option<String>,
 }
 
@@ -78,7 +83,7 @@ fn timing() -> Timing {
 impl World {
     pub(crate) fn new(seed: u64, trace: Trace) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let mix = Mix::draw(&mut rng);
+        let mix = Mix::draw(seed, &mut rng);
         let slots = (0..mix.slots()).map(|_| Slot { process: None, started: false, starts: 0 }).collect();
         let clients = (0..mix.clients).map(|_| Client::default()).collect();
         let mut world = Self {
@@ -103,6 +108,9 @@ impl World {
             last_reads_begun: false,
             done: false,
             events: 0,
+            longest_stall: 0,
+            caught_up: 0,
+            expired: 0,
             failure: None,
         };
         let mix = world.mix.clone();
@@ -278,7 +286,7 @@ impl World {
         Limits {
             value_bytes_max: 1 << 20,
             key_bytes_max: 1 << 10,
-            memory_bytes_max: 256 << 20,
+            memory_bytes_max: self.mix.memory_bytes_max,
             tail_bytes_max: self.mix.tail_bytes_max,
             park: std::time::Duration::from_secs(5),
             waiting_max: 10_000,
