@@ -10,6 +10,7 @@
 use super::copying::Source as Teaching;
 use super::forwarding::{Call, Executed, Source};
 use super::frame::{self, Ack, Frame, Head};
+use super::log::Log;
 use super::{Core, DROP_DELAY, EXPIRE_SLICE, Held, Lane, PartitionRef, Slot};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::InSyncChange;
@@ -75,6 +76,12 @@ impl Lead {
     /// Whether a snapshot may be under way.
     pub(super) fn teaches(&self) -> bool {
         self.links.values().any(|l| l.teaching.is_some())
+    }
+
+    /// Whether every copy has everything and knows that it does, so that upkeep has nothing to do.
+    pub(super) fn quiet(&self, log: &Log) -> bool {
+        let complete = |l: &Link| l.aligned && l.teaching.is_none() && l.acked >= log.last() && l.said_committed >= log.committed();
+        self.open && self.links.values().all(complete)
     }
 }
 
@@ -628,7 +635,7 @@ impl Core {
 pub(super) const LEARNER_SHARES: usize = 8;
 
 /// How many entries from `first` on make one frame: at least one where there is one.
-fn frame_of(log: &super::log::Log, first: u64) -> u64 {
+fn frame_of(log: &Log, first: u64) -> u64 {
     let mut count = 0;
     while first + count <= log.last() && (count == 0 || log.bytes_between(first - 1, first + count) <= FRAME_BYTES) {
         count += 1;
