@@ -14,6 +14,7 @@ pub mod op;
 mod action;
 mod copying;
 mod dedup;
+mod entry;
 mod execute;
 mod following;
 mod forwarding;

@@ -1,7 +1,7 @@
 //! Several shards and their tables in one deterministic world: queues of bytes, a clock, a coordinator of few words.
 
 use super::op::{Action, Condition, Expiry, Value};
-use super::store::{Entry, Key};
+use super::store::Key;
 use super::*;
 use bytes::Bytes;
 use doyen_placement::{
@@ -350,10 +350,13 @@ impl World {
         self.nodes.get_mut(&n).unwrap().alive = false;
     }
 
-    fn contents(&self, n: u64, p: u32) -> Vec<(MapId, Key, Entry)> {
+    /// Map, key, value, deadline, version.
+    fn contents(&self, n: u64, p: u32) -> Vec<(MapId, Key, Value, u64, u64)> {
         let at = PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(p) };
         let held = self.nodes[&n].shard.slots.get(&at).and_then(|s| s.held.as_ref());
-        held.map_or_else(Vec::new, |h| h.store.following(&None).map(|(m, k, e)| (m, k.clone(), e.clone())).collect())
+        held.map_or_else(Vec::new, |h| {
+            h.store.following(&None).map(|(m, e)| (m, e.key().into(), Value::of(e), e.deadline(), e.version())).collect()
+        })
     }
 
     fn check_copies(&self) {
@@ -529,7 +532,7 @@ fn a_copy_drops_what_the_new_primary_never_had() {
     w.settle(Duration::from_millis(100));
     w.submit(1, &key, set("lost"));
     w.deliver((1, 3, Lane::Calls), true);
-    assert_eq!(w.contents(3, 0)[0].2.value, Value::from(b"lost".as_slice()));
+    assert_eq!(w.contents(3, 0)[0].2, Value::from(b"lost".as_slice()));
     w.kill(1);
     w.propose(|t| remove(t, 1));
     w.settle(Duration::from_millis(800));
