@@ -2,7 +2,6 @@
 
 use super::frame::{Ack, Frame, Head};
 use super::log::Logged;
-use super::replication::LEARNER_SHARES;
 use super::{Core, Held, Lane, PartitionRef, Slot};
 use doyen_placement::{Epoch, MemberId, Partition};
 use std::sync::Arc;
@@ -79,7 +78,7 @@ impl Core {
         held.wanted = None;
         held.clock.hear(head.clock, self.now);
         held.log.commit(head.committed, &mut self.garbage);
-        held.log.trim(self.limits.tail_bytes_max / self.holding.max(LEARNER_SHARES));
+        held.log.trim(self.tail_bytes(held.store.bytes()));
         self.memory = (self.memory + held.bytes()).saturating_sub(before);
         if head.first < seq {
             self.acknowledge(held, from, head.at, head.epoch);

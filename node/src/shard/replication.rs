@@ -521,7 +521,7 @@ impl Core {
     /// Commits what every required copy has, releases who waited for it, and opens the tenure when it may.
     pub(super) fn advance(&mut self, at: PartitionRef, slot: &mut Slot) {
         let Some(held) = &mut slot.held else { return };
-        let Held { lead: Some(lead), log, .. } = &mut **held else { return };
+        let Held { lead: Some(lead), log, store, .. } = &mut **held else { return };
         let required = || lead.links.values().filter(|l| l.required);
         let mut aligned = true;
         let mut point = log.last();
@@ -534,8 +534,8 @@ impl Core {
             log.commit(point, &mut self.garbage);
             let before = log.bytes();
             // A learner that falls out of the tail begins anew, so it gets more of it.
-            let shares = if lead.teaches() { LEARNER_SHARES } else { self.holding.max(LEARNER_SHARES) };
-            log.trim(self.limits.tail_bytes_max / shares);
+            let learner = self.limits.tail_bytes_max / LEARNER_SHARES;
+            log.trim(if lead.teaches() { learner } else { self.tail_bytes(store.bytes()) });
             self.memory = self.memory.saturating_sub(before - log.bytes());
         }
         if !lead.open && lead.serving && aligned && log.committed() >= lead.tail && self.now >= lead.opens_at {
@@ -549,6 +549,13 @@ impl Core {
                 self.ready.extend(slot.calls.waiting.pop_front().map(|executed| (at, executed)));
             }
         }
+    }
+
+    /// How much of a log is kept that every copy has: its share of the node's tail, and little beside what is stored, because a
+    /// copy that lags by much of that is as well served by a snapshot.
+    pub(super) fn tail_bytes(&self, stored: usize) -> usize {
+        let share = self.limits.tail_bytes_max / self.holding.max(LEARNER_SHARES);
+        share.min((stored / TAIL_PART).max(TAIL_BYTES_LEAST))
     }
 
     /// A timer of the partition is due.
@@ -632,7 +639,11 @@ impl Core {
 
 /// The partitions of a node share its tail; one on which a learner depends takes this part of it, because few are copied
 /// at a time.
-pub(super) const LEARNER_SHARES: usize = 8;
+const LEARNER_SHARES: usize = 8;
+/// The tail is this part of what is stored,
+const TAIL_PART: usize = 8;
+/// and at least this many bytes.
+const TAIL_BYTES_LEAST: usize = 8 << 10;
 
 /// How many entries from `first` on make one frame: at least one where there is one.
 fn frame_of(log: &Log, first: u64) -> u64 {
