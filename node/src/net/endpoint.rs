@@ -196,7 +196,10 @@ impl Endpoint {
         let configs = Configs::new(identity.tls(), &transport);
         let mut config = EndpointConfig::default();
         let bytes = match purpose {
-            Purpose::Control => CONTROL_SOCKET_BYTES,
+            Purpose::Control => {
+                super::probe::ignore(&socket);
+                CONTROL_SOCKET_BYTES
+            }
             Purpose::Data => {
                 // 6,550 is above the least that quinn allows, so this cannot fail; if it did, small packets serve too.
                 let _ = config.max_udp_payload_size(DATA_MTU_MAX + 50);

@@ -1,8 +1,8 @@
 //! Notices within a moment that nobody listens on a peer's port any more.
 //!
 //! UDP does not say that a process died, but its host does: a *connected* UDP socket is told ECONNREFUSED. So one byte goes to
-//! the control port of each pinged peer every 50 ms, from a socket of its own; QUIC at the other end ignores it. What
-//! comes of it is a hint: it lets suspicion begin, and proves nothing.
+//! the control port of each pinged peer every 50 ms, from a socket of its own; the system at the other end drops it ([`ignore`]), so that it
+//! wakes nobody, and QUIC would ignore it. What comes of it is a hint: it lets suspicion begin, and proves nothing.
 
 use doyen_placement::MemberId;
 use std::collections::BTreeMap;
@@ -67,6 +67,32 @@ fn is_refused(socket: &UdpSocket) -> bool {
     sent.as_ref().is_err_and(refused) || heard.as_ref().is_err_and(refused)
 }
 
+/// Lets the system drop probes before they wake whoever reads this socket: they were a third of an idle node's wake-ups.
+/// A port with a filter is a port where somebody listens: nothing is refused.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub fn ignore(socket: &UdpSocket) {
+    use socket2::SockFilter;
+    /// Classic BPF: load the length, jump if it is at least `k`, return how much to keep.
+    const LOAD_LENGTH: u16 = 0x80;
+    const JUMP_AT_LEAST: u16 = 0x35;
+    const KEEP: u16 = 0x06;
+    /// A filter sees the UDP header too.
+    const PROBE_BYTES: u32 = 8 + BYTE.len() as u32;
+    let program = [
+        SockFilter::new(LOAD_LENGTH, 0, 0, 0),
+        SockFilter::new(JUMP_AT_LEAST, 0, 1, PROBE_BYTES + 1),
+        SockFilter::new(KEEP, 0, 0, u32::MAX),
+        SockFilter::new(KEEP, 0, 0, 0),
+    ];
+    if let Err(e) = socket2::SockRef::from(socket).attach_filter(&program) {
+        tracing::debug!("probes will wake this node: no filter: {e}");
+    }
+}
+
+/// There are no filters here: probes wake this node, and are ignored.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub fn ignore(_socket: &UdpSocket) {}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,5 +116,22 @@ mod tests {
         assert_eq!(refused, [MemberId(2)]);
         assert_eq!(probes.probe(&BTreeMap::new()), []);
         assert!(probes.sockets.is_empty());
+    }
+
+    #[test]
+    fn who_ignores_probes_still_hears_everything_else_and_refuses_nothing() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        ignore(&socket);
+        let targets = BTreeMap::from([(MemberId(1), socket.local_addr().unwrap())]);
+        let mut probes = Probes::default();
+        for _ in 0..10 {
+            assert_eq!(probes.probe(&targets), []);
+        }
+        let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+        sender.send_to(b"hi", socket.local_addr().unwrap()).unwrap();
+        let mut bytes = [0; 16];
+        assert_eq!(socket.recv(&mut bytes).unwrap(), 2);
+        socket.set_nonblocking(true).unwrap();
+        assert_eq!(socket.recv(&mut bytes).unwrap_err().kind(), io::ErrorKind::WouldBlock);
     }
 }

@@ -1,7 +1,8 @@
 //! What an action makes of a key: a pure function of the action, the entry and the clocks.
 
+use super::entry::Entry;
 use super::op::{Action, Condition, ExpireCondition, Expiry, Failure, Outcome, Value};
-use super::store::Entry;
+use bytes::Bytes;
 
 /// What an action may look at beside its key.
 #[derive(Debug, Clone, Copy)]
@@ -22,7 +23,7 @@ pub(super) enum Change {
     /// It stays as it is.
     None,
     /// It has this value and deadline.
-    Put(Value, u64),
+    Put(Bytes, u64),
     /// It is gone.
     Delete,
     /// It has this deadline.
@@ -52,19 +53,19 @@ pub(super) fn growth(action: &Action) -> Option<usize> {
 pub(super) fn apply(action: &Action, entry: Option<&Entry>, cx: &Context) -> (Outcome, Change) {
     match action {
         Action::Get => (bulk(entry), Change::None),
-        Action::Strlen => (Outcome::Int(entry.map_or(0, |e| length(&e.value))), Change::None),
+        Action::Strlen => (Outcome::Int(entry.map_or(0, |e| length(e.value()))), Change::None),
         Action::Exists => (Outcome::Int(i64::from(entry.is_some())), Change::None),
         Action::PTtl => (time(entry, |deadline| signed(deadline.saturating_sub(cx.clock))), Change::None),
         Action::PExpireTime => (time(entry, |deadline| signed(cx.unix_ms.saturating_add(deadline.saturating_sub(cx.clock)))), Change::None),
         Action::Set { value, condition, expiry, get } => set(entry, value, *condition, *expiry, *get, cx),
         Action::CompareAndSwap { expected, value } => {
-            if entry.map(|e| &*e.value) != expected.as_deref() {
+            if entry.map(Entry::value) != expected.as_deref() {
                 return (Outcome::Int(0), Change::None);
             }
             if value.len() > cx.value_bytes_max {
                 return failed(Failure::TooLarge);
             }
-            (Outcome::Int(1), Change::Put(Value::from(&**value), kept(entry, cx)))
+            (Outcome::Int(1), Change::Put(value.clone(), kept(entry, cx)))
         }
         Action::GetEx { expiry } => match entry {
             None => (Outcome::Nil, Change::None),
@@ -77,7 +78,7 @@ pub(super) fn apply(action: &Action, entry: Option<&Entry>, cx: &Context) -> (Ou
         Action::Delete => (Outcome::Int(i64::from(entry.is_some())), if entry.is_some() { Change::Delete } else { Change::None }),
         Action::Expire { expiry, condition } => expire(entry, *expiry, *condition, cx),
         Action::Persist => match entry {
-            Some(e) if e.deadline != 0 => (Outcome::Int(1), Change::Deadline(0)),
+            Some(e) if e.deadline() != 0 => (Outcome::Int(1), Change::Deadline(0)),
             _ => (Outcome::Int(0), Change::None),
         },
     }
@@ -88,14 +89,14 @@ const fn failed(failure: Failure) -> (Outcome, Change) {
 }
 
 fn bulk(entry: Option<&Entry>) -> Outcome {
-    entry.map_or(Outcome::Nil, |e| Outcome::Bulk(e.value.clone()))
+    entry.map_or(Outcome::Nil, |e| Outcome::Bulk(Value::of(e)))
 }
 
 fn time(entry: Option<&Entry>, of: impl Fn(u64) -> i64) -> Outcome {
     Outcome::Int(match entry {
         None => -2,
-        Some(e) if e.deadline == 0 => -1,
-        Some(e) => of(e.deadline),
+        Some(e) if e.deadline() == 0 => -1,
+        Some(e) => of(e.deadline()),
     })
 }
 
@@ -136,20 +137,20 @@ fn fresh(cx: &Context) -> u64 {
 
 /// The deadline of a key that is written without saying one: an existing key keeps its own.
 fn kept(entry: Option<&Entry>, cx: &Context) -> u64 {
-    entry.map_or_else(|| fresh(cx), |e| e.deadline)
+    entry.map_or_else(|| fresh(cx), |e| e.deadline())
 }
 
 fn redated(entry: &Entry, to: Deadline) -> Change {
     match to {
         Deadline::Keep => Change::None,
-        Deadline::Never if entry.deadline == 0 => Change::None,
+        Deadline::Never if entry.deadline() == 0 => Change::None,
         Deadline::Never => Change::Deadline(0),
         Deadline::Past => Change::Delete,
         Deadline::At(at) => Change::Deadline(at),
     }
 }
 
-fn set(entry: Option<&Entry>, value: &[u8], condition: Condition, expiry: Expiry, get: bool, cx: &Context) -> (Outcome, Change) {
+fn set(entry: Option<&Entry>, value: &Bytes, condition: Condition, expiry: Expiry, get: bool, cx: &Context) -> (Outcome, Change) {
     if value.len() > cx.value_bytes_max {
         return failed(Failure::TooLarge);
     }
@@ -173,11 +174,11 @@ fn set(entry: Option<&Entry>, value: &[u8], condition: Condition, expiry: Expiry
         // It was written and is over at once.
         Deadline::Past => return (outcome, if entry.is_some() { Change::Delete } else { Change::None }),
     };
-    (outcome, Change::Put(Value::from(value), at))
+    (outcome, Change::Put(value.clone(), at))
 }
 
 fn append(entry: Option<&Entry>, value: &[u8], cx: &Context) -> (Outcome, Change) {
-    let old: &[u8] = entry.map_or(&[], |e| &e.value);
+    let old: &[u8] = entry.map_or(&[], Entry::value);
     if old.len().saturating_add(value.len()) > cx.value_bytes_max {
         return failed(Failure::TooLarge);
     }
@@ -185,18 +186,18 @@ fn append(entry: Option<&Entry>, value: &[u8], cx: &Context) -> (Outcome, Change
         return (Outcome::Int(length(old)), Change::None);
     }
     let new = [old, value].concat();
-    (Outcome::Int(length(&new)), Change::Put(Value::from(new), kept(entry, cx)))
+    (Outcome::Int(length(&new)), Change::Put(Bytes::from(new), kept(entry, cx)))
 }
 
 fn add(entry: Option<&Entry>, by: i64, cx: &Context) -> (Outcome, Change) {
-    let Some(old) = entry.map_or(Some(0), |e| integer(&e.value)) else {
+    let Some(old) = entry.map_or(Some(0), |e| integer(e.value())) else {
         return failed(Failure::NotAnInteger);
     };
     let Some(new) = old.checked_add(by) else {
         return failed(Failure::Overflow);
     };
     let mut text = itoa::Buffer::new();
-    (Outcome::Int(new), Change::Put(Value::from(text.format(new).as_bytes()), kept(entry, cx)))
+    (Outcome::Int(new), Change::Put(Bytes::copy_from_slice(text.format(new).as_bytes()), kept(entry, cx)))
 }
 
 /// An integer as Redis reads it: its one canonical form, without sign `+`, spaces or leading zeros.
@@ -206,7 +207,7 @@ fn integer(text: &[u8]) -> Option<i64> {
 }
 
 fn add_float(entry: Option<&Entry>, by: f64, cx: &Context) -> (Outcome, Change) {
-    let old: &str = match entry.map_or(Ok("0"), |e| std::str::from_utf8(&e.value)) {
+    let old: &str = match entry.map_or(Ok("0"), |e| std::str::from_utf8(e.value())) {
         Ok(text) => text,
         Err(_) => return failed(Failure::NotAFloat),
     };
@@ -224,8 +225,7 @@ fn add_float(entry: Option<&Entry>, by: f64, cx: &Context) -> (Outcome, Change) 
             trimmed(format!("{sum:.DECIMALS$}"))
         }
     };
-    let value = Value::from(text.as_bytes());
-    (Outcome::Bulk(value.clone()), Change::Put(value, kept(entry, cx)))
+    (Outcome::Bulk(Value::from(text.as_bytes())), Change::Put(Bytes::from(text), kept(entry, cx)))
 }
 
 /// Redis adds in long double and prints 17 decimals (`%.17Lf`), so that 0.1 and 0.2 make 0.3. There is no long double
@@ -274,7 +274,7 @@ fn expire(entry: Option<&Entry>, expiry: Expiry, condition: ExpireCondition, cx:
     let to = deadline(expiry, cx);
     // No deadline counts as the latest of all.
     let (old, new) = (
-        if entry.deadline == 0 { u64::MAX } else { entry.deadline },
+        if entry.deadline() == 0 { u64::MAX } else { entry.deadline() },
         match to {
             Deadline::Keep => return (Outcome::Int(0), Change::None),
             Deadline::Never => u64::MAX,
@@ -284,11 +284,11 @@ fn expire(entry: Option<&Entry>, expiry: Expiry, condition: ExpireCondition, cx:
     );
     let met = match condition {
         ExpireCondition::Always => true,
-        ExpireCondition::IfNone => entry.deadline == 0,
-        ExpireCondition::IfSome => entry.deadline != 0,
+        ExpireCondition::IfNone => entry.deadline() == 0,
+        ExpireCondition::IfSome => entry.deadline() != 0,
         ExpireCondition::IfLater => new > old,
         ExpireCondition::IfEarlier => new < old,
-        ExpireCondition::IfSomeEarlier => entry.deadline != 0 && new < old,
+        ExpireCondition::IfSomeEarlier => entry.deadline() != 0 && new < old,
     };
     if met { (Outcome::Int(1), redated(entry, to)) } else { (Outcome::Int(0), Change::None) }
 }
@@ -296,16 +296,15 @@ fn expire(entry: Option<&Entry>, expiry: Expiry, condition: ExpireCondition, cx:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytes::Bytes;
 
     const CX: Context = Context { clock: 1_000, unix_ms: 50_000, default_ttl_ms: None, value_bytes_max: 64 };
 
     fn entry(value: &str, deadline: u64) -> Entry {
-        Entry { value: Value::from(value.as_bytes()), deadline, version: 1 }
+        Entry::new(b"k", value.as_bytes(), deadline, 1)
     }
 
     fn put(value: &str, deadline: u64) -> Change {
-        Change::Put(Value::from(value.as_bytes()), deadline)
+        Change::Put(Bytes::copy_from_slice(value.as_bytes()), deadline)
     }
 
     fn text(value: &str) -> Outcome {

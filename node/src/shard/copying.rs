@@ -270,14 +270,15 @@ impl Core {
                     let mut body = BytesMut::new();
                     let mut taken = 0;
                     let mut last = None;
-                    for (map, key, entry) in store.following(&teaching.cursor).take(CHUNK_ENTRIES) {
-                        frame::put_entry(&mut body, map, key, entry);
-                        last = Some((map, key.clone()));
+                    for (map, entry) in store.following(&teaching.cursor).take(CHUNK_ENTRIES) {
+                        frame::put_entry(&mut body, map, entry);
+                        last = Some((map, entry));
                         taken += 1;
                         if body.len() >= self.limits.chunk_bytes {
                             break;
                         }
                     }
+                    let last = last.map(|(map, entry)| (map, entry.key().into()));
                     store.advance_sum(teaching.session, taken);
                     let session = teaching.session;
                     if last.is_none() {
@@ -500,8 +501,8 @@ impl Core {
         }
         let entries = frame::entries(body)?;
         let before = held.bytes();
-        for (map, key, entry) in entries {
-            held.store.adopt(map, key, entry);
+        for (map, entry) in entries {
+            held.store.adopt(map, entry);
         }
         if let Some(sink) = &mut held.sink {
             sink.chunks = expected;

@@ -2,6 +2,7 @@
 
 use super::action::{self, Change, Context};
 use super::dedup::{Known, OpId};
+use super::entry::Entry;
 use super::forwarding::{Call, Executed, Source};
 use super::frame::Work;
 use super::log::{Logged, RECORD_OVERHEAD};
@@ -91,44 +92,45 @@ impl Core {
                 }
                 let clock = held.clock.advance(self.now);
                 let mut found = held.store.entry(op.map, &op.key);
-                if let Some((key, entry)) = found
+                if let Some(entry) = found
                     && entry.overdue(clock)
                 {
                     // The next primary's clock may be a little behind: what was seen to be gone must be gone in the log.
                     if !open {
                         return Step::Park;
                     }
-                    let key = key.clone();
+                    let key = entry.key().into();
                     self.expire(at, held, op.map, key);
                     found = held.store.entry(op.map, &op.key);
                 }
-                if let (Source::Peer { member, .. }, Some((_, entry))) = (call.source, found)
+                if let (Source::Peer { member, .. }, Some(entry)) = (call.source, found)
                     && action::answers_value(&op.action)
-                    && !self.peers.may_owe(member, entry.value.len())
+                    && !self.peers.may_owe(member, entry.value().len())
                 {
                     // Before anything happened: it may be asked again.
                     return Step::Refused(Failure::Overloaded);
                 }
                 let cx = Context { clock, unix_ms: self.unix_ms(), default_ttl_ms, value_bytes_max: self.limits.value_bytes_max };
-                let (outcome, change) = action::apply(&op.action, found.map(|(_, e)| e), &cx);
+                let (outcome, change) = action::apply(&op.action, found, &cx);
                 if let Change::Put(value, _) = &change {
                     self.worked += value.len();
                 }
-                let key = |found: Option<(&Key, _)>| found.map_or_else(|| Key::from(&*op.key), |(k, _)| k.clone());
+                let key = || Key::from(&*op.key);
                 let effect = match change {
                     Change::None => {
                         // Nobody reads what may still be undone, nor that something is gone whose deletion may be.
-                        let seq = found.map_or_else(|| held.log.deleted(), |(_, e)| e.version);
+                        let seq = found.map_or_else(|| held.log.deleted(), Entry::version);
                         return Step::Done(outcome, seq, false);
                     }
-                    Change::Put(value, deadline) => Effect::Put { map: op.map, key: key(found), value, deadline },
-                    Change::Delete => Effect::Delete { map: op.map, key: key(found) },
+                    Change::Put(value, deadline) => Effect::Put { map: op.map, entry: Entry::new(&op.key, &value, 0, 0), deadline },
+                    Change::Delete => Effect::Delete { map: op.map, key: key() },
                     Change::Deadline(deadline) => match found {
                         // A learner may not have the entry yet.
-                        Some((k, e)) if held.lead.as_ref().is_some_and(super::replication::Lead::teaches) => {
-                            Effect::Put { map: op.map, key: k.clone(), value: e.value.clone(), deadline }
+                        Some(e) if held.lead.as_ref().is_some_and(super::replication::Lead::teaches) => {
+                            // A copy, because the store dates it anew and undo needs what it was.
+                            Effect::Put { map: op.map, entry: e.copy(), deadline }
                         }
-                        found => Effect::Deadline { map: op.map, key: key(found), deadline },
+                        _ => Effect::Deadline { map: op.map, key: key(), deadline },
                     },
                 };
                 let seq = self.log(at, held, effect, Some(id), outcome.clone());

@@ -86,7 +86,7 @@ impl Core {
         held.wanted = None;
         held.clock.hear(head.clock, self.now);
         held.log.commit(head.committed, &mut self.garbage);
-        held.log.trim(self.tail_share(), u64::MAX);
+        held.log.trim(self.tail_bytes(held.store.bytes()), u64::MAX);
         self.memory = (self.memory + held.bytes()).saturating_sub(before);
         if head.first < seq {
             self.acknowledge(held, from, head.at, head.epoch);

@@ -4,9 +4,10 @@
 
 use super::Malformed;
 use super::dedup::{OpId, Remembered};
+use super::entry::Entry;
 use super::log::Logged;
 use super::op::{Action, Condition, ExpireCondition, Expiry, Failure, Operation, Outcome, PartitionAction, PartitionOperation, Value};
-use super::store::{Effect, Entry, Key};
+use super::store::{Effect, Key};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use doyen_placement::{ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, PartitionId, PartitionRef, TableName, Term, Version};
 
@@ -177,22 +178,22 @@ pub(super) fn reply(out: &mut BytesMut, at: PartitionRef, n: u64, outcome: &Outc
 }
 
 /// Writes a snapshot entry into the body of a chunk.
-pub(super) fn put_entry(body: &mut BytesMut, map: MapId, key: &[u8], entry: &Entry) {
+pub(super) fn put_entry(body: &mut BytesMut, map: MapId, entry: &Entry) {
     body.put_u32_le(map.0);
-    put_bytes(body, key);
-    put_bytes(body, &entry.value);
-    body.put_u64_le(entry.deadline);
-    body.put_u64_le(entry.version);
+    put_bytes(body, entry.key());
+    put_bytes(body, entry.value());
+    body.put_u64_le(entry.deadline());
+    body.put_u64_le(entry.version());
 }
 
 /// Reads the entries of a chunk.
-pub(super) fn entries(body: Bytes) -> Result<Vec<(MapId, Key, Entry)>, Malformed> {
+pub(super) fn entries(body: Bytes) -> Result<Vec<(MapId, Entry)>, Malformed> {
     let mut r = Reader(body);
     let mut found = Vec::new();
     while r.0.has_remaining() {
         let (map, key, value) = (MapId(r.u32()?), r.bytes()?, r.bytes()?);
-        let entry = Entry { value: Value::from(&*value), deadline: r.u64()?, version: r.u64()? };
-        found.push((map, Key::from(&*key), entry));
+        let (deadline, version) = (r.u64()?, r.u64()?);
+        found.push((map, Entry::new(&key, &value, deadline, version)));
     }
     Ok(found)
 }
@@ -365,11 +366,11 @@ fn put_logged(out: &mut BytesMut, logged: &Logged) {
         }
     }
     match &logged.effect {
-        Effect::Put { map, key, value, deadline } => {
+        Effect::Put { map, entry, deadline } => {
             out.put_u8(0);
             out.put_u32_le(map.0);
-            put_bytes(out, key);
-            put_bytes(out, value);
+            put_bytes(out, entry.key());
+            put_bytes(out, entry.value());
             out.put_u64_le(*deadline);
         }
         Effect::Delete { map, key } => {
@@ -626,7 +627,11 @@ impl Reader {
         let kind = self.u8()?;
         let map = MapId(self.u32()?);
         let effect = match kind {
-            0 => Effect::Put { map, key: self.key()?, value: Value::from(&*self.bytes()?), deadline: self.u64()? },
+            0 => {
+                let (key, value, deadline) = (self.bytes()?, self.bytes()?, self.u64()?);
+                // Dated when it is applied.
+                Effect::Put { map, entry: Entry::new(&key, &value, 0, 0), deadline }
+            }
             1 => Effect::Delete { map, key: self.key()? },
             2 => Effect::Deadline { map, key: self.key()?, deadline: self.u64()? },
             3 => Effect::Clear { map },
@@ -829,8 +834,7 @@ mod tests {
         let effect = prop_oneof![
             (any::<u32>(), key(), bytes(), any::<u64>()).prop_map(|(m, key, v, deadline)| Effect::Put {
                 map: MapId(m),
-                key,
-                value: Value::from(&*v),
+                entry: Entry::new(&key, &v, 0, 0),
                 deadline
             }),
             (any::<u32>(), key()).prop_map(|(m, key)| Effect::Delete { map: MapId(m), key }),

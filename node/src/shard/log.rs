@@ -6,8 +6,10 @@ use super::store::{Effect, Map, Undo};
 use doyen_placement::Epoch;
 use std::collections::VecDeque;
 
-/// What a record costs beside its key and value.
-pub(super) const RECORD_OVERHEAD: usize = 208;
+/// What a record costs beside its key and value, with the room that the queue of records grows into.
+pub(super) const RECORD_OVERHEAD: usize = 152;
+/// A queue with this many times the room that it needs gives it back.
+const SPARE_FACTOR: usize = 4;
 
 /// One entry of the log. Its sequence is its place.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,7 +27,6 @@ pub(super) struct Logged {
 #[derive(Debug)]
 struct Record {
     logged: Logged,
-    undo: Undo,
     /// Bytes of all records up to this one since the log began: how much lies between two sequences is a difference.
     end: u64,
 }
@@ -36,6 +37,8 @@ pub(super) struct Log {
     /// Sequence of the entry before the first record.
     base: u64,
     records: VecDeque<Record>,
+    /// What the records that are not committed replaced: the last ones.
+    undos: VecDeque<Undo>,
     committed: u64,
     /// Highest sequence of a deletion: what is missing may be missing because of it.
     deleted: u64,
@@ -101,7 +104,8 @@ impl Log {
         }
         self.end += (logged.effect.bytes() + RECORD_OVERHEAD) as u64;
         let end = self.end;
-        self.records.push_back(Record { logged, undo, end });
+        self.records.push_back(Record { logged, end });
+        self.undos.push_back(undo);
         seq
     }
 
@@ -111,9 +115,9 @@ impl Log {
         if seq <= self.committed {
             return None;
         }
-        let record = self.records.pop_back()?;
+        let (record, undo) = (self.records.pop_back()?, self.undos.pop_back()?);
         self.end = self.records.back().map_or(self.start, |r| r.end);
-        Some((seq, record.logged, record.undo))
+        Some((seq, record.logged, undo))
     }
 
     /// Everything up to `to` is committed: what it replaced can go. Whole maps are freed in slices by the caller.
@@ -121,10 +125,7 @@ impl Log {
         let to = to.min(self.last());
         while self.committed < to {
             self.committed += 1;
-            let at = self.committed.checked_sub(self.base + 1).and_then(|at| usize::try_from(at).ok());
-            if let Some(record) = at.and_then(|at| self.records.get_mut(at))
-                && let Undo::Map(map) = std::mem::take(&mut record.undo)
-            {
+            if let Some(Undo::Map(map)) = self.undos.pop_front() {
                 garbage.push(*map);
             }
         }
@@ -137,6 +138,13 @@ impl Log {
             let Some(record) = self.records.pop_front() else { return };
             self.base += 1;
             self.start = record.end;
+        }
+        let spare = SPARE_FACTOR * self.records.len().max(16);
+        if self.records.capacity() > spare {
+            self.records.shrink_to(spare / 2);
+        }
+        if self.undos.is_empty() && self.undos.capacity() > spare {
+            self.undos = VecDeque::new();
         }
     }
 }

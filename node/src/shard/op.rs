@@ -1,11 +1,59 @@
 //! Operations on one key or one partition, and their outcomes: what RESP, the library and forwarding all speak.
 
+use super::entry::Entry;
 use bytes::Bytes;
 use doyen_placement::{KeyspaceId, MapId, PartitionId};
-use std::sync::Arc;
+use std::fmt;
+use std::ops::Deref;
 
-/// A stored value: one allocation, shared by the store, the log and the undo record.
-pub type Value = Arc<[u8]>;
+/// A stored value: bytes, shared with the store that they came from.
+#[derive(Clone)]
+pub struct Value(Entry);
+
+impl Value {
+    pub(super) fn of(entry: &Entry) -> Self {
+        Self(entry.clone())
+    }
+
+    /// Whether the store, the log or anybody else holds it too: it costs nothing of its own.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.0.is_shared()
+    }
+}
+
+impl From<&[u8]> for Value {
+    fn from(bytes: &[u8]) -> Self {
+        Self(Entry::new(&[], bytes, 0, 0))
+    }
+}
+
+impl Deref for Value {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.0.value()
+    }
+}
+
+impl AsRef<[u8]> for Value {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl PartialEq for Value {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Value {}
+
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
 
 /// An operation on one key.
 #[derive(Debug, Clone, PartialEq)]

@@ -11,6 +11,7 @@ use super::copying::Source as Teaching;
 use super::execute::is_write;
 use super::forwarding::{Call, Executed, Source};
 use super::frame::{self, Ack, Frame, Head};
+use super::log::Log;
 use super::{Core, DROP_DELAY, EXPIRE_SLICE, Held, Lane, PartitionRef, Slot};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::InSyncChange;
@@ -75,6 +76,12 @@ impl Lead {
     /// Whether a snapshot may be under way.
     pub(super) fn teaches(&self) -> bool {
         self.links.values().any(|l| l.teaching.is_some())
+    }
+
+    /// Whether every copy has everything and knows that it does, so that upkeep has nothing to do.
+    pub(super) fn quiet(&self, log: &Log) -> bool {
+        let complete = |l: &Link| l.aligned && l.teaching.is_none() && l.acked >= log.last() && l.said_committed >= log.committed();
+        self.open && self.links.values().all(complete)
     }
 }
 
@@ -554,7 +561,8 @@ impl Core {
         // Deposed by an accepted table: nothing more is committed by this node's word (rule 10: its ack was the seal).
         if lead.serving && point > log.committed() {
             log.commit(point, &mut self.garbage);
-            trim(held, self.tail_share(), &mut self.memory);
+            let share = self.tail_bytes(held.store.bytes());
+            trim(held, share, &mut self.memory);
         }
         let Held { lead: Some(lead), log, .. } = &mut **held else { return };
         if !lead.open && lead.serving && aligned && log.committed() >= lead.tail && self.now >= lead.opens_at {
@@ -568,6 +576,13 @@ impl Core {
                 self.ready.extend(slot.calls.waiting.pop_front().map(|executed| (at, executed)));
             }
         }
+    }
+
+    /// How much of a log is kept that every copy has: its share of the node's tail, and little beside what is stored, because a
+    /// copy that lags by much of that is as well served by a snapshot.
+    pub(super) fn tail_bytes(&self, stored: usize) -> usize {
+        let share = self.limits.tail_bytes_max / self.holding.max(TAIL_SHARES_MIN);
+        share.min((stored / TAIL_PART).max(TAIL_BYTES_LEAST))
     }
 
     /// A timer of the partition is due.
@@ -590,7 +605,8 @@ impl Core {
         self.pump(at, slot);
         self.expire_some(at, slot, expire);
         let Some(held) = &mut slot.held else { return };
-        trim(held, self.tail_share(), &mut self.memory);
+        let share = self.tail_bytes(held.store.bytes());
+        trim(held, share, &mut self.memory);
         let Held { lead: Some(lead), log, clock, epoch, store, .. } = &mut **held else { return };
         let now = self.now;
         let tell_time = now.since(lead.said_clock) >= CLOCK_INTERVAL && store.expires();
@@ -653,16 +669,6 @@ impl Core {
     }
 }
 
-/// The partitions of a node share its tail; one of them has this part of it at most.
-const TAIL_SHARES_MIN: usize = 8;
-
-impl Core {
-    /// How much of its log a partition keeps for copies that lag or come back.
-    pub(super) fn tail_share(&self) -> usize {
-        self.limits.tail_bytes_max / self.holding.max(TAIL_SHARES_MIN)
-    }
-}
-
 /// Drops what no copy needs from a primary's log. What a learner lacks beside its snapshot belongs to the snapshot and not to
 /// the tail: a tail of any size would otherwise be too short for a snapshot that takes longer than some writes. It stays until
 /// it has grown larger than another snapshot, which is then the cheaper way.
@@ -678,9 +684,15 @@ fn trim(held: &mut Held, share: usize, memory: &mut usize) {
     log.trim(share, learned.unwrap_or(u64::MAX));
     *memory = memory.saturating_sub(before - log.bytes());
 }
+/// The partitions of a node share its tail; one of them has this part of it at most.
+const TAIL_SHARES_MIN: usize = 8;
+/// The tail is this part of what is stored,
+const TAIL_PART: usize = 8;
+/// and at least this many bytes.
+const TAIL_BYTES_LEAST: usize = 8 << 10;
 
 /// How many entries from `first` on make one frame: at least one where there is one.
-fn frame_of(log: &super::log::Log, first: u64) -> u64 {
+fn frame_of(log: &Log, first: u64) -> u64 {
     let mut count = 0;
     while first + count <= log.last() && (count == 0 || log.bytes_between(first - 1, first + count) <= FRAME_BYTES) {
         count += 1;

@@ -1,6 +1,7 @@
 //! Cursors of scans. A cursor is a digest of the last key given, so that it means the same at every primary.
 
 use super::PartitionRef;
+use super::entry::Entry;
 use super::store::{Key, Store, digest_bytes};
 use bytes::Bytes;
 use doyen_placement::MapId;
@@ -34,25 +35,25 @@ impl Scans {
     pub(super) fn scan(&mut self, at: PartitionRef, store: &Store, map: MapId, cursor: u64, count: u32, clock: u64) -> (u64, Vec<Bytes>) {
         let after = if cursor == 0 { None } else { self.position(at, store, map, cursor) };
         let (mut keys, mut bytes, mut last, mut looked) = (Vec::new(), 0, None, 0);
-        for (key, entry) in store.following_in(map, after.as_deref()) {
+        for entry in store.following_in(map, after.as_deref()) {
             if looked >= count.clamp(1, COUNT_MAX) || bytes >= ANSWER_BYTES {
                 // There is more: `last` is where to go on.
                 let Some(last) = last else { break };
                 return (self.remember(at, map, last), keys);
             }
             looked += 1;
-            last = Some(key.clone());
+            last = Some(entry.key());
             if !entry.overdue(clock) {
-                bytes += key.len();
-                keys.push(Bytes::copy_from_slice(key));
+                bytes += entry.key().len();
+                keys.push(Bytes::copy_from_slice(entry.key()));
             }
         }
         (0, keys)
     }
 
-    fn remember(&mut self, at: PartitionRef, map: MapId, key: Key) -> u64 {
-        let cursor = cursor_of(&key);
-        if self.at.insert((at, map, cursor), key).is_none() {
+    fn remember(&mut self, at: PartitionRef, map: MapId, key: &[u8]) -> u64 {
+        let cursor = cursor_of(key);
+        if self.at.insert((at, map, cursor), key.into()).is_none() {
             self.age.push_back((at, map, cursor));
         }
         if self.age.len() > REMEMBERED_MAX
@@ -67,12 +68,12 @@ impl Scans {
         let known = self.at.get(&(at, map, cursor)).cloned();
         known.or_else(|| {
             let mut bytes = 0;
-            let keys = store.following_in(map, None).take(SEARCH_MAX).map(|(k, _)| k);
+            let keys = store.following_in(map, None).take(SEARCH_MAX).map(Entry::key);
             let mut keys = keys.take_while(|k| {
                 bytes += k.len();
                 bytes <= SEARCH_BYTES_MAX
             });
-            keys.find(|k| cursor_of(k) == cursor).cloned()
+            keys.find(|k| cursor_of(k) == cursor).map(Key::from)
         })
     }
 }

@@ -1,43 +1,29 @@
 //! Keys of one partition: ordered trees, one a map, with the deadlines that they carry.
 //!
-//! Trees and not hash tables: no pause for rehashing, ordered scans and resumable snapshots. Keys and values are
-//! shared (`Arc`) with the log and its undo records, so that a write copies its bytes once.
+//! Trees and not hash tables: no pause for rehashing, ordered scans and resumable snapshots. A tree holds one pointer a
+//! key; entries are shared with the log and its undo records, so that a write copies its bytes once.
 
-use super::op::Value;
+use super::entry::Entry;
 use doyen_placement::MapId;
+use std::borrow::Borrow;
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// A stored key, shared by the store and the log.
+/// A key by itself: of a deletion, of a place in a scan.
 pub(super) type Key = Arc<[u8]>;
 
-/// What an entry costs beside the bytes of its key and value: tree slots, two reference-counted headers, allocator.
-pub(super) const ENTRY_OVERHEAD: usize = 136;
-
-/// What stands under a key.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Entry {
-    /// The value.
-    pub(super) value: Value,
-    /// When it expires, on the partition's clock in milliseconds; 0: never.
-    pub(super) deadline: u64,
-    /// Sequence of the write that made it so.
-    pub(super) version: u64,
-}
-
-impl Entry {
-    /// Whether it is past its deadline.
-    pub(super) const fn overdue(&self, clock: u64) -> bool {
-        self.deadline != 0 && self.deadline <= clock
-    }
-}
+/// What an entry costs beside the bytes of its key and value: its header, a tree slot, what the allocator rounds up.
+pub(super) const ENTRY_OVERHEAD: usize = 80;
+/// The second tree of an entry that expires.
+const EXPIRY_OVERHEAD: usize = 32;
 
 /// What a log entry does. Effects are replicated, never commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Effect {
     /// The key has this value and deadline.
-    Put { map: MapId, key: Key, value: Value, deadline: u64 },
+    Put { map: MapId, entry: Entry, deadline: u64 },
     /// The key is gone.
     Delete { map: MapId, key: Key },
     /// The key has this deadline.
@@ -50,7 +36,7 @@ impl Effect {
     /// Bytes that it holds.
     pub(super) fn bytes(&self) -> usize {
         match self {
-            Self::Put { key, value, .. } => key.len() + value.len(),
+            Self::Put { entry, .. } => entry.len(),
             Self::Delete { key, .. } | Self::Deadline { key, .. } => key.len(),
             Self::Clear { .. } => 0,
         }
@@ -67,6 +53,8 @@ pub(super) enum Undo {
     Absent,
     /// The key had this entry.
     Was(Entry),
+    /// The entry had this deadline and version.
+    Dated(u64, u64),
     /// The map had these entries.
     Map(Box<Map>),
 }
@@ -74,9 +62,39 @@ pub(super) enum Undo {
 /// Keys of one map.
 #[derive(Debug, Default)]
 pub(super) struct Map {
-    tree: BTreeMap<Key, Entry>,
-    expiring: BTreeSet<(u64, Key)>,
+    tree: BTreeSet<ByKey>,
+    expiring: BTreeSet<(u64, ByKey)>,
     bytes: usize,
+}
+
+/// An entry, found and ordered by its key.
+#[derive(Debug, Clone)]
+struct ByKey(Entry);
+
+impl Borrow<[u8]> for ByKey {
+    fn borrow(&self) -> &[u8] {
+        self.0.key()
+    }
+}
+
+impl PartialEq for ByKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for ByKey {}
+
+impl PartialOrd for ByKey {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for ByKey {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.key().cmp(other.0.key())
+    }
 }
 
 impl Map {
@@ -96,40 +114,49 @@ impl Map {
         true
     }
 
-    fn insert(&mut self, key: Key, entry: Entry) -> Option<Entry> {
-        self.bytes += cost(&key, &entry);
-        if entry.deadline != 0 {
-            self.expiring.insert((entry.deadline, key.clone()));
-        }
-        match self.tree.get_mut(&key) {
-            Some(present) => {
-                let old = std::mem::replace(present, entry);
-                self.bytes -= cost(&key, &old);
-                if old.deadline != 0 && old.deadline != present.deadline {
-                    self.expiring.remove(&(old.deadline, key));
-                }
-                Some(old)
-            }
-            None => {
-                self.tree.insert(key, entry);
-                None
-            }
+    fn insert(&mut self, entry: Entry) -> Option<Entry> {
+        self.bytes += cost(&entry);
+        let expires = (entry.deadline() != 0).then(|| (entry.deadline(), ByKey(entry.clone())));
+        let old = self.tree.replace(ByKey(entry));
+        self.drop_old(&old);
+        self.expiring.extend(expires);
+        old.map(|old| old.0)
+    }
+
+    /// Takes what is no longer in the tree out of the accounts.
+    fn drop_old(&mut self, old: &Option<ByKey>) {
+        let Some(old) = old else { return };
+        self.bytes -= cost(&old.0);
+        if old.0.deadline() != 0 {
+            self.expiring.remove(&(old.0.deadline(), old.clone()));
         }
     }
 
     fn remove(&mut self, key: &[u8]) -> Option<Entry> {
-        let (key, old) = self.tree.remove_entry(key)?;
-        self.bytes -= cost(&key, &old);
-        if old.deadline != 0 {
-            self.expiring.remove(&(old.deadline, key));
+        let old = self.tree.take(key);
+        self.drop_old(&old);
+        old.map(|old| old.0)
+    }
+
+    /// Gives an entry another deadline and version; what it had.
+    fn date(&mut self, key: &[u8], deadline: u64, version: u64) -> Option<(u64, u64)> {
+        let entry = self.tree.get(key)?.clone();
+        let old = (entry.0.deadline(), entry.0.version());
+        self.bytes -= cost(&entry.0);
+        if old.0 != 0 {
+            self.expiring.remove(&(old.0, entry.clone()));
+        }
+        entry.0.date(deadline, version);
+        self.bytes += cost(&entry.0);
+        if deadline != 0 {
+            self.expiring.insert((deadline, entry));
         }
         Some(old)
     }
 }
 
-fn cost(key: &[u8], entry: &Entry) -> usize {
-    // An entry that expires stands in a second tree.
-    key.len() + entry.value.len() + ENTRY_OVERHEAD + if entry.deadline == 0 { 0 } else { 56 }
+fn cost(entry: &Entry) -> usize {
+    entry.len() + ENTRY_OVERHEAD + if entry.deadline() == 0 { 0 } else { EXPIRY_OVERHEAD }
 }
 
 /// A checksum under way: everything up to and including `upto` is in it, and stays so as writes go on.
@@ -167,8 +194,8 @@ pub(super) struct Store {
 
 impl Store {
     /// The entry under a key, overdue or not.
-    pub(super) fn entry(&self, map: MapId, key: &[u8]) -> Option<(&Key, &Entry)> {
-        self.maps.get(&map)?.tree.get_key_value(key)
+    pub(super) fn entry(&self, map: MapId, key: &[u8]) -> Option<&Entry> {
+        self.maps.get(&map)?.tree.get(key).map(|e| &e.0)
     }
 
     /// How many keys a map has.
@@ -189,18 +216,14 @@ impl Store {
     /// Applies an effect as of sequence `seq`; what it replaced is moved out.
     pub(super) fn apply(&mut self, seq: u64, effect: &Effect) -> Undo {
         match effect {
-            Effect::Put { map, key, value, deadline } => {
-                let entry = Entry { value: value.clone(), deadline: *deadline, version: seq };
-                self.insert(*map, key.clone(), entry).map_or(Undo::Absent, Undo::Was)
+            Effect::Put { map, entry, deadline } => {
+                entry.date(*deadline, seq);
+                self.insert(*map, entry.clone()).map_or(Undo::Absent, Undo::Was)
             }
             Effect::Delete { map, key } => self.remove(*map, key).map_or(Undo::Nothing, Undo::Was),
-            Effect::Deadline { map, key, deadline } => match self.entry(*map, key) {
-                Some((key, old)) => {
-                    let (key, entry) = (key.clone(), Entry { value: old.value.clone(), deadline: *deadline, version: seq });
-                    self.insert(*map, key, entry).map_or(Undo::Absent, Undo::Was)
-                }
-                None => Undo::Nothing,
-            },
+            Effect::Deadline { map, key, deadline } => {
+                self.date(*map, key, *deadline, seq).map_or(Undo::Nothing, |(deadline, version)| Undo::Dated(deadline, version))
+            }
             Effect::Clear { map } => {
                 for sum in &mut self.sums {
                     sum.maps.remove(map);
@@ -214,11 +237,14 @@ impl Store {
     pub(super) fn undo(&mut self, effect: &Effect, undo: Undo) {
         match (effect, undo) {
             (_, Undo::Nothing) => {}
-            (Effect::Put { map, key, .. }, Undo::Absent) => {
-                self.remove(*map, key);
+            (Effect::Put { map, entry, .. }, Undo::Absent) => {
+                self.remove(*map, entry.key());
             }
-            (Effect::Put { map, key, .. } | Effect::Delete { map, key } | Effect::Deadline { map, key, .. }, Undo::Was(entry)) => {
-                self.insert(*map, key.clone(), entry);
+            (Effect::Put { map, .. } | Effect::Delete { map, .. }, Undo::Was(entry)) => {
+                self.insert(*map, entry);
+            }
+            (Effect::Deadline { map, key, .. }, Undo::Dated(deadline, version)) => {
+                self.date(*map, key, deadline, version);
             }
             (Effect::Clear { map }, Undo::Map(entries)) => {
                 self.maps.insert(*map, *entries);
@@ -231,14 +257,14 @@ impl Store {
     /// Applies an effect while a snapshot is still arriving: what is newer already stays.
     pub(super) fn apply_fuzzy(&mut self, seq: u64, effect: &Effect) {
         match effect {
-            Effect::Put { map, key, value, deadline } => {
-                if self.entry(*map, key).is_none_or(|(_, e)| e.version < seq) {
-                    let entry = Entry { value: value.clone(), deadline: *deadline, version: seq };
-                    self.insert(*map, key.clone(), entry);
+            Effect::Put { map, entry, deadline } => {
+                if self.entry(*map, entry.key()).is_none_or(|e| e.version() < seq) {
+                    entry.date(*deadline, seq);
+                    self.insert(*map, entry.clone());
                 }
             }
             Effect::Delete { map, key } => {
-                if self.entry(*map, key).is_some_and(|(_, e)| e.version < seq) {
+                if self.entry(*map, key).is_some_and(|e| e.version() < seq) {
                     self.remove(*map, key);
                 }
                 if let Some(t) = &mut self.tombstones {
@@ -248,18 +274,15 @@ impl Store {
             // While a snapshot is under way its primary logs changes of deadlines as puts, because the entry may still be
             // on its way here.
             Effect::Deadline { map, key, deadline } => {
-                if let Some((key, old)) = self.entry(*map, key)
-                    && old.version < seq
-                {
-                    let (key, entry) = (key.clone(), Entry { value: old.value.clone(), deadline: *deadline, version: seq });
-                    self.insert(*map, key, entry);
+                if self.entry(*map, key).is_some_and(|old| old.version() < seq) {
+                    self.date(*map, key, *deadline, seq);
                 }
             }
             Effect::Clear { map } => {
                 let old: Vec<Key> = self
                     .maps
                     .get(map)
-                    .map_or_else(Vec::new, |m| m.tree.iter().filter(|(_, e)| e.version < seq).map(|(k, _)| k.clone()).collect());
+                    .map_or_else(Vec::new, |m| m.tree.iter().filter(|e| e.0.version() < seq).map(|e| e.0.key().into()).collect());
                 for key in old {
                     self.remove(*map, &key);
                 }
@@ -271,15 +294,17 @@ impl Store {
     }
 
     /// Takes an entry of a snapshot unless something newer is known of its key.
-    pub(super) fn adopt(&mut self, map: MapId, key: Key, entry: Entry) {
+    pub(super) fn adopt(&mut self, map: MapId, entry: Entry) {
         if let Some(t) = &self.tombstones {
-            let cleared = t.clears.get(&map).is_some_and(|seq| *seq > entry.version);
-            if cleared || t.keys.get(&(map, key.clone())).is_some_and(|seq| *seq > entry.version) {
+            let cleared = t.clears.get(&map).is_some_and(|seq| *seq > entry.version());
+            let deleted = || t.keys.get(&(map, Key::from(entry.key()))).is_some_and(|seq| *seq > entry.version());
+            // Few snapshots meet deletions; a lookup needs a key of its own.
+            if cleared || (!t.keys.is_empty() && deleted()) {
                 return;
             }
         }
-        if self.entry(map, &key).is_none_or(|(_, e)| e.version < entry.version) {
-            self.insert(map, key, entry);
+        if self.entry(map, entry.key()).is_none_or(|e| e.version() < entry.version()) {
+            self.insert(map, entry);
         }
     }
 
@@ -293,7 +318,7 @@ impl Store {
         let mut found = Vec::new();
         for (id, map) in &self.maps {
             let left = limit - found.len();
-            found.extend(map.expiring.iter().take_while(|(d, _)| *d <= clock).take(left).map(|(_, k)| (*id, k.clone())));
+            found.extend(map.expiring.iter().take_while(|(d, _)| *d <= clock).take(left).map(|(_, e)| (*id, e.0.key().into())));
         }
         found
     }
@@ -304,22 +329,23 @@ impl Store {
     }
 
     /// The entries that follow `after`, in key order, over all maps.
-    pub(super) fn following<'a>(&'a self, after: &Cursor) -> impl Iterator<Item = (MapId, &'a Key, &'a Entry)> + use<'a> {
+    pub(super) fn following<'a>(&'a self, after: &Cursor) -> impl Iterator<Item = (MapId, &'a Entry)> + use<'a> {
         let first_map = after.as_ref().map_or(MapId(0), |(m, _)| *m);
         let skip = after.clone();
         self.maps.range(first_map..).flat_map(move |(id, map)| {
             let from = match &skip {
-                Some((m, key)) if m == id => Bound::Excluded(key.clone()),
+                Some((m, key)) if m == id => Bound::Excluded(&**key),
                 _ => Bound::Unbounded,
             };
-            map.tree.range((from, Bound::Unbounded)).map(|(k, e)| (*id, k, e))
+            map.tree.range::<[u8], _>((from, Bound::Unbounded)).map(|e| (*id, &e.0))
         })
     }
 
     /// The entries of one map that follow `after`, in key order.
-    pub(super) fn following_in<'a>(&'a self, map: MapId, after: Option<&[u8]>) -> impl Iterator<Item = (&'a Key, &'a Entry)> + use<'a> {
-        let from: Bound<Key> = after.map_or(Bound::Unbounded, |k| Bound::Excluded(Key::from(k)));
-        self.maps.get(&map).into_iter().flat_map(move |m| m.tree.range((from.clone(), Bound::Unbounded)))
+    pub(super) fn following_in(&self, map: MapId, after: Option<&[u8]>) -> impl Iterator<Item = &Entry> + use<'_> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let range = self.maps.get(&map).map(|m| m.tree.range::<[u8], _>((from, Bound::Unbounded)));
+        range.into_iter().flatten().map(|e| &e.0)
     }
 
     /// Begins a checksum; `advance_sum` covers more and more of the store, and writes keep what is covered right.
@@ -338,12 +364,13 @@ impl Store {
         let mut added: BTreeMap<MapId, u64> = BTreeMap::new();
         let mut last = None;
         let mut taken = 0;
-        for (map, key, entry) in self.following(&after).take(count) {
+        for (map, entry) in self.following(&after).take(count) {
             let sum = added.entry(map).or_default();
-            *sum = sum.wrapping_add(digest(map, key, entry));
-            last = Some((map, key.clone()));
+            *sum = sum.wrapping_add(digest(map, entry));
+            last = Some((map, entry));
             taken += 1;
         }
+        let last = last.map(|(map, entry)| (map, Key::from(entry.key())));
         let sum = &mut self.sums[at];
         for (map, more) in added {
             let total = sum.maps.entry(map).or_default();
@@ -364,7 +391,7 @@ impl Store {
 
     /// The checksum of everything, at once: for inspection only.
     pub(super) fn content(&self) -> u64 {
-        self.following(&None).fold(0, |sum, (map, key, entry)| sum.wrapping_add(digest(map, key, entry)))
+        self.following(&None).fold(0, |sum, (map, entry)| sum.wrapping_add(digest(map, entry)))
     }
 
     /// Ends a checksum.
@@ -384,17 +411,31 @@ impl Store {
         std::mem::take(&mut self.maps).into_values().collect()
     }
 
-    fn insert(&mut self, map: MapId, key: Key, entry: Entry) -> Option<Entry> {
+    fn insert(&mut self, map: MapId, entry: Entry) -> Option<Entry> {
         if self.sums.is_empty() {
-            return self.maps.entry(map).or_default().insert(key, entry);
+            return self.maps.entry(map).or_default().insert(entry);
         }
-        let added = digest(map, &key, &entry);
-        let old = self.maps.entry(map).or_default().insert(key.clone(), entry);
-        for sum in self.sums.iter_mut().filter(|s| s.covers(map, &key)) {
-            let total = sum.maps.entry(map).or_default();
-            *total = total.wrapping_add(added).wrapping_sub(old.as_ref().map_or(0, |e| digest(map, &key, e)));
-        }
+        let added = digest(map, &entry);
+        let old = self.maps.entry(map).or_default().insert(entry.clone());
+        self.summed(map, entry.key(), added, old.as_ref().map_or(0, |e| digest(map, e)));
         old
+    }
+
+    fn date(&mut self, map: MapId, key: &[u8], deadline: u64, version: u64) -> Option<(u64, u64)> {
+        let sums = !self.sums.is_empty();
+        let digested = |store: &Self| if sums { store.entry(map, key).map_or(0, |e| digest(map, e)) } else { 0 };
+        let before = digested(self);
+        let old = self.maps.get_mut(&map)?.date(key, deadline, version)?;
+        self.summed(map, key, digested(self), before);
+        Some(old)
+    }
+
+    /// What checksums cover changed.
+    fn summed(&mut self, map: MapId, key: &[u8], added: u64, removed: u64) {
+        for sum in self.sums.iter_mut().filter(|s| s.covers(map, key)) {
+            let total = sum.maps.entry(map).or_default();
+            *total = total.wrapping_add(added).wrapping_sub(removed);
+        }
     }
 
     fn remove(&mut self, map: MapId, key: &[u8]) -> Option<Entry> {
@@ -403,22 +444,21 @@ impl Store {
         if entries.tree.is_empty() {
             self.maps.remove(&map);
         }
-        for sum in self.sums.iter_mut().filter(|s| s.covers(map, key)) {
-            let total = sum.maps.entry(map).or_default();
-            *total = total.wrapping_sub(digest(map, key, &old));
+        if !self.sums.is_empty() {
+            self.summed(map, key, 0, digest(map, &old));
         }
         Some(old)
     }
 }
 
 /// A 64-bit digest of one entry; sums of them compare copies whatever the order of their writes was.
-fn digest(map: MapId, key: &[u8], entry: &Entry) -> u64 {
+fn digest(map: MapId, entry: &Entry) -> u64 {
     let mut h = Digest(0x9e37_79b9_7f4a_7c15);
     h.word(u64::from(map.0));
-    h.bytes(key);
-    h.bytes(&entry.value);
-    h.word(entry.version);
-    h.word(entry.deadline);
+    h.bytes(entry.key());
+    h.bytes(entry.value());
+    h.word(entry.version());
+    h.word(entry.deadline());
     h.finish()
 }
 
@@ -471,7 +511,7 @@ mod tests {
         let map = (0u32..3).prop_map(MapId);
         prop_oneof![
             6 => (map.clone(), 0u8..12, any::<u8>(), 0u64..4).prop_map(|(map, k, v, deadline)| Effect::Put {
-                map, key: key(k), value: Value::from([v].as_slice()), deadline
+                map, entry: Entry::new(&key(k), &[v], 0, 0), deadline
             }),
             3 => (map.clone(), 0u8..12).prop_map(|(map, k)| Effect::Delete { map, key: key(k) }),
             2 => (map.clone(), 0u8..12, 0u64..4).prop_map(|(map, k, deadline)| Effect::Deadline { map, key: key(k), deadline }),
@@ -479,20 +519,20 @@ mod tests {
         ]
     }
 
-    type Model = BTreeMap<(MapId, Key), Entry>;
+    /// Value, deadline, version.
+    type Model = BTreeMap<(MapId, Key), (Vec<u8>, u64, u64)>;
 
     fn model_apply(model: &mut Model, seq: u64, effect: &Effect) {
         match effect.clone() {
-            Effect::Put { map, key, value, deadline } => {
-                model.insert((map, key), Entry { value, deadline, version: seq });
+            Effect::Put { map, entry, deadline } => {
+                model.insert((map, entry.key().into()), (entry.value().to_vec(), deadline, seq));
             }
             Effect::Delete { map, key } => {
                 model.remove(&(map, key));
             }
             Effect::Deadline { map, key, deadline } => {
                 if let Some(e) = model.get_mut(&(map, key)) {
-                    e.deadline = deadline;
-                    e.version = seq;
+                    (e.1, e.2) = (deadline, seq);
                 }
             }
             Effect::Clear { map } => model.retain(|(m, _), _| *m != map),
@@ -500,15 +540,16 @@ mod tests {
     }
 
     fn contents(store: &Store) -> Model {
-        store.following(&None).map(|(m, k, e)| ((m, k.clone()), e.clone())).collect()
+        store.following(&None).map(|(m, e)| ((m, e.key().into()), (e.value().to_vec(), e.deadline(), e.version()))).collect()
     }
 
     fn check(store: &Store, model: &Model) {
         assert_eq!(&contents(store), model);
         assert_eq!(store.keys(), model.len());
-        assert_eq!(store.bytes(), model.iter().map(|((_, k), e)| cost(k, e)).sum::<usize>());
-        let expiring: BTreeSet<_> = model.iter().filter(|(_, e)| e.deadline != 0).map(|((m, k), e)| (*m, e.deadline, k.clone())).collect();
-        let indexed: BTreeSet<_> = store.maps.iter().flat_map(|(id, m)| m.expiring.iter().map(|(d, k)| (*id, *d, k.clone()))).collect();
+        assert_eq!(store.bytes(), model.iter().map(|((_, k), (v, d, _))| cost(&Entry::new(k, v, *d, 0))).sum::<usize>());
+        let expiring: BTreeSet<_> = model.iter().filter(|(_, e)| e.1 != 0).map(|((m, k), e)| (*m, e.1, k.clone())).collect();
+        let indexed: BTreeSet<_> =
+            store.maps.iter().flat_map(|(id, m)| m.expiring.iter().map(|(d, e)| (*id, *d, Key::from(e.0.key())))).collect();
         assert_eq!(expiring, indexed);
     }
 
@@ -558,8 +599,8 @@ mod tests {
             let mut chunks = Vec::new();
             let mut log = Vec::new();
             let mut chunk = |from: &Store| {
-                let c: Vec<_> = from.following(&cursor).take(slice).map(|(m, k, e)| (m, k.clone(), e.clone())).collect();
-                if let Some((m, k, _)) = c.last() { cursor = Some((*m, k.clone())); }
+                let c: Vec<_> = from.following(&cursor).take(slice).map(|(m, e)| (m, e.copy())).collect();
+                if let Some((m, e)) = c.last() { cursor = Some((*m, Key::from(e.key()))); }
                 c
             };
             for e in &later {
@@ -573,7 +614,7 @@ mod tests {
                 if c.is_empty() { break; }
                 chunks.push(c);
             }
-            let take = |to: &mut Store| for (m, k, e) in chunks.iter().flatten() { to.adopt(*m, k.clone(), e.clone()); };
+            let take = |to: &mut Store| for (m, e) in chunks.iter().flatten() { to.adopt(*m, e.copy()); };
             if !late { take(&mut to); }
             for (seq, e) in &log { to.apply_fuzzy(*seq, e); }
             if late { take(&mut to); }

@@ -1,7 +1,7 @@
 //! Several shards and their tables in one deterministic world: queues of bytes, a clock, a coordinator of few words.
 
 use super::op::{Action, Condition, Expiry, Value};
-use super::store::{Entry, Key};
+use super::store::Key;
 use super::*;
 use bytes::Bytes;
 use doyen_placement::{
@@ -350,10 +350,13 @@ impl World {
         self.nodes.get_mut(&n).unwrap().alive = false;
     }
 
-    fn contents(&self, n: u64, p: u32) -> Vec<(MapId, Key, Entry)> {
+    /// Map, key, value, deadline, version.
+    fn contents(&self, n: u64, p: u32) -> Vec<(MapId, Key, Value, u64, u64)> {
         let at = PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(p) };
         let held = self.nodes[&n].shard.slots.get(&at).and_then(|s| s.held.as_ref());
-        held.map_or_else(Vec::new, |h| h.store.following(&None).map(|(m, k, e)| (m, k.clone(), e.clone())).collect())
+        held.map_or_else(Vec::new, |h| {
+            h.store.following(&None).map(|(m, e)| (m, e.key().into(), Value::of(e), e.deadline(), e.version())).collect()
+        })
     }
 
     fn check_copies(&self) {
@@ -529,7 +532,7 @@ fn a_copy_drops_what_the_new_primary_never_had() {
     w.settle(Duration::from_millis(100));
     w.submit(1, &key, set("lost"));
     w.deliver((1, 3, Lane::Calls), true);
-    assert_eq!(w.contents(3, 0)[0].2.value, Value::from(b"lost".as_slice()));
+    assert_eq!(w.contents(3, 0)[0].2, Value::from(b"lost".as_slice()));
     w.kill(1);
     w.propose(|t| remove(t, 1));
     w.settle(Duration::from_millis(800));
@@ -888,8 +891,8 @@ fn a_copy_that_comes_back_with_other_contents_gets_a_snapshot() {
     let shard = &mut w.nodes.get_mut(&3).unwrap().shard;
     let held = shard.slots.get_mut(&at).unwrap().held.as_mut().unwrap();
     let before = held.bytes();
-    let (map, key, value) = (MapId(0), Key::from(b"stray".as_slice()), Value::from(b"x".as_slice()));
-    held.store.apply(1, &super::store::Effect::Put { map, key, value, deadline: 0 });
+    let entry = super::entry::Entry::new(b"stray", b"x", 0, 1);
+    held.store.apply(1, &super::store::Effect::Put { map: MapId(0), entry, deadline: 0 });
     shard.core.memory += held.bytes() - before;
     come_back(&mut w);
     let stats = w.nodes[&2].shard.stats();
