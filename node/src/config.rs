@@ -317,7 +317,9 @@ fn fail<T>(message: String) -> Result<T, ConfigError> {
 fn unknown_key(message: &str) -> Option<String> {
     let mut words = message.strip_prefix("unknown field ")?.split('`').skip(1).step_by(2);
     let wrong = words.next()?;
-    let nearest = words.map(|name| (distance(wrong, name), name)).min();
+    // `loglevel` is meant for `log`, and `password` for `resp-password-file`, however many letters lie between.
+    let akin = |name: &str| wrong.len() > 2 && (name.contains(wrong) || wrong.starts_with(name));
+    let nearest = words.map(|name| (if akin(name) { 1 } else { distance(wrong, name) }, name)).min();
     let hint = match nearest.filter(|(distance, name)| distance * 2 <= name.len()) {
         Some((_, name)) => format!("did you mean `{name}`?"),
         None => "the keys are the flags of `doyen run --help`, without the --".into(),
@@ -517,7 +519,13 @@ mod tests {
         fs::write(&path, "backups = 1\nbakups = 2\n").expect("written");
         let error = Options::from_file(&path).expect_err("refused");
         assert!(error.0.contains("line 2") && error.0.contains("there is no key `bakups`: did you mean `backups`?"), "{error}");
-        for (wrong, meant) in [("value_max", "`value-max`"), ("seeds", "`seed`"), ("loglevel", "`log`"), ("password", "--help")] {
+        for (wrong, meant) in [
+            ("value_max", "`value-max`"),
+            ("seeds", "`seed`"),
+            ("loglevel", "`log`"),
+            ("password", "`resp-password-file`"),
+            ("nonsense", "--help"),
+        ] {
             fs::write(&path, format!("{wrong} = \"x\"\n")).expect("written");
             let error = Options::from_file(&path).expect_err("refused");
             assert!(error.0.contains(meant) && error.0.len() < 200, "{error}");

@@ -186,7 +186,7 @@ fn a_used_cluster_of_one_never_gives_way() {
     alone.run_ms(5000);
     assert_eq!(alone.process(0).used_ok, 1);
     assert_eq!(alone.table(0).members.len(), 1);
-    assert!(alone.process(0).events.iter().any(|e| matches!(e, Event::Note(n) if n.contains("refuse each other"))));
+    assert!(alone.process(0).events.iter().any(|e| matches!(e, Event::Note(n) if n.contains("never merge"))));
 }
 
 #[test]
