@@ -30,7 +30,7 @@ pub const NODES_MAX: usize = 400;
 pub const MESSAGE_BYTES_MAX: usize = 32 << 10;
 const QUEUE_MAX: usize = 64;
 /// Pings and refused ports notice the dead long before gossip does, which only adds a look. At 100 ms its messages were most of
-/// what an idle node did (1.5 % of a core), at 500 ms a tenth.
+/// what an idle node did (1.5 % of a core).
 const GOSSIP_INTERVAL: Duration = Duration::from_secs(1);
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 const RESTART_WAIT: Duration = Duration::from_secs(1);
