@@ -17,7 +17,7 @@ const SHARE_BYTES_MAX: usize = 256 << 20;
 /// What every connection may hold, whatever the others do.
 pub(crate) const FREE_INPUT_BYTES: usize = 128 << 10;
 /// Likewise of answers.
-pub(crate) const FREE_ANSWER_BYTES: usize = 1 << 20;
+pub(crate) const FREE_ANSWER_BYTES: usize = 128 << 10;
 /// How long a connection that holds more than that may stand still while others want room.
 pub(crate) const STALLED_MAX: Duration = Duration::from_secs(10);
 
