@@ -588,6 +588,7 @@ impl Shard {
             self.core.next_upkeep = now + UPKEEP;
             self.core.copying = self.slots.values().map(copying::under_way).sum();
             self.core.holding = self.slots.values().filter(|s| s.held.is_some()).count();
+            self.core.tell_headroom();
             let mut expire = EXPIRE_ROUND;
             for (at, slot) in &mut self.slots {
                 self.core.upkeep(*at, slot, &mut expire);
