@@ -678,6 +678,7 @@ impl Shard {
     }
 
     fn upkeep(&mut self, now: Time) {
+        self.core.tell_headroom();
         let mut noticed = std::mem::take(&mut self.core.noticed);
         if self.core.next_round <= now {
             self.core.next_round = now + ROUND;

@@ -127,7 +127,25 @@ impl Core {
         if !peer.acks.is_empty() {
             let acks = std::mem::take(&mut peer.acks).into_values().collect();
             let received = peer.received;
+            peer.told = (headroom, received);
             self.peers.send(to, Lane::Calls, &Frame::Acks { headroom, received, acks });
+        }
+    }
+}
+
+impl Core {
+    /// Tells peers how much memory is left where what they know of it is old. Acks say it, too, but who holds no copy sends
+    /// none, and a primary that thinks it full would never make one there.
+    pub(super) fn tell_headroom(&mut self) {
+        let headroom = self.limits.memory_bytes_max.saturating_sub(self.memory) as u64;
+        let step = (self.limits.memory_bytes_max / 64).min(1 << 20) as u64;
+        for id in self.peers.ids() {
+            let Some(peer) = self.peers.get(id) else { continue };
+            let received = peer.received;
+            if headroom.abs_diff(peer.told.0) > step || received - peer.told.1 > step {
+                peer.told = (headroom, received);
+                self.peers.send(id, Lane::Calls, &Frame::Acks { headroom, received, acks: Vec::new() });
+            }
         }
     }
 }

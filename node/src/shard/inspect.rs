@@ -1,7 +1,7 @@
 //! A look inside, for the simulation's oracle: what each partition's log holds. Nothing in production reads this.
 
 use super::{PartitionRef, Shard};
-use doyen_placement::{Epoch, Lineage};
+use doyen_placement::{ClusterId, Epoch, Lineage};
 use std::fmt::{self, Write};
 
 /// What a node holds of one partition.
@@ -30,6 +30,12 @@ pub struct Inspection {
 
 #[doc(hidden)]
 impl Shard {
+    /// The cluster of the table installed last.
+    #[must_use]
+    pub fn inspect_cluster(&self) -> Option<ClusterId> {
+        self.core.name.map(|name| name.cluster)
+    }
+
     /// Everything that this node holds.
     pub fn inspect(&self) -> impl Iterator<Item = Inspection> + '_ {
         self.slots.iter().filter_map(|(at, slot)| {

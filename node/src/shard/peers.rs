@@ -37,6 +37,8 @@ pub(super) struct Peer {
     pub(super) acks: BTreeMap<PartitionRef, Ack>,
     /// Bytes received since it connected.
     pub(super) received: u64,
+    /// What it was told last of this node's memory: bytes left, having received so many.
+    pub(super) told: (u64, u64),
     /// Bytes given to it since it connected.
     sent: u64,
     /// What it said last: bytes of memory left, having received so many bytes.

@@ -1007,6 +1007,20 @@ fn a_full_copy_refuses_growth_and_takes_deletes() {
     assert_eq!(w.ask(1, "k0", Action::Delete), Outcome::Int(1));
 }
 
+/// Simulation seed 716: a node that held no copy of a primary's partitions sent it no acks, so that the primary took it for
+/// as full as it had been once, and never made a copy there.
+#[test]
+fn a_node_that_holds_no_copy_says_how_much_memory_it_has_left() {
+    let mut w = World::new(31, 2, |_| vec![1]);
+    w.settle(Duration::from_millis(200));
+    w.nodes.get_mut(&2).unwrap().shard.core.memory = limits().memory_bytes_max;
+    w.settle(Duration::from_millis(200));
+    assert_eq!(w.nodes[&1].shard.core.peers.headroom(id(2)), 0);
+    w.nodes.get_mut(&2).unwrap().shard.core.memory = 0;
+    w.settle(Duration::from_millis(200));
+    assert!(w.nodes[&1].shard.core.peers.headroom(id(2)) > limits().memory_bytes_max as u64 / 2);
+}
+
 /// What is known of one counter: it only grows, so floors and uniqueness are all that linearizability asks.
 #[derive(Default)]
 struct Counter {

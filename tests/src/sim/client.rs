@@ -73,6 +73,13 @@ impl Histories {
         self.moment
     }
 
+    /// Whether a write to this key may have happened.
+    pub(crate) fn wrote(&self, key: &str) -> bool {
+        let entries = self.keys.get(key).map_or(&[][..], Vec::as_slice);
+        let void = self.void.get(key);
+        entries.iter().enumerate().any(|(i, e)| e.call != Call::Get && !void.is_some_and(|v| v.contains(&i)))
+    }
+
     /// The history of a key without what did not happen, and with the deadlines that passed.
     pub(crate) fn of(&self, key: &str, tolerance: Tolerance) -> Vec<Entry> {
         let void = self.void.get(key);
@@ -95,6 +102,9 @@ impl Histories {
         history
     }
 }
+
+/// The key of the client that talks to the process in the stranger's slot, and to no other.
+pub(crate) const STRANGER: &str = "stranger";
 
 /// Values of these keys are large; histories hold their heads.
 const BULK: &str = "bulk";
@@ -144,6 +154,7 @@ impl World {
             (0..self.mix.keys).flat_map(|i| [format!("register-{i}"), format!("counter-{i}"), format!("list-{i}")]).collect();
         keys.extend((0..self.mix.fleeting).map(|i| format!("fleeting-{i}")));
         keys.extend((0..self.mix.named).map(|i| format!("named-{i}")));
+        keys.extend(self.mix.stranger.then(|| STRANGER.to_owned()));
         keys.extend((0..self.mix.bulk).map(|i| format!("{BULK}-{i}")));
         keys
     }
@@ -162,14 +173,16 @@ impl World {
         if self.stop_clients {
             return self.clients_idle();
         }
-        let open: Vec<ProcessId> =
-            self.slots.iter().filter_map(|s| s.process).filter(|p| self.processes[*p].leaving < Leaving::HandedOver).collect();
+        let strange = id == self.mix.clients;
+        let open = self.slots.iter().filter_map(|s| s.process).filter(|p| self.processes[*p].leaving < Leaving::HandedOver);
+        let open: Vec<ProcessId> = open.filter(|p| self.is_stranger(self.processes[*p].slot) == strange).collect();
         let stay = self.clients[id].at.filter(|p| open.contains(p) && !self.rng.random_bool(0.03));
         let Some(at) = stay.or_else(|| (!open.is_empty()).then(|| open[self.rng.random_range(0..open.len())])) else {
             return self.schedule.after(50 * MS, Event::ClientNext(id));
         };
         self.clients[id].at = Some(at);
-        let keys = self.keys();
+        let mut keys = self.keys();
+        keys.retain(|k| (k == STRANGER) == strange);
         let key = keys[self.rng.random_range(0..keys.len())].clone();
         let call = self.draw_call(&key);
         self.call(id, key, call);

@@ -127,6 +127,7 @@ impl World {
         let former = self.processes[p].view.iter().flat_map(|v| &v.installed.members).map(|m| m.addresses.control);
         let former: Vec<_> = former.filter(|a| *a != config.addresses.control && !config.seeds.contains(a)).collect();
         config.seeds.extend(former);
+        config.expect = None;
         let now = self.processes[p].clock(self.schedule.now());
         let process = &mut self.processes[p];
         process.me = me;

@@ -46,6 +46,8 @@ pub(crate) const FIRST_KINDS: usize = 16;
 #[derive(Debug)]
 pub(crate) enum Undo {
     Heal(Vec<(Plane, usize, usize)>),
+    /// The stranger meets the cluster, once there is one.
+    Meet(Vec<(Plane, usize, usize)>),
     Quicken(usize),
     Calm,
 }
@@ -83,6 +85,8 @@ impl World {
                     self.network.heal(cut);
                 }
             }
+            Undo::Meet(cuts) if !self.oracle.populated() => self.schedule.after(SECOND, Event::Undo(Undo::Meet(cuts))),
+            Undo::Meet(cuts) => self.undo(Undo::Heal(cuts)),
             Undo::Quicken(slot) => {
                 self.network.slow.remove(&slot);
             }
@@ -206,6 +210,10 @@ impl World {
     /// and a copy in sync of every partition among the processes that will be there.
     fn may_go(&self, process: ProcessId) -> bool {
         let slot = self.processes[process].slot;
+        // It would begin another cluster every time.
+        if self.is_stranger(slot) {
+            return false;
+        }
         let alive: BTreeSet<_> = self
             .running()
             .into_iter()
@@ -219,6 +227,7 @@ impl World {
             !slow && !self.network.touched(process.slot) && process.leaving == Leaving::No
         };
         let impaired: BTreeSet<_> = self.running().into_iter().filter(|p| !answers(p)).map(|p| self.processes[p].me).collect();
+        let apart = self.apart();
         // The initial members must never all be strangers at once: they would form a second cluster.
         let elsewhere = self.running().into_iter().any(|p| {
             p != process
@@ -234,7 +243,7 @@ impl World {
             // A cluster of one that starts anew begins another cluster, which is no fault of the machine's.
             return self.mix.founders > 1 || slot != 0;
         }
-        let views = self.running().into_iter().filter_map(|p| self.processes[p].view.as_ref());
+        let views = self.running().into_iter().filter(|p| Some(*p) != apart).filter_map(|p| self.processes[p].view.as_ref());
         views.flat_map(|v| [&v.installed, &v.accepted]).all(|t| {
             let voters = majority(&t.voters, |m| alive.contains(&m));
             // Whoever does not answer just now may be on its way out of the voters, and the table without it, once stored

@@ -71,7 +71,8 @@ impl World {
     /// one of the voters that it names dies before it is committed (rule 2 needs both majorities).
     fn call_the_operator(&mut self) {
         let now = self.schedule.now();
-        let running: Vec<ProcessId> = self.slots.iter().filter_map(|s| s.process).collect();
+        let apart = self.apart();
+        let running: Vec<ProcessId> = self.slots.iter().filter_map(|s| s.process).filter(|p| Some(*p) != apart).collect();
         let led = running.iter().any(|p| {
             let process = &self.processes[*p];
             process.agreement.status(process.clock(now)).coordinator.is_some()
@@ -107,7 +108,12 @@ impl World {
 
     /// Whether one table is in force everywhere, names exactly the running processes, and has all copies.
     fn well(&self) -> Result<(), String> {
-        let running: Vec<&Process> = self.slots.iter().filter_map(|s| s.process).map(|p| &self.processes[p]).collect();
+        let apart = self.apart();
+        if apart.is_some() && !self.histories.wrote(client::STRANGER) {
+            return Err("a fresh cluster of one has not given way".into());
+        }
+        let running = self.slots.iter().filter_map(|s| s.process).filter(|p| Some(*p) != apart);
+        let running: Vec<&Process> = running.map(|p| &self.processes[p]).collect();
         let Some(first) = running.first().and_then(|p| p.view.as_ref()) else { return Err("somebody has no table".into()) };
         let table = &first.installed;
         for process in &running {
@@ -171,6 +177,10 @@ impl World {
         let mut turn = 0;
         for key in self.keys() {
             for p in &running {
+                // What the stranger may hold alone is asked of it, and nothing else.
+                if self.is_stranger(self.processes[*p].slot) != (key == client::STRANGER) {
+                    continue;
+                }
                 self.clients[turn % self.mix.clients].last_reads.push((*p, key.clone()));
                 turn += 1;
             }

@@ -4,7 +4,7 @@
 
 use super::process::{Process, ProcessId};
 use doyen::shard::Inspection;
-use doyen_placement::{Epoch, Lineage, MemberId, PartitionRef};
+use doyen_placement::{ClusterId, Epoch, Lineage, MemberId, PartitionRef};
 use std::collections::BTreeMap;
 
 /// What is true of one partition's log, as far as anybody showed it.
@@ -30,8 +30,8 @@ struct Seen {
 /// All logs.
 #[derive(Debug, Default)]
 pub(crate) struct Logs {
-    truths: BTreeMap<(PartitionRef, Lineage), Truth>,
-    seen: BTreeMap<(MemberId, PartitionRef, Lineage), Seen>,
+    truths: BTreeMap<(Option<ClusterId>, PartitionRef, Lineage), Truth>,
+    seen: BTreeMap<(Option<ClusterId>, MemberId, PartitionRef, Lineage), Seen>,
     /// Contents that were compared.
     pub(crate) compared: u64,
 }
@@ -49,9 +49,9 @@ impl Logs {
     pub(crate) fn look(&mut self, processes: &[Process], p: ProcessId, may_answer: bool) -> Result<(), String> {
         let process = &processes[p];
         for now in process.shard.inspect() {
-            let me = process.shard_me;
-            let seen = self.seen.entry((me, now.at, now.lineage)).or_default();
-            let truth = self.truths.entry((now.at, now.lineage)).or_default();
+            let (me, cluster) = (process.shard_me, process.shard.inspect_cluster());
+            let seen = self.seen.entry((cluster, me, now.at, now.lineage)).or_default();
+            let truth = self.truths.entry((cluster, now.at, now.lineage)).or_default();
             let last = process.shard.inspect_entry(now.at, now.last).map_or(Epoch(0), |(epoch, _)| epoch);
             let grown = now.committed > seen.committed;
             if seen.last != (now.last, last) || grown {

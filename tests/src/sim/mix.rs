@@ -71,6 +71,8 @@ pub struct Mix {
     pub named: usize,
     /// Keys with large values, for a memory that is soon full.
     pub bulk: usize,
+    /// Whether a process that was told to begin alone, and knows the founders, runs in the last slot: two clusters may meet.
+    pub stranger: bool,
     /// Memory of a node.
     pub memory_bytes_max: usize,
 }
@@ -125,12 +127,13 @@ impl Mix {
             fleeting: later.random_range(0..=3),
             named: [0, 2, 4][later.random_range(0..3)],
             bulk: if small { 6 } else { 0 },
+            stranger: founders > 1 && later.random_bool(0.2),
             memory_bytes_max,
         }
     }
 
     /// Slots in all.
     pub(crate) fn slots(&self) -> usize {
-        self.founders + self.joiners
+        self.founders + self.joiners + usize::from(self.stranger)
     }
 }

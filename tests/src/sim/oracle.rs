@@ -29,8 +29,8 @@ struct Cluster {
 pub(crate) struct Oracle {
     clusters: BTreeMap<ClusterId, Cluster>,
     /// The last tables that a member installed and accepted.
-    installed: BTreeMap<MemberId, (Term, Version)>,
-    accepted: BTreeMap<MemberId, (Term, Version)>,
+    installed: BTreeMap<(MemberId, ClusterId), (Term, Version)>,
+    accepted: BTreeMap<(MemberId, ClusterId), (Term, Version)>,
     dead: BTreeSet<MemberId>,
     moves: u64,
     failovers: u64,
@@ -92,6 +92,11 @@ impl Oracle {
         self.maps.get(name).copied()
     }
 
+    /// Whether there is a cluster of more than one.
+    pub(crate) fn populated(&self) -> bool {
+        self.clusters.values().any(|c| c.committed.values().any(|t| t.members.len() > 1))
+    }
+
     /// This incarnation is no more.
     pub(crate) fn died(&mut self, member: MemberId) {
         self.dead.insert(member);
@@ -118,10 +123,10 @@ impl Oracle {
             installed.term,
             installed.version
         );
-        if let Some((_, version)) = self.installed.insert(me, (installed.term, installed.version)) {
+        if let Some((_, version)) = self.installed.insert((me, installed.cluster), (installed.term, installed.version)) {
             hold!(installed.version >= version, "I3: installed went back from {version} to {}", installed.version);
         }
-        if let Some(before) = self.accepted.insert(me, (accepted.term, accepted.version)) {
+        if let Some(before) = self.accepted.insert((me, accepted.cluster), (accepted.term, accepted.version)) {
             let now = (accepted.term, accepted.version);
             hold!(now >= before, "I3: accepted went back from {before:?} to {now:?}");
         }
@@ -267,15 +272,18 @@ fn descends(before: &Table, after: &Table) -> Result<(), String> {
 }
 
 /// I14: a copy in sync of a member that stays is dropped only where as many others hold the partition as shall, unless its
-/// primary asked for it.
+/// primary asked for it. (Who loses at once every copy that somebody else has too is taken for dead, and expelled when the
+/// voters allow it.)
 fn enough_copies(before: &Table, after: &Table, asked_out: &BTreeSet<(PartitionRef, MemberId)>) -> Result<(), String> {
     let live = |t: &Table, m: MemberId| t.member(m).is_some_and(|m| m.state == MemberState::Live);
+    let shares = |p: &doyen_placement::Partition, m: MemberId| p.in_sync().count() > 1 && p.in_sync().any(|n| n == m);
+    let holds = |m: MemberId| after.keyspaces.iter().flat_map(|k| &k.partitions).any(|p| shares(p, m));
     let data = after.members.iter().filter(|m| m.role == Role::Data && m.state == MemberState::Live).count();
     for (keyspace, later) in before.keyspaces.iter().zip(&after.keyspaces) {
         let wanted = (1 + usize::from(later.backups)).min(data);
         for (old, new) in keyspace.partitions.iter().zip(&later.partitions).filter(|(old, new)| old.lineage == new.lineage) {
             let at = PartitionRef { keyspace: keyspace.id, partition: old.id };
-            let dropped = |m: &MemberId| !new.in_sync().any(|n| n == *m) && live(before, *m) && live(after, *m);
+            let dropped = |m: &MemberId| holds(*m) && !new.in_sync().any(|n| n == *m) && live(before, *m) && live(after, *m);
             let dropped = old.in_sync().filter(dropped).find(|m| !asked_out.contains(&(at, *m)));
             if let Some(m) = dropped {
                 let left = new.in_sync().count();

@@ -2,8 +2,9 @@
 
 use super::Report;
 use super::client::{Client, Histories};
+use super::fault::Undo;
 use super::mix::Mix;
-use super::network::{ConnectionId, Network};
+use super::network::{ConnectionId, Network, Plane};
 use super::oracle::Oracle;
 use super::process::{DataInput, Process, ProcessId, local};
 use super::schedule::{Event, MS, Nanos, SECOND, Schedule};
@@ -85,7 +86,7 @@ impl World {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mix = Mix::draw(seed, &mut rng);
         let slots = (0..mix.slots()).map(|_| Slot { process: None, started: false, starts: 0 }).collect();
-        let clients = (0..mix.clients).map(|_| Client::default()).collect();
+        let clients = (0..mix.clients + usize::from(mix.stranger)).map(|_| Client::default()).collect();
         let mut world = Self {
             seed,
             oracle: Oracle::new(),
@@ -119,7 +120,10 @@ impl World {
             let at = world.rng.random_range(0..1500 * MS);
             world.schedule.at(at, Event::Start(slot));
         }
-        for id in 0..mix.clients {
+        if mix.stranger {
+            world.keep_apart();
+        }
+        for id in 0..world.clients.len() {
             let at = world.rng.random_range(0..3 * SECOND);
             world.schedule.at(at, Event::ClientNext(id));
         }
@@ -244,6 +248,32 @@ impl World {
         self.schedule.after(MS, Event::Dial(p));
     }
 
+    /// Whether this is the slot of the process that may have a cluster of its own.
+    pub(crate) fn is_stranger(&self, slot: usize) -> bool {
+        self.mix.stranger && slot + 1 == self.slots.len()
+    }
+
+    /// The stranger begins where nobody reaches it: founders that hear of a living cluster would join it, and some might.
+    fn keep_apart(&mut self) {
+        let stranger = self.slots.len() - 1;
+        let (start, meet) = (self.rng.random_range(0..3 * SECOND), self.rng.random_range(4 * SECOND..9 * SECOND));
+        let cuts: Vec<_> = (0..stranger).flat_map(|s| [(Plane::Control, s, stranger), (Plane::Control, stranger, s)]).collect();
+        for cut in &cuts {
+            self.network.cut(cut);
+        }
+        self.schedule.at(start, Event::Start(stranger));
+        self.schedule.at(meet, Event::Undo(Undo::Meet(cuts)));
+    }
+
+    /// The process that is alone in a cluster of its own, beside all others.
+    pub(crate) fn apart(&self) -> Option<ProcessId> {
+        let p = self.slots.last().and_then(|s| s.process).filter(|p| self.is_stranger(self.processes[*p].slot))?;
+        let cluster = |p: ProcessId| self.processes[p].view.as_ref().map(|v| v.installed.cluster);
+        let others = self.slots.iter().filter_map(|s| s.process).filter(|other| *other != p);
+        let ours = cluster(p)?;
+        others.filter_map(cluster).all(|theirs| theirs != ours).then_some(p)
+    }
+
     pub(crate) fn config(&mut self, slot: usize, me: MemberId) -> Config {
         let mix = &self.mix;
         let seeds: Vec<SocketAddr> = match mix.founders {
@@ -261,7 +291,8 @@ impl World {
             location: Location::default(),
             weight: 100,
             seeds,
-            expect: None,
+            // Told to begin alone; after its first life it is one of many.
+            expect: (self.is_stranger(slot) && self.slots[slot].starts == 1).then_some(1),
             settings: Settings {
                 voters_max: mix.voters_max,
                 members_min: mix.members_min,
