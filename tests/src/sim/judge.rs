@@ -188,8 +188,8 @@ impl World {
         for id in 0..self.clients.len() {
             self.schedule.after(0, Event::ClientNext(id));
         }
-        // Time for the last acks, so that copies can be compared at rest.
-        self.schedule.after(4 * SECOND, Event::Healed);
+        // Time for all of them on a slow network, and for the last acks, so that copies can be compared at rest.
+        self.schedule.after(7 * SECOND, Event::Healed);
     }
 
     pub(crate) fn judge(&mut self) -> Result<Report, String> {
