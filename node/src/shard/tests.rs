@@ -1014,10 +1014,10 @@ fn a_node_that_holds_no_copy_says_how_much_memory_it_has_left() {
     let mut w = World::new(31, 2, |_| vec![1]);
     w.settle(Duration::from_millis(200));
     w.nodes.get_mut(&2).unwrap().shard.core.memory = limits().memory_bytes_max;
-    w.settle(Duration::from_millis(200));
+    w.settle(Duration::from_millis(1200));
     assert_eq!(w.nodes[&1].shard.core.peers.headroom(id(2)), 0);
     w.nodes.get_mut(&2).unwrap().shard.core.memory = 0;
-    w.settle(Duration::from_millis(200));
+    w.settle(Duration::from_millis(1200));
     assert!(w.nodes[&1].shard.core.peers.headroom(id(2)) > limits().memory_bytes_max as u64 / 2);
 }
 

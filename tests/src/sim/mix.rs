@@ -78,7 +78,7 @@ pub struct Mix {
 }
 
 /// How many seeds have a stranger: none yet, what such a run may end in is not settled.
-const STRANGERS: f64 = 0.0;
+const STRANGERS: f64 = 0.08;
 
 impl Mix {
     /// Draws a mix.
