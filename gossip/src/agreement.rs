@@ -239,12 +239,17 @@ impl Agreement {
         }
         self.dial_at = self.cx.now + self.cx.jitter(DIAL.0, DIAL.1);
         let mut taken = BTreeSet::from([self.cx.config.addresses.control]);
+        let mut silent: Vec<SocketAddr> = Vec::new();
         if let Phase::Member(council) = &self.phase {
             if council.over {
                 return;
             }
-            let live = council.committed.members.iter().filter(|m| m.state != MemberState::Silent);
-            taken.extend(live.map(|m| m.addresses.control));
+            // At the address of a member that does not answer there may be another process by now, that knows what became of
+            // the cluster, where everybody that this one knows is gone.
+            let (quiet, live): (Vec<_>, Vec<_>) =
+                council.committed.members.iter().partition(|m| m.state == MemberState::Silent || council.silent(&self.cx, m.id));
+            taken.extend(live.iter().map(|m| m.addresses.control));
+            silent.extend(quiet.iter().map(|m| m.addresses.control));
             let members: BTreeMap<_, _> = council.committed.members.iter().map(|m| (m.id, m.addresses.control)).collect();
             let gone: Vec<SocketAddr> = self.members.iter().filter(|(id, _)| !members.contains_key(id)).map(|(_, a)| *a).collect();
             self.members = members;
@@ -253,7 +258,7 @@ impl Agreement {
         }
         let standing = self.cx.standing(self.stand());
         let addresses: BTreeSet<SocketAddr> =
-            self.cx.config.seeds.iter().chain(&self.former).copied().filter(|a| !taken.contains(a)).collect();
+            self.cx.config.seeds.iter().chain(&self.former).chain(&silent).copied().filter(|a| !taken.contains(a)).collect();
         for address in addresses {
             self.cx.dial(address, Message::Probe(standing.clone()));
         }

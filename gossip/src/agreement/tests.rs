@@ -159,6 +159,37 @@ fn a_restarted_seed_joins_the_living_cluster() {
     }
 }
 
+/// Whom a member knows may all have begun anew while it was cut off: then only their addresses lead back to the cluster.
+#[test]
+fn who_was_cut_off_until_nobody_it_knew_was_left_comes_back() {
+    for seed in 0..5 {
+        let mut net = Net::new(seed, vec![vec![1], vec![0], vec![0, 1], vec![0, 1]]);
+        (0..2).for_each(|slot| _ = net.start(slot));
+        net.until(5000, |net| net.healed() && net.processes.len() == 2);
+        (2..4).for_each(|slot| _ = net.start(slot));
+        net.until(5000, |net| net.healed() && net.processes.len() == 4);
+        let others = [0, 1, 3];
+        others.iter().for_each(|slot| net.cut(2, *slot));
+        let well = |net: &Net| {
+            let tables: Vec<_> = others.iter().filter_map(|s| net.at(*s)).map(|id| net.processes[&id].view.clone()).collect();
+            let mut names = tables.iter().map(|v| v.as_ref().map(|v| (v.installed.name(), v.installed.members.len())));
+            let first = names.next().flatten();
+            tables.len() == 3 && first.is_some_and(|(_, members)| members == 3) && names.all(|n| n == first)
+        };
+        net.until(8000, well);
+        for slot in others {
+            net.kill(slot);
+            net.start(slot);
+            let id = net.at(slot).unwrap();
+            net.until(8000, |net| well(net) && net.processes[&id].view.is_some());
+            net.run_ms(1000);
+        }
+        net.cuts.clear();
+        net.until(15_000, |net| net.healed() && net.agreed().is_some_and(|t| t.members.len() == 4));
+        assert_eq!(net.clusters().len(), 1);
+    }
+}
+
 #[test]
 fn a_fresh_cluster_of_one_gives_way_to_the_living_cluster() {
     let mut net = Net::new(8, vec![vec![], vec![0], vec![0]]);

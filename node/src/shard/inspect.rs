@@ -64,6 +64,14 @@ impl Shard {
         Some((logged.epoch, digest.0))
     }
 
+    /// What is stored of a partition, a line an entry: to say where two copies differ.
+    #[must_use]
+    pub fn inspect_entries(&self, at: PartitionRef) -> Option<Vec<String>> {
+        let store = &self.slots.get(&at)?.held.as_ref()?.store;
+        let line = |(map, entry): (_, &super::entry::Entry)| format!("{map:?} {entry:?} {}@{}", entry.deadline(), entry.version());
+        Some(store.following(&None).map(line).collect())
+    }
+
     /// A checksum of everything that is stored of a partition.
     #[must_use]
     pub fn inspect_content(&self, at: PartitionRef) -> Option<u64> {
