@@ -12,8 +12,10 @@
 pub mod op;
 
 mod action;
+mod api;
 mod copying;
 mod dedup;
+mod dispatch;
 mod entry;
 mod execute;
 mod following;
@@ -30,7 +32,7 @@ mod tests;
 
 use bytes::BytesMut;
 use copying::Sink;
-use dedup::{Dedup, OpId};
+use dedup::Dedup;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest, View};
 use doyen_placement::{Epoch, Lineage, MemberId, Partition, PartitionRef, TableName};
@@ -46,96 +48,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::{Map, Store};
 
+pub use api::{Lane, Limits, Malformed, Request, Stats, Token};
 #[doc(hidden)]
 pub use inspect::Inspection;
-
-/// Names a submitted operation to the shell; the machine only carries it.
-pub type Token = u64;
-
-/// How bytes travel to a peer. Each lane is one ordered byte stream for the life of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Lane {
-    /// Operations, replication, acks.
-    Calls,
-    /// Snapshots; must not delay calls.
-    Bulk,
-}
-
-/// What the machine asks of the control thread.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Request {
-    /// These partitions are open: (partition, the epoch in which this tenure began).
-    Opened(Vec<(PartitionRef, Epoch)>),
-    /// Changes of in-sync sets. Asked again, with backoff and jitter, until the epoch changes.
-    InSync(Vec<InSyncRequest>),
-    /// The first write of this cluster of one is about to be applied; it waits for `Shard::used`.
-    Used,
-    /// A peer knows a newer committed table: pull it.
-    Newer(TableName),
-}
-
-/// Limits and durations of the data path.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limits {
-    /// Largest value: 16 MiB.
-    pub value_bytes_max: usize,
-    /// Largest key: 64 KiB.
-    pub key_bytes_max: usize,
-    /// Entries, tails and snapshots together.
-    pub memory_bytes_max: usize,
-    /// Log kept for copies that lag: 64 MiB a node.
-    pub tail_bytes_max: usize,
-    /// How long an operation is parked at most: 5 s.
-    pub park: Duration,
-    /// Operations that wait at the same time at most.
-    pub waiting_max: usize,
-    /// A copy that has not acknowledged for this long is asked out of the in-sync set: 1.5 s.
-    pub copy_silent_max: Duration,
-    /// Snapshot chunk: 64 KiB.
-    pub chunk_bytes: usize,
-    /// Snapshot chunks sent and not acknowledged, a partition.
-    pub chunks_in_flight: usize,
-    /// Partitions that are copied from this node at the same time.
-    pub copies_max: usize,
-    /// `1.0204 L + margin` for a tenure of which nothing is known; also how much the lease is worth.
-    pub takeover_wait: Duration,
-}
-
-/// Counters and gauges, for metrics, `status` and tests.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// Keys held, as primary and as copy.
-    pub keys: u64,
-    /// Bytes held: entries, tails, snapshots.
-    pub memory_bytes: u64,
-    /// Operations executed here as primary.
-    pub executed: u64,
-    /// Operations forwarded to another primary.
-    pub forwarded: u64,
-    /// Log entries sent to copies.
-    pub replicated: u64,
-    /// Operations parked at present.
-    pub parked: u64,
-    /// Partitions led and open.
-    pub open: u64,
-    /// Partitions led and not open yet.
-    pub closed: u64,
-    /// Bytes of snapshots sent.
-    pub snapshot_bytes: u64,
-    /// Learners that caught up from the log, without a snapshot.
-    pub caught_up: u64,
-    /// Learners whose checksum differed.
-    pub checksum_mismatches: u64,
-    /// Frames of peers that were refused as malformed.
-    pub malformed: u64,
-    /// Keys expired.
-    pub expired: u64,
-}
-
-/// A peer's bytes made no sense; its connection must be closed. Nothing was changed by the malformed frame.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("malformed data frame: {0}")]
-pub struct Malformed(pub &'static str);
 
 /// Between two looks at the partitions where something happened: commit notices, expiry, silent copies.
 const UPKEEP: Duration = Duration::from_millis(50);
@@ -838,204 +753,6 @@ impl Core {
             && !map.shed(SLICE)
         {
             self.garbage.pop();
-        }
-    }
-
-    /// A call arrives: it is executed or sent at once, or parked behind those that came before it.
-    fn take_call(&mut self, at: PartitionRef, slot: &mut Slot, call: Call) {
-        self.outstanding += 1;
-        let overtakes =
-            slot.calls.parked.is_empty() || (slot.serving() && !execute::is_write(&call.work) && slot.calls.may_overtake(&call.work));
-        if !overtakes {
-            slot.calls.parked.push_back(call);
-        } else if let Some(call) = self.dispatch(at, slot, call) {
-            slot.calls.parked.push_back(call);
-        }
-    }
-
-    /// Executes a call or sends it on; gives it back if neither is possible now.
-    fn dispatch(&mut self, at: PartitionRef, slot: &mut Slot, call: Call) -> Option<Call> {
-        if let Source::Peer { member, lineage, attempt, .. } = call.source
-            && slot.installed.as_ref().is_some_and(|p| p.lineage != lineage)
-        {
-            // It may have been applied in what was lost: its origin says so as soon as it knows of the loss.
-            self.outstanding -= 1;
-            self.refuse(at, member, call.n, attempt);
-            return None;
-        }
-        if slot.primary() == Some(self.me) {
-            return if slot.serving() { self.execute(at, slot, call) } else { Some(call) };
-        }
-        if let Source::Peer { member, attempt, .. } = call.source {
-            // Not ours any more, or not yet.
-            if slot.accepted.as_ref().is_some_and(|p| p.primary() == self.me) {
-                return Some(call);
-            }
-            self.outstanding -= 1;
-            self.refuse(at, member, call.n, attempt);
-            return None;
-        }
-        let Some((primary, lineage)) = slot.installed.as_ref().map(|p| (p.primary(), p.lineage)) else { return Some(call) };
-        let elsewhere = slot.calls.sent_to.is_some_and(|to| to != primary);
-        if elsewhere {
-            return Some(call);
-        }
-        // Parked while the primary is not connected, or takes less than it is sent.
-        let Some(out) = self.peers.room(primary) else { return Some(call) };
-        frame::forward(out, at, lineage, (call.n, slot.calls.finished(call.n), slot.calls.attempt), &call.work);
-        self.stats.forwarded += 1;
-        slot.calls.sent_to = Some(primary);
-        slot.calls.sent.push_back(call);
-        None
-    }
-
-    /// Executes or sends what is parked, in order. Calls on one key never overtake each other.
-    fn pump(&mut self, at: PartitionRef, slot: &mut Slot) {
-        if slot.calls.parked.is_empty() {
-            return;
-        }
-        let mut parked = std::mem::take(&mut slot.calls.parked);
-        let mut left: VecDeque<Call> = VecDeque::new();
-        let mut blocked = BTreeSet::new();
-        while let Some(call) = parked.pop_front() {
-            let key = match &call.work {
-                Work::Key(op) => Some((op.map, op.key.clone())),
-                Work::Partition(_) => None,
-            };
-            let free = left.is_empty() || (!execute::is_write(&call.work) && key.as_ref().is_some_and(|k| !blocked.contains(k)));
-            let refused = if free && (left.is_empty() || slot.serving()) { self.dispatch(at, slot, call) } else { Some(call) };
-            if let Some(call) = refused {
-                left.push_back(call);
-                match key {
-                    Some(key) if slot.serving() => {
-                        blocked.insert(key);
-                    }
-                    // Behind a call on the whole partition, or with nobody to serve them, all others wait.
-                    _ => {
-                        left.append(&mut parked);
-                        break;
-                    }
-                }
-            }
-        }
-        slot.calls.parked = left;
-    }
-
-    /// A peer asks for an operation.
-    fn forwarded(
-        &mut self,
-        at: PartitionRef,
-        slot: &mut Slot,
-        peer: MemberId,
-        (lineage, n, finished, attempt): (Lineage, u64, u64, u32),
-        work: Work,
-    ) -> Result<(), Malformed> {
-        let right = match &work {
-            Work::Key(op) => {
-                let keyspace = self.view.as_ref().and_then(|v| v.installed.keyspace(at.keyspace));
-                op.keyspace == at.keyspace
-                    && op.key.len() <= self.limits.key_bytes_max
-                    && keyspace.is_some_and(|k| k.partition_of(op.map, &op.key) == Some(at.partition))
-            }
-            Work::Partition(op) => op.keyspace == at.keyspace && op.partition == at.partition,
-        };
-        if !right || finished > n {
-            return Err(Malformed("an operation that does not belong to its partition"));
-        }
-        if !self.is_member(peer) {
-            self.refuse(at, peer, n, attempt);
-            return Ok(());
-        }
-        if let Some(p) = self.peers.get(peer) {
-            match p.refused.get(&at) {
-                Some(refused) if *refused == attempt => return Ok(()),
-                Some(_) => {
-                    p.refused.remove(&at);
-                }
-                None => {}
-            }
-        }
-        // A peer may have as many calls here as a caller of this node: twice the limit bounds both together.
-        if self.outstanding >= self.limits.waiting_max.saturating_mul(2) {
-            self.peers.send(peer, Lane::Calls, &Frame::Reply { at, n, outcome: Outcome::Failed(Failure::Overloaded) });
-            return Ok(());
-        }
-        let source = Source::Peer { member: peer, lineage, attempt, finished };
-        self.take_call(at, slot, Call { source, n, work, until: self.now + self.limits.park, maybe: false });
-        Ok(())
-    }
-
-    fn is_member(&self, id: MemberId) -> bool {
-        self.view.as_ref().is_some_and(|v| v.installed.member(id).is_some() || v.accepted.member(id).is_some())
-    }
-
-    /// This node does not serve the partition: the peer sends this and what follows to somebody else.
-    fn refuse(&mut self, at: PartitionRef, peer: MemberId, n: u64, attempt: u32) {
-        if let Some(p) = self.peers.get(peer)
-            && p.refused.insert(at, attempt) != Some(attempt)
-        {
-            self.peers.send(peer, Lane::Calls, &Frame::NotServing { at, n, attempt });
-        }
-    }
-
-    /// Gives a call its outcome, for good.
-    fn answer(&mut self, slot: &mut Slot, at: PartitionRef, call: Call, outcome: Outcome) {
-        self.outstanding -= 1;
-        match call.source {
-            Source::Local(token) => {
-                if execute::is_write(&call.work) {
-                    slot.calls.finish(call.n);
-                }
-                self.outcomes.push_back((token, outcome));
-            }
-            Source::Peer { member, .. } => self.peers.answer(member, at, call.n, outcome),
-        }
-        if self.outstanding == 0 && self.outcomes.is_empty() {
-            self.forgotten.clear();
-        }
-    }
-
-    /// Gives up the calls that have waited long enough.
-    fn give_up(&mut self, at: PartitionRef, slot: &mut Slot) {
-        let now = self.now;
-        let late = |c: &Call| c.until <= now;
-        if !slot.calls.all().any(late) {
-            return;
-        }
-        let (parked, sent, waiting) = slot.calls.take_late(now);
-        for call in parked {
-            self.fail(at, slot, call, false);
-        }
-        for call in sent {
-            self.fail(at, slot, call, true);
-        }
-        for executed in waiting {
-            self.fail_executed(at, slot, executed);
-        }
-    }
-
-    fn fail_executed(&mut self, at: PartitionRef, slot: &mut Slot, executed: Executed) {
-        if let Source::Peer { member, .. } = executed.call.source {
-            self.peers.disown(member, &executed.outcome);
-        }
-        self.fail(at, slot, executed.call, executed.logged);
-    }
-
-    fn fail(&mut self, at: PartitionRef, slot: &mut Slot, call: Call, maybe: bool) {
-        if let Source::Peer { .. } = call.source {
-            // Its origin gives up by itself, at about the same time.
-            self.outstanding -= 1;
-            return;
-        }
-        let unknown = execute::is_write(&call.work) && (maybe || call.maybe);
-        self.answer(slot, at, call, Outcome::Failed(if unknown { Failure::Unknown } else { Failure::Unavailable }));
-    }
-
-    /// What a call's operation is called in logs.
-    fn op_id(&self, slot: &Slot, call: &Call) -> OpId {
-        match call.source {
-            Source::Local(_) => OpId { origin: self.me, n: call.n, finished: slot.calls.finished(call.n) },
-            Source::Peer { member, finished, .. } => OpId { origin: member, n: call.n, finished },
         }
     }
 }

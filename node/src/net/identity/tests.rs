@@ -1,0 +1,94 @@
+use super::*;
+
+const SECRET: &[u8] = b"0123456789abcdef";
+
+#[test]
+fn a_short_secret_is_refused() {
+    let error = Identity::from_secret(b"short", "a").unwrap_err();
+    assert!(error.to_string().contains("has 5 bytes; it needs at least 16"), "{error}");
+}
+
+#[test]
+fn the_authority_is_the_same_on_every_node() {
+    let (a, b) = (Authority::derive(SECRET).unwrap(), Authority::derive(SECRET).unwrap());
+    assert_eq!(a.certificate, b.certificate);
+    assert_ne!(a.certificate, Authority::derive(b"another secret!!").unwrap().certificate);
+}
+
+#[test]
+fn a_certificate_names_its_node_and_no_other() {
+    let identity = Identity::from_secret(SECRET, "10.0.0.1:7400").unwrap();
+    let (chain, _) = Authority::derive(SECRET).unwrap().issue("10.0.0.1:7400").unwrap();
+    assert_eq!(identity.names(&chain[0], "10.0.0.1:7400"), Ok(()));
+    assert!(identity.names(&chain[0], "10.0.0.2:7400").is_err());
+    assert!(identity.names(&CertificateDer::from(vec![1, 2, 3]), "x").is_err());
+}
+
+#[test]
+fn long_and_strange_names_have_certificates() {
+    let name = "ä ö\u{0}".repeat(60);
+    let identity = Identity::from_secret(SECRET, &name).unwrap();
+    let (chain, _) = Authority::derive(SECRET).unwrap().issue(&name).unwrap();
+    assert_eq!(identity.names(&chain[0], &name), Ok(()));
+}
+
+#[test]
+fn the_http_token_follows_the_secret() {
+    let token = Identity::from_secret(SECRET, "a").unwrap().http_token();
+    assert_eq!(token.len(), 64);
+    assert_eq!(token, Identity::from_secret(SECRET, "b").unwrap().http_token());
+    assert_ne!(token, Identity::from_secret(b"another secret!!", "a").unwrap().http_token());
+    assert_eq!(Identity::insecure_loopback("a").unwrap().http_token(), "");
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let error = Identity::from_pem(Path::new("/no/ca.pem"), Path::new("/no/cert.pem"), Path::new("/no/key.pem"), "a").unwrap_err();
+    assert!(error.to_string().starts_with("cannot read /no/ca.pem"), "{error}");
+}
+
+#[test]
+fn changed_files_come_into_force_and_broken_ones_do_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let write = |secret: &[u8]| {
+        let authority = Authority::derive(secret).unwrap();
+        let (chain, key) = authority.issue("a").unwrap();
+        std::fs::write(path("ca.pem"), pem("CERTIFICATE", &authority.certificate)).unwrap();
+        std::fs::write(path("cert.pem"), pem("CERTIFICATE", &chain[0])).unwrap();
+        std::fs::write(path("key.pem"), pem("PRIVATE KEY", key.secret_der())).unwrap();
+    };
+    let touch = |name: &str, ahead: u64| {
+        let time = SystemTime::now() + Duration::from_secs(ahead);
+        std::fs::File::options().append(true).open(path(name)).unwrap().set_modified(time).unwrap();
+    };
+    write(SECRET);
+    let identity = Identity::from_pem(&path("ca.pem"), &path("cert.pem"), &path("key.pem"), "a").unwrap();
+    let first = identity.tls();
+    identity.refresh();
+    assert!(Arc::ptr_eq(&first, &identity.tls()));
+    std::fs::write(path("key.pem"), "no key").unwrap();
+    touch("key.pem", 5);
+    identity.refresh();
+    assert!(Arc::ptr_eq(&first, &identity.tls()));
+    write(b"another secret!!");
+    touch("key.pem", 10);
+    identity.refresh();
+    assert!(!Arc::ptr_eq(&first, &identity.tls()));
+}
+
+fn pem(kind: &str, der: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = format!("-----BEGIN {kind}-----\n");
+    for line in der.chunks(48) {
+        for three in line.chunks(3) {
+            let n = three.iter().fold(0u32, |n, b| n << 8 | u32::from(*b)) << (8 * (3 - three.len()));
+            for i in 0..4 {
+                let c = ALPHABET[(n >> (18 - 6 * i) & 63) as usize];
+                out.push(if i <= three.len() { char::from(c) } else { '=' });
+            }
+        }
+        out.push('\n');
+    }
+    out + &format!("-----END {kind}-----\n")
+}

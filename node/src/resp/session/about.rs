@@ -1,0 +1,183 @@
+//! What a client asks of its connection, of the cluster and of the server: nothing that touches a key.
+
+use super::*;
+
+impl Session {
+    pub(super) fn about_connection(&mut self, inner: &Inner, asked: command::Connection) {
+        use command::Connection as C;
+        match asked {
+            C::Ping(None) => self.answer(|e| e.simple("PONG")),
+            C::Ping(Some(text)) | C::Echo(text) => self.answer(|e| e.bulk(&text)),
+            C::Hello { protocol, auth, name } => self.hello(inner, protocol, auth, name),
+            C::Auth { user, password } => {
+                if user.is_none() && inner.password.is_none() {
+                    let text = "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?";
+                    return self.answer(|e| e.error(text));
+                }
+                if self.authenticate(inner, user.as_deref().unwrap_or(b"default"), &password) {
+                    self.answer(|e| e.simple("OK"));
+                } else {
+                    self.answer(|e| e.error(WRONGPASS));
+                }
+            }
+            C::Select(0) | C::Accept => self.answer(|e| e.simple("OK")),
+            C::Select(_) if self.cluster_port => self.answer(|e| e.error("ERR SELECT is not allowed in cluster mode")),
+            C::Select(_) => self.answer(|e| e.error("ERR DB index is out of range")),
+            C::Quit => {
+                self.answer(|e| e.simple("OK"));
+                self.closing = true;
+            }
+            C::Reset => {
+                self.protocol = Protocol::Resp2;
+                self.authenticated = inner.password.is_none();
+                self.name = Bytes::new();
+                self.answer(|e| e.simple("RESET"));
+            }
+            C::ClientId => {
+                let id = i64::try_from(self.id).unwrap_or(i64::MAX);
+                self.answer(|e| e.integer(id));
+            }
+            C::ClientSetName(name) => match self.set_name(name) {
+                Ok(()) => self.answer(|e| e.simple("OK")),
+                Err(text) => self.answer(|e| e.error(text)),
+            },
+            C::ClientGetName if self.name.is_empty() => self.answer(|e| e.nil()),
+            C::ClientGetName => {
+                let name = self.name.clone();
+                self.answer(|e| e.bulk(&name));
+            }
+            C::ClientInfo => {
+                let line = self.line();
+                self.answer(|e| e.text(&line));
+            }
+            C::ClientList => {
+                // This session is borrowed; the others are not.
+                let others = inner.connections.values().filter_map(|c| c.session.try_borrow().ok().map(|s| s.line()));
+                let lines: String = others.chain([self.line()]).collect();
+                self.answer(|e| e.text(&lines));
+            }
+        }
+    }
+
+    fn hello(&mut self, inner: &Inner, protocol: Option<i64>, auth: Option<(Bytes, Bytes)>, name: Option<Bytes>) {
+        if let Some((user, password)) = auth
+            && !self.authenticate(inner, &user, &password)
+        {
+            return self.answer(|e| e.error(WRONGPASS));
+        }
+        if !self.authenticated {
+            return self.answer(|e| e.error(HELLO_NOAUTH));
+        }
+        if let Some(Err(text)) = name.map(|name| self.set_name(name)) {
+            return self.answer(|e| e.error(text));
+        }
+        match protocol {
+            Some(3) => self.protocol = Protocol::Resp3,
+            Some(_) => self.protocol = Protocol::Resp2,
+            None => {}
+        }
+        let version = if self.protocol == Protocol::Resp3 { 3 } else { 2 };
+        let id = i64::try_from(self.id).unwrap_or(i64::MAX);
+        let mode: &[u8] = if self.cluster_port { b"cluster" } else { b"standalone" };
+        self.answer(|e| {
+            e.map(7);
+            e.bulk(b"server");
+            e.bulk(b"redis");
+            e.bulk(b"version");
+            e.bulk(describe::REDIS_VERSION.as_bytes());
+            e.bulk(b"proto");
+            e.integer(version);
+            e.bulk(b"id");
+            e.integer(id);
+            e.bulk(b"mode");
+            e.bulk(mode);
+            e.bulk(b"role");
+            e.bulk(b"master");
+            e.bulk(b"modules");
+            e.array(0);
+        });
+    }
+
+    fn authenticate(&mut self, inner: &Inner, user: &[u8], password: &[u8]) -> bool {
+        let right = user == b"default" && inner.password.as_ref().is_none_or(|p| equal_in_constant_time(p.as_bytes(), password));
+        self.authenticated |= right;
+        right
+    }
+
+    fn set_name(&mut self, name: Bytes) -> Result<(), &'static str> {
+        if name.len() > NAME_BYTES_MAX || !name.iter().all(u8::is_ascii_graphic) {
+            return Err("ERR Client names cannot contain spaces, newlines or special characters.");
+        }
+        // A copy, because a slice would keep the whole read buffer.
+        self.name = Bytes::copy_from_slice(&name);
+        Ok(())
+    }
+
+    pub(super) fn line(&self) -> String {
+        let version = if self.protocol == Protocol::Resp3 { 3 } else { 2 };
+        let name = String::from_utf8_lossy(&self.name);
+        let (id, peer, local, waiting) = (self.id, self.peer, self.local, self.slots.len());
+        format!(
+            "id={id} addr={peer} laddr={local} fd=-1 name={name} flags=N db=0 oll={waiting} omem={} user=default resp={version}\n",
+            self.out.len()
+        )
+    }
+
+    pub(super) fn about_cluster(&mut self, inner: &Inner, asked: Cluster) {
+        let view = inner.view.as_ref();
+        match asked {
+            Cluster::Slots => self.answer(|e| cluster::slots(e, view)),
+            Cluster::Shards => self.answer(|e| cluster::shards(e, view)),
+            Cluster::Nodes => self.answer(|e| e.text(&cluster::nodes(view, inner.me))),
+            Cluster::Info => self.answer(|e| e.text(&cluster::info(view))),
+            Cluster::MyId => self.answer(|e| e.bulk(cluster::node_id(inner.me).as_bytes())),
+            Cluster::KeySlot(slot) => self.answer(|e| e.integer(slot.into())),
+        }
+    }
+
+    /// `INFO` shows what this node holds; how many keys the cluster has takes `DBSIZE`.
+    pub(super) fn about_server(&mut self, inner: &Inner, asked: Server) {
+        match asked {
+            Server::Info(sections) => {
+                let text = describe::info(&self.facts(inner), &sections);
+                self.answer(|e| e.text(&text));
+            }
+            Server::ConfigGet(patterns) => {
+                let facts = self.facts(inner);
+                self.answer(|e| describe::config(e, &facts, &patterns));
+            }
+            Server::CommandCount => {
+                let count = i64::try_from(command::table::all().len()).unwrap_or(i64::MAX);
+                self.answer(|e| e.integer(count));
+            }
+            Server::CommandInfo(names) => self.answer(|e| describe::command_info(e, names.as_deref())),
+            Server::CommandDocs(names) => self.answer(|e| describe::command_docs(e, names.as_deref())),
+            Server::CommandList => self.answer(describe::command_list),
+            Server::CommandGetKeys(args) => self.answer(|e| describe::command_keys(e, &args)),
+        }
+    }
+
+    fn facts(&self, inner: &Inner) -> describe::Facts {
+        let stats = inner.shard.stats();
+        describe::Facts {
+            cluster_port: self.cluster_port,
+            process_id: std::process::id(),
+            run_id: cluster::node_id(inner.me),
+            tcp_port: self.local.port(),
+            uptime_s: inner.now.since(inner.started).as_secs(),
+            connected_clients: inner.connections.len(),
+            connections_max: inner.connections_max,
+            memory_bytes: stats.memory_bytes,
+            memory_bytes_max: u64::try_from(inner.limits.memory_bytes_max).unwrap_or(u64::MAX),
+            connections_received: inner.counters.connections,
+            connections_rejected: inner.counters.connections_rejected,
+            commands: inner.counters.commands,
+            expired: stats.expired,
+            parked: stats.parked,
+            backups: cluster::backups_least(inner.view.as_ref()),
+            keys: stats.keys,
+            has_password: inner.password.is_some(),
+            value_bytes_max: inner.limits.value_bytes_max,
+        }
+    }
+}

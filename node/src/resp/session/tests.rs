@@ -1,0 +1,112 @@
+use super::*;
+use crate::shard::Limits;
+use std::time::Duration;
+
+fn connection(id: u64, budget: &Rc<Budget>) -> Rc<Connection> {
+    let any: SocketAddr = ([127, 0, 0, 1], 1).into();
+    Connection::new(id, false, (any, any), true, budget.clone(), Time::ZERO)
+}
+
+fn budget() -> Rc<Budget> {
+    Rc::new(Budget::new(&Limits {
+        value_bytes_max: 1 << 20,
+        key_bytes_max: 1 << 10,
+        memory_bytes_max: 64 << 20,
+        tail_bytes_max: 8 << 20,
+        park: Duration::from_secs(5),
+        waiting_max: 100,
+        copy_silent_max: Duration::from_secs(1),
+        chunk_bytes: 256,
+        chunks_in_flight: 2,
+        copies_max: 2,
+        takeover_wait: Duration::from_millis(515),
+    }))
+}
+
+fn waiting(connection: &Rc<Connection>, expected: usize) -> u64 {
+    let mut session = connection.session.borrow_mut();
+    session.expect(State::Waiting { shape: Shape::Plain, token: 0 }, 0, expected);
+    session.next() - 1
+}
+
+fn value(bytes: usize) -> Outcome {
+    Outcome::Bulk(vec![0; bytes].as_slice().into())
+}
+
+/// Thousands of reads were forwarded before the first answer said how large they are.
+#[test]
+fn what_other_nodes_are_expected_to_answer_is_what_they_answered_of_late() {
+    let (budget, large) = (budget(), 1 << 20);
+    let connection = connection(1, &budget);
+    let expected = |connection: &Connection| connection.session.borrow().expected;
+    assert_eq!(expected(&connection), large, "the worst, at first");
+    let slots: Vec<u64> = (0..32).map(|_| waiting(&connection, large)).collect();
+    assert!(connection.session.borrow().is_blocked());
+    assert_eq!(budget.counted().1, 32 << 20);
+    for slot in slots {
+        assert!(!connection.deliver(slot, 0, 0, value(10), true));
+    }
+    assert_eq!(expected(&connection), EXPECTED_BYTES_MIN);
+    connection.session.borrow_mut().encode_ready();
+    assert!(!connection.session.borrow().is_blocked());
+    assert_eq!(budget.counted().1, 0);
+    let slot = waiting(&connection, EXPECTED_BYTES_MIN);
+    connection.deliver(slot, 0, 0, value(large), true);
+    assert_eq!(expected(&connection), large, "one large answer, and large ones are expected");
+}
+
+/// Answers that were asked for within the budget were refused once others had filled it.
+#[test]
+fn an_answer_that_was_weighed_has_its_room() {
+    let (budget, large) = (budget(), 1 << 20);
+    let connections: Vec<_> = (1..=32).map(|id| connection(id, &budget)).collect();
+    let slots: Vec<u64> = connections.iter().map(|c| waiting(c, large)).collect();
+    assert!(budget.is_short() && connections.iter().all(|c| c.session.borrow().is_blocked()));
+    for (connection, slot) in connections.iter().zip(slots) {
+        connection.deliver(slot, 0, 0, value(large), true);
+        assert!(connection.session.borrow().out.len() > large, "not an error");
+    }
+}
+
+#[test]
+fn copies_that_nobody_takes_are_refused_and_given_back_at_the_end() {
+    let budget = budget();
+    let (greedy, modest) = (connection(1, &budget), connection(2, &budget));
+    let front = waiting(&greedy, 0);
+    let (mut refused, slots) = (0, (0..50).map(|_| waiting(&greedy, 0)).collect::<Vec<_>>());
+    for slot in slots {
+        greedy.deliver(slot, 0, 0, value(1 << 20), true);
+        let session = greedy.session.borrow();
+        let at = usize::try_from(slot - session.first).unwrap();
+        refused += usize::from(matches!(session.slots[at].state, State::Done { outcome: Outcome::Failed(Failure::Overloaded), .. }));
+    }
+    assert_eq!((refused, budget.counted().1), (18, 32 << 20), "twice the share, all together");
+    let shared: Outcome = value(1 << 20);
+    greedy.deliver(front, 0, 0, shared.clone(), true);
+    assert_eq!(budget.counted().1, 32 << 20, "what is stored costs nothing");
+    drop(greedy);
+    assert_eq!(budget.counted().1, 0);
+    let slot = waiting(&modest, 0);
+    modest.deliver(slot, 0, 0, value(1 << 20), true);
+    assert!(modest.session.borrow().out.len() > 1 << 20);
+}
+
+#[test]
+fn who_holds_much_and_stands_still_is_expelled_but_not_who_is_made_to_wait() {
+    let budget = budget();
+    let (hoarder, waiter) = (connection(1, &budget), connection(2, &budget));
+    let late = Time::ZERO + STALLED_MAX + Duration::from_secs(1);
+    assert!(!hoarder.expel_if_stalled(late), "it holds nothing");
+    for connection in [&hoarder, &waiter] {
+        connection.input_held.set(8 << 20);
+    }
+    budget.count_input(1, 0, 16 << 20);
+    let now = || late;
+    assert!(hoarder.may_read(1, Waker::noop(), now) && !waiter.may_read(2, Waker::noop(), now));
+    assert!(budget.is_wanted());
+    assert!(hoarder.expel_if_stalled(late) && !waiter.expel_if_stalled(late));
+    assert!(!hoarder.expel_if_stalled(late), "once");
+    budget.count_input(1, 16 << 20, 0);
+    assert!(waiter.may_read(2, Waker::noop(), now));
+    assert!(!waiter.expel_if_stalled(late), "its time begins now");
+}

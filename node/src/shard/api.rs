@@ -1,0 +1,93 @@
+//! What a shell sees of a shard beside its methods: names, limits, counters, requests.
+
+use doyen_gossip::agreement::InSyncRequest;
+use doyen_placement::{Epoch, PartitionRef, TableName};
+use std::time::Duration;
+
+/// Names a submitted operation to the shell; the machine only carries it.
+pub type Token = u64;
+
+/// How bytes travel to a peer. Each lane is one ordered byte stream for the life of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Lane {
+    /// Operations, replication, acks.
+    Calls,
+    /// Snapshots; must not delay calls.
+    Bulk,
+}
+
+/// What the machine asks of the control thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// These partitions are open: (partition, the epoch in which this tenure began).
+    Opened(Vec<(PartitionRef, Epoch)>),
+    /// Changes of in-sync sets. Asked again, with backoff and jitter, until the epoch changes.
+    InSync(Vec<InSyncRequest>),
+    /// The first write of this cluster of one is about to be applied; it waits for `Shard::used`.
+    Used,
+    /// A peer knows a newer committed table: pull it.
+    Newer(TableName),
+}
+
+/// Limits and durations of the data path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Largest value: 16 MiB.
+    pub value_bytes_max: usize,
+    /// Largest key: 64 KiB.
+    pub key_bytes_max: usize,
+    /// Entries, tails and snapshots together.
+    pub memory_bytes_max: usize,
+    /// Log kept for copies that lag: 64 MiB a node.
+    pub tail_bytes_max: usize,
+    /// How long an operation is parked at most: 5 s.
+    pub park: Duration,
+    /// Operations that wait at the same time at most.
+    pub waiting_max: usize,
+    /// A copy that has not acknowledged for this long is asked out of the in-sync set: 1.5 s.
+    pub copy_silent_max: Duration,
+    /// Snapshot chunk: 64 KiB.
+    pub chunk_bytes: usize,
+    /// Snapshot chunks sent and not acknowledged, a partition.
+    pub chunks_in_flight: usize,
+    /// Partitions that are copied from this node at the same time.
+    pub copies_max: usize,
+    /// `1.0204 L + margin` for a tenure of which nothing is known; also how much the lease is worth.
+    pub takeover_wait: Duration,
+}
+
+/// Counters and gauges, for metrics, `status` and tests.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Keys held, as primary and as copy.
+    pub keys: u64,
+    /// Bytes held: entries, tails, snapshots.
+    pub memory_bytes: u64,
+    /// Operations executed here as primary.
+    pub executed: u64,
+    /// Operations forwarded to another primary.
+    pub forwarded: u64,
+    /// Log entries sent to copies.
+    pub replicated: u64,
+    /// Operations parked at present.
+    pub parked: u64,
+    /// Partitions led and open.
+    pub open: u64,
+    /// Partitions led and not open yet.
+    pub closed: u64,
+    /// Bytes of snapshots sent.
+    pub snapshot_bytes: u64,
+    /// Learners that caught up from the log, without a snapshot.
+    pub caught_up: u64,
+    /// Learners whose checksum differed.
+    pub checksum_mismatches: u64,
+    /// Frames of peers that were refused as malformed.
+    pub malformed: u64,
+    /// Keys expired.
+    pub expired: u64,
+}
+
+/// A peer's bytes made no sense; its connection must be closed. Nothing was changed by the malformed frame.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("malformed data frame: {0}")]
+pub struct Malformed(pub &'static str);

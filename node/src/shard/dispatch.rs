@@ -1,0 +1,210 @@
+//! What becomes of a call: executed here, sent to the primary, parked, answered, given up.
+
+use super::dedup::OpId;
+use super::execute;
+use super::forwarding::{Call, Executed, Source};
+use super::frame::{self, Frame, Work};
+use super::op::{Failure, Outcome};
+use super::{Core, Lane, Malformed, Slot};
+use doyen_placement::{Lineage, MemberId, PartitionRef};
+use std::collections::{BTreeSet, VecDeque};
+
+impl Core {
+    /// A call arrives: it is executed or sent at once, or parked behind those that came before it.
+    pub(super) fn take_call(&mut self, at: PartitionRef, slot: &mut Slot, call: Call) {
+        self.outstanding += 1;
+        let overtakes =
+            slot.calls.parked.is_empty() || (slot.serving() && !execute::is_write(&call.work) && slot.calls.may_overtake(&call.work));
+        if !overtakes {
+            slot.calls.parked.push_back(call);
+        } else if let Some(call) = self.dispatch(at, slot, call) {
+            slot.calls.parked.push_back(call);
+        }
+    }
+
+    /// Executes a call or sends it on; gives it back if neither is possible now.
+    pub(super) fn dispatch(&mut self, at: PartitionRef, slot: &mut Slot, call: Call) -> Option<Call> {
+        if let Source::Peer { member, lineage, attempt, .. } = call.source
+            && slot.installed.as_ref().is_some_and(|p| p.lineage != lineage)
+        {
+            // It may have been applied in what was lost: its origin says so as soon as it knows of the loss.
+            self.outstanding -= 1;
+            self.refuse(at, member, call.n, attempt);
+            return None;
+        }
+        if slot.primary() == Some(self.me) {
+            return if slot.serving() { self.execute(at, slot, call) } else { Some(call) };
+        }
+        if let Source::Peer { member, attempt, .. } = call.source {
+            // Not ours any more, or not yet.
+            if slot.accepted.as_ref().is_some_and(|p| p.primary() == self.me) {
+                return Some(call);
+            }
+            self.outstanding -= 1;
+            self.refuse(at, member, call.n, attempt);
+            return None;
+        }
+        let Some((primary, lineage)) = slot.installed.as_ref().map(|p| (p.primary(), p.lineage)) else { return Some(call) };
+        let elsewhere = slot.calls.sent_to.is_some_and(|to| to != primary);
+        if elsewhere {
+            return Some(call);
+        }
+        // Parked while the primary is not connected, or takes less than it is sent.
+        let Some(out) = self.peers.room(primary) else { return Some(call) };
+        frame::forward(out, at, lineage, (call.n, slot.calls.finished(call.n), slot.calls.attempt), &call.work);
+        self.stats.forwarded += 1;
+        slot.calls.sent_to = Some(primary);
+        slot.calls.sent.push_back(call);
+        None
+    }
+
+    /// Executes or sends what is parked, in order. Calls on one key never overtake each other.
+    pub(super) fn pump(&mut self, at: PartitionRef, slot: &mut Slot) {
+        if slot.calls.parked.is_empty() {
+            return;
+        }
+        let mut parked = std::mem::take(&mut slot.calls.parked);
+        let mut left: VecDeque<Call> = VecDeque::new();
+        let mut blocked = BTreeSet::new();
+        while let Some(call) = parked.pop_front() {
+            let key = match &call.work {
+                Work::Key(op) => Some((op.map, op.key.clone())),
+                Work::Partition(_) => None,
+            };
+            let free = left.is_empty() || (!execute::is_write(&call.work) && key.as_ref().is_some_and(|k| !blocked.contains(k)));
+            let refused = if free && (left.is_empty() || slot.serving()) { self.dispatch(at, slot, call) } else { Some(call) };
+            if let Some(call) = refused {
+                left.push_back(call);
+                match key {
+                    Some(key) if slot.serving() => {
+                        blocked.insert(key);
+                    }
+                    // Behind a call on the whole partition, or with nobody to serve them, all others wait.
+                    _ => {
+                        left.append(&mut parked);
+                        break;
+                    }
+                }
+            }
+        }
+        slot.calls.parked = left;
+    }
+
+    /// A peer asks for an operation.
+    pub(super) fn forwarded(
+        &mut self,
+        at: PartitionRef,
+        slot: &mut Slot,
+        peer: MemberId,
+        (lineage, n, finished, attempt): (Lineage, u64, u64, u32),
+        work: Work,
+    ) -> Result<(), Malformed> {
+        let right = match &work {
+            Work::Key(op) => {
+                let keyspace = self.view.as_ref().and_then(|v| v.installed.keyspace(at.keyspace));
+                op.keyspace == at.keyspace
+                    && op.key.len() <= self.limits.key_bytes_max
+                    && keyspace.is_some_and(|k| k.partition_of(op.map, &op.key) == Some(at.partition))
+            }
+            Work::Partition(op) => op.keyspace == at.keyspace && op.partition == at.partition,
+        };
+        if !right || finished > n {
+            return Err(Malformed("an operation that does not belong to its partition"));
+        }
+        if !self.is_member(peer) {
+            self.refuse(at, peer, n, attempt);
+            return Ok(());
+        }
+        if let Some(p) = self.peers.get(peer) {
+            match p.refused.get(&at) {
+                Some(refused) if *refused == attempt => return Ok(()),
+                Some(_) => {
+                    p.refused.remove(&at);
+                }
+                None => {}
+            }
+        }
+        // A peer may have as many calls here as a caller of this node: twice the limit bounds both together.
+        if self.outstanding >= self.limits.waiting_max.saturating_mul(2) {
+            self.peers.send(peer, Lane::Calls, &Frame::Reply { at, n, outcome: Outcome::Failed(Failure::Overloaded) });
+            return Ok(());
+        }
+        let source = Source::Peer { member: peer, lineage, attempt, finished };
+        self.take_call(at, slot, Call { source, n, work, until: self.now + self.limits.park, maybe: false });
+        Ok(())
+    }
+
+    pub(super) fn is_member(&self, id: MemberId) -> bool {
+        self.view.as_ref().is_some_and(|v| v.installed.member(id).is_some() || v.accepted.member(id).is_some())
+    }
+
+    /// This node does not serve the partition: the peer sends this and what follows to somebody else.
+    pub(super) fn refuse(&mut self, at: PartitionRef, peer: MemberId, n: u64, attempt: u32) {
+        if let Some(p) = self.peers.get(peer)
+            && p.refused.insert(at, attempt) != Some(attempt)
+        {
+            self.peers.send(peer, Lane::Calls, &Frame::NotServing { at, n, attempt });
+        }
+    }
+
+    /// Gives a call its outcome, for good.
+    pub(super) fn answer(&mut self, slot: &mut Slot, at: PartitionRef, call: Call, outcome: Outcome) {
+        self.outstanding -= 1;
+        match call.source {
+            Source::Local(token) => {
+                if execute::is_write(&call.work) {
+                    slot.calls.finish(call.n);
+                }
+                self.outcomes.push_back((token, outcome));
+            }
+            Source::Peer { member, .. } => self.peers.answer(member, at, call.n, outcome),
+        }
+        if self.outstanding == 0 && self.outcomes.is_empty() {
+            self.forgotten.clear();
+        }
+    }
+
+    /// Gives up the calls that have waited long enough.
+    pub(super) fn give_up(&mut self, at: PartitionRef, slot: &mut Slot) {
+        let now = self.now;
+        let late = |c: &Call| c.until <= now;
+        if !slot.calls.all().any(late) {
+            return;
+        }
+        let (parked, sent, waiting) = slot.calls.take_late(now);
+        for call in parked {
+            self.fail(at, slot, call, false);
+        }
+        for call in sent {
+            self.fail(at, slot, call, true);
+        }
+        for executed in waiting {
+            self.fail_executed(at, slot, executed);
+        }
+    }
+
+    pub(super) fn fail_executed(&mut self, at: PartitionRef, slot: &mut Slot, executed: Executed) {
+        if let Source::Peer { member, .. } = executed.call.source {
+            self.peers.disown(member, &executed.outcome);
+        }
+        self.fail(at, slot, executed.call, executed.logged);
+    }
+
+    pub(super) fn fail(&mut self, at: PartitionRef, slot: &mut Slot, call: Call, maybe: bool) {
+        if let Source::Peer { .. } = call.source {
+            // Its origin gives up by itself, at about the same time.
+            self.outstanding -= 1;
+            return;
+        }
+        let unknown = execute::is_write(&call.work) && (maybe || call.maybe);
+        self.answer(slot, at, call, Outcome::Failed(if unknown { Failure::Unknown } else { Failure::Unavailable }));
+    }
+
+    /// What a call's operation is called in logs.
+    pub(super) fn op_id(&self, slot: &Slot, call: &Call) -> OpId {
+        match call.source {
+            Source::Local(_) => OpId { origin: self.me, n: call.n, finished: slot.calls.finished(call.n) },
+            Source::Peer { member, finished, .. } => OpId { origin: member, n: call.n, finished },
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Reading fields.
+
+use super::*;
+
+/// Reads fields off the front; every read checks that they are there.
+pub(super) struct Reader(pub(super) Bytes);
+
+pub(super) type Read<T> = Result<T, Malformed>;
+
+const SHORT: Malformed = Malformed("frame ends too early");
+
+impl Reader {
+    pub(super) fn need(&self, bytes: usize) -> Read<()> {
+        if self.0.len() < bytes { Err(SHORT) } else { Ok(()) }
+    }
+
+    pub(super) fn u8(&mut self) -> Read<u8> {
+        self.need(1).map(|()| self.0.get_u8())
+    }
+
+    pub(super) fn u16(&mut self) -> Read<u16> {
+        self.need(2).map(|()| self.0.get_u16_le())
+    }
+
+    pub(super) fn u32(&mut self) -> Read<u32> {
+        self.need(4).map(|()| self.0.get_u32_le())
+    }
+
+    pub(super) fn u64(&mut self) -> Read<u64> {
+        self.need(8).map(|()| self.0.get_u64_le())
+    }
+
+    pub(super) fn i64(&mut self) -> Read<i64> {
+        self.need(8).map(|()| self.0.get_i64_le())
+    }
+
+    pub(super) fn f64(&mut self) -> Read<f64> {
+        self.need(8).map(|()| self.0.get_f64_le())
+    }
+
+    pub(super) fn u128(&mut self) -> Read<u128> {
+        self.need(16).map(|()| self.0.get_u128_le())
+    }
+
+    pub(super) fn flag(&mut self) -> Read<bool> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Malformed("a flag that is neither 0 nor 1")),
+        }
+    }
+
+    /// A slice of the frame: no copy.
+    pub(super) fn bytes(&mut self) -> Read<Bytes> {
+        let length = self.u32()? as usize;
+        self.need(length).map(|()| self.0.split_to(length))
+    }
+
+    pub(super) fn all<T>(&mut self, one: impl Fn(&mut Self) -> Read<T>) -> Read<Vec<T>> {
+        let mut found = Vec::new();
+        while self.0.has_remaining() {
+            found.push(one(self)?);
+        }
+        Ok(found)
+    }
+
+    pub(super) fn at(&mut self) -> Read<PartitionRef> {
+        Ok(PartitionRef { keyspace: KeyspaceId(self.u16()?), partition: PartitionId(self.u32()?) })
+    }
+
+    pub(super) fn head(&mut self) -> Read<Head> {
+        let (at, epoch, session) = (self.at()?, Epoch(self.u64()?), self.u32()?);
+        let head = Head { at, epoch, session, committed: self.u64()?, clock: self.u64()?, first: self.u64()? };
+        // Sequences and clocks are added to: nothing near the end of the range is true.
+        if head.committed > SEQ_MAX || head.clock > SEQ_MAX || head.first > SEQ_MAX || head.first == 0 {
+            return Err(Malformed("a sequence or clock beyond all bounds"));
+        }
+        Ok(head)
+    }
+
+    pub(super) fn clock(&mut self) -> Read<u64> {
+        self.u64().and_then(|clock| if clock > SEQ_MAX { Err(Malformed("a clock beyond all bounds")) } else { Ok(clock) })
+    }
+
+    pub(super) fn ack(&mut self) -> Read<Ack> {
+        Ok(Ack { at: self.at()?, epoch: Epoch(self.u64()?), session: self.u32()?, seq: self.u64()? })
+    }
+
+    pub(super) fn origin(&mut self) -> Read<Remembered> {
+        let (origin, finished, count) = (MemberId(self.u64()?), self.u64()?, self.u32()?);
+        let mut applied = Vec::new();
+        for _ in 0..count {
+            applied.push((self.u64()?, self.u64()?, self.outcome()?));
+        }
+        Ok((origin, finished, applied))
+    }
+
+    pub(super) fn logged(&mut self) -> Read<Logged> {
+        let epoch = Epoch(self.u64()?);
+        let (op, outcome) = if self.flag()? {
+            let op = OpId { origin: MemberId(self.u64()?), n: self.u64()?, finished: self.u64()? };
+            (Some(op), self.outcome()?)
+        } else {
+            (None, Outcome::Ok)
+        };
+        let kind = self.u8()?;
+        let map = MapId(self.u32()?);
+        let effect = match kind {
+            0 => {
+                let (key, value, deadline) = (self.bytes()?, self.bytes()?, self.u64()?);
+                // Dated when it is applied.
+                Effect::Put { map, entry: Entry::new(&key, &value, 0, 0), deadline }
+            }
+            1 => Effect::Delete { map, key: self.key()? },
+            2 => Effect::Deadline { map, key: self.key()?, deadline: self.u64()? },
+            3 => Effect::Clear { map },
+            _ => return Err(Malformed("unknown effect")),
+        };
+        Ok(Logged { epoch, effect, op, outcome })
+    }
+
+    pub(super) fn key(&mut self) -> Read<Key> {
+        Ok(Key::from(&*self.bytes()?))
+    }
+
+    pub(super) fn outcome(&mut self) -> Read<Outcome> {
+        Ok(match self.u8()? {
+            0 => Outcome::Ok,
+            1 => Outcome::Nil,
+            2 => Outcome::Int(self.i64()?),
+            3 => Outcome::Bulk(Value::from(&*self.bytes()?)),
+            4 => {
+                let (next, count) = (self.u64()?, self.u32()?);
+                let mut keys = Vec::new();
+                for _ in 0..count {
+                    keys.push(self.bytes()?);
+                }
+                Outcome::Keys { next, keys }
+            }
+            5 => Outcome::Failed(match self.u8()? {
+                0 => Failure::NotAnInteger,
+                1 => Failure::NotAFloat,
+                2 => Failure::Overflow,
+                3 => Failure::TooLarge,
+                4 => Failure::OutOfMemory,
+                5 => Failure::TooFewCopies,
+                6 => Failure::NoPartition,
+                7 => Failure::Unavailable,
+                8 => Failure::Unknown,
+                9 => Failure::Overloaded,
+                _ => return Err(Malformed("unknown failure")),
+            }),
+            _ => return Err(Malformed("unknown outcome")),
+        })
+    }
+
+    pub(super) fn expiry(&mut self) -> Read<Expiry> {
+        let (kind, ms) = (self.u8()?, self.i64()?);
+        match kind {
+            0 if ms == 0 => Ok(Expiry::Keep),
+            1 if ms == 0 => Ok(Expiry::None),
+            2 => Ok(Expiry::In(ms)),
+            3 => Ok(Expiry::At(ms)),
+            _ => Err(Malformed("unknown expiry")),
+        }
+    }
+
+    pub(super) fn work(&mut self) -> Read<Work> {
+        if self.flag()? {
+            let (keyspace, partition, map) = (KeyspaceId(self.u16()?), PartitionId(self.u32()?), MapId(self.u32()?));
+            let action = match self.u8()? {
+                0 => PartitionAction::Count,
+                1 => PartitionAction::Scan { cursor: self.u64()?, count: self.u32()? },
+                2 => PartitionAction::Clear,
+                _ => return Err(Malformed("unknown partition action")),
+            };
+            return Ok(Work::Partition(PartitionOperation { keyspace, partition, map, action }));
+        }
+        let (keyspace, map, key) = (KeyspaceId(self.u16()?), MapId(self.u32()?), self.bytes()?);
+        Ok(Work::Key(Operation { keyspace, map, key, action: self.action()? }))
+    }
+
+    pub(super) fn action(&mut self) -> Read<Action> {
+        Ok(match self.u8()? {
+            0 => Action::Get,
+            1 => Action::Strlen,
+            2 => Action::Exists,
+            3 => Action::PTtl,
+            4 => Action::PExpireTime,
+            5 => {
+                let value = self.bytes()?;
+                let condition = match self.u8()? {
+                    0 => Condition::Always,
+                    1 => Condition::IfAbsent,
+                    2 => Condition::IfPresent,
+                    _ => return Err(Malformed("unknown condition")),
+                };
+                Action::Set { value, condition, expiry: self.expiry()?, get: self.flag()? }
+            }
+            6 => {
+                let (some, expected, value) = (self.flag()?, self.bytes()?, self.bytes()?);
+                if !some && !expected.is_empty() {
+                    return Err(Malformed("an absent value that has bytes"));
+                }
+                Action::CompareAndSwap { expected: some.then_some(expected), value }
+            }
+            7 => Action::GetEx { expiry: self.expiry()? },
+            8 => Action::GetDel,
+            9 => Action::Append { value: self.bytes()? },
+            10 => Action::IncrBy(self.i64()?),
+            11 => Action::IncrByFloat(self.f64()?),
+            12 => Action::Delete,
+            13 => {
+                let expiry = self.expiry()?;
+                let condition = match self.u8()? {
+                    0 => ExpireCondition::Always,
+                    1 => ExpireCondition::IfNone,
+                    2 => ExpireCondition::IfSome,
+                    3 => ExpireCondition::IfLater,
+                    4 => ExpireCondition::IfEarlier,
+                    5 => ExpireCondition::IfSomeEarlier,
+                    _ => return Err(Malformed("unknown expire condition")),
+                };
+                Action::Expire { expiry, condition }
+            }
+            14 => Action::Persist,
+            _ => return Err(Malformed("unknown action")),
+        })
+    }
+}

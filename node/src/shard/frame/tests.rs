@@ -1,0 +1,197 @@
+use super::*;
+use proptest::prelude::*;
+
+fn at() -> impl Strategy<Value = PartitionRef> {
+    (any::<u16>(), any::<u32>()).prop_map(|(k, p)| PartitionRef { keyspace: KeyspaceId(k), partition: PartitionId(p) })
+}
+
+fn bytes() -> impl Strategy<Value = Bytes> {
+    prop::collection::vec(any::<u8>(), 0..12).prop_map(Bytes::from)
+}
+
+fn outcome() -> impl Strategy<Value = Outcome> {
+    prop_oneof![
+        Just(Outcome::Ok),
+        Just(Outcome::Nil),
+        any::<i64>().prop_map(Outcome::Int),
+        bytes().prop_map(|b| Outcome::Bulk(Value::from(&*b))),
+        (any::<u64>(), prop::collection::vec(bytes(), 0..3)).prop_map(|(next, keys)| Outcome::Keys { next, keys }),
+        prop::sample::select(vec![Failure::NotAFloat, Failure::OutOfMemory, Failure::Overloaded]).prop_map(Outcome::Failed),
+    ]
+}
+
+fn expiry() -> impl Strategy<Value = Expiry> {
+    prop_oneof![Just(Expiry::Keep), Just(Expiry::None), any::<i64>().prop_map(Expiry::In), any::<i64>().prop_map(Expiry::At)]
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    let condition = prop::sample::select(vec![Condition::Always, Condition::IfAbsent, Condition::IfPresent]);
+    let expire = prop::sample::select(vec![
+        ExpireCondition::Always,
+        ExpireCondition::IfLater,
+        ExpireCondition::IfNone,
+        ExpireCondition::IfSomeEarlier,
+    ]);
+    prop_oneof![
+        prop::sample::select(vec![Action::Get, Action::Strlen, Action::Exists, Action::PTtl, Action::PExpireTime]),
+        prop::sample::select(vec![Action::GetDel, Action::Delete, Action::Persist]),
+        (bytes(), condition, expiry(), any::<bool>()).prop_map(|(value, condition, expiry, get)| Action::Set {
+            value,
+            condition,
+            expiry,
+            get
+        }),
+        (prop::option::of(bytes()), bytes()).prop_map(|(expected, value)| Action::CompareAndSwap { expected, value }),
+        expiry().prop_map(|expiry| Action::GetEx { expiry }),
+        bytes().prop_map(|value| Action::Append { value }),
+        any::<i64>().prop_map(Action::IncrBy),
+        (-1e9..1e9).prop_map(Action::IncrByFloat),
+        (expiry(), expire).prop_map(|(expiry, condition)| Action::Expire { expiry, condition }),
+    ]
+}
+
+fn work() -> impl Strategy<Value = Work> {
+    let partition_action = prop_oneof![
+        Just(PartitionAction::Count),
+        Just(PartitionAction::Clear),
+        (any::<u64>(), any::<u32>()).prop_map(|(cursor, count)| PartitionAction::Scan { cursor, count })
+    ];
+    prop_oneof![
+        (any::<u16>(), any::<u32>(), bytes(), action()).prop_map(|(k, m, key, action)| Work::Key(Operation {
+            keyspace: KeyspaceId(k),
+            map: MapId(m),
+            key,
+            action
+        })),
+        (at(), any::<u32>(), partition_action).prop_map(|(at, m, action)| Work::Partition(PartitionOperation {
+            keyspace: at.keyspace,
+            partition: at.partition,
+            map: MapId(m),
+            action
+        })),
+    ]
+}
+
+fn logged() -> impl Strategy<Value = Logged> {
+    let key = || bytes().prop_map(|b| Key::from(&*b));
+    let effect = prop_oneof![
+        (any::<u32>(), key(), bytes(), any::<u64>()).prop_map(|(m, key, v, deadline)| Effect::Put {
+            map: MapId(m),
+            entry: Entry::new(&key, &v, 0, 0),
+            deadline
+        }),
+        (any::<u32>(), key()).prop_map(|(m, key)| Effect::Delete { map: MapId(m), key }),
+        (any::<u32>(), key(), any::<u64>()).prop_map(|(m, key, deadline)| Effect::Deadline { map: MapId(m), key, deadline }),
+        any::<u32>().prop_map(|m| Effect::Clear { map: MapId(m) }),
+    ];
+    let op = (any::<u64>(), any::<u64>(), any::<u64>()).prop_map(|(o, n, finished)| OpId { origin: MemberId(o), n, finished });
+    (any::<u64>(), effect, prop::option::of((op, outcome()))).prop_map(|(epoch, effect, op)| {
+        let (op, outcome) = op.map_or((None, Outcome::Ok), |(op, outcome)| (Some(op), outcome));
+        Logged { epoch: Epoch(epoch), effect, op, outcome }
+    })
+}
+
+fn head() -> impl Strategy<Value = Head> {
+    (at(), any::<u64>(), any::<u32>(), 0..SEQ_MAX, 0..SEQ_MAX, 1..SEQ_MAX).prop_map(|(at, epoch, session, committed, clock, first)| Head {
+        at,
+        epoch: Epoch(epoch),
+        session,
+        committed,
+        clock,
+        first,
+    })
+}
+
+fn frame() -> impl Strategy<Value = Frame> {
+    let n = any::<u64>;
+    let s = any::<u32>;
+    let ack = (at(), n(), s(), n()).prop_map(|(at, e, session, seq)| Ack { at, epoch: Epoch(e), session, seq });
+    let applied = prop::collection::vec((n(), n(), outcome()), 0..3);
+    prop_oneof![
+        (any::<u128>(), n(), n(), n()).prop_map(|(c, t, v, hash)| Frame::View(TableName {
+            cluster: ClusterId(c),
+            term: Term(t),
+            version: Version(v),
+            hash
+        })),
+        (at(), s(), n(), n(), s(), work()).prop_map(|(at, lineage, n, finished, attempt, work)| Frame::Forward {
+            at,
+            lineage: Lineage(lineage),
+            n,
+            finished,
+            attempt,
+            work
+        }),
+        (at(), n(), outcome()).prop_map(|(at, n, outcome)| Frame::Reply { at, n, outcome }),
+        (at(), n(), s()).prop_map(|(at, n, attempt)| Frame::NotServing { at, n, attempt }),
+        (head(), n(), n(), prop::collection::vec(logged(), 0..4)).prop_map(|(head, base, last, entries)| Frame::Align {
+            head,
+            base,
+            last,
+            entries
+        }),
+        (head(), prop::collection::vec(logged(), 0..4)).prop_map(|(head, entries)| Frame::Append { head, entries }),
+        (n(), n(), prop::collection::vec(ack, 0..4)).prop_map(|(headroom, received, acks)| Frame::Acks { headroom, received, acks }),
+        (at(), n(), s(), n()).prop_map(|(at, e, session, next)| Frame::Want { at, epoch: Epoch(e), session, next }),
+        (at(), n(), s(), s(), n(), n()).prop_map(|(at, e, l, session, kept, seq)| Frame::Begin {
+            at,
+            epoch: Epoch(e),
+            lineage: Lineage(l),
+            session,
+            kept,
+            seq
+        }),
+        (at(), s(), n()).prop_map(|(at, session, committed)| Frame::Holds { at, session, committed }),
+        (at(), s(), s(), n(), bytes()).prop_map(|(at, session, index, digest, body)| Frame::Chunk { at, session, index, digest, body }),
+        (at(), s(), s()).prop_map(|(at, session, index)| Frame::ChunkAck { at, session, index }),
+        (at(), s(), prop::collection::vec((n().prop_map(MemberId), n(), applied), 0..3)).prop_map(|(at, session, dedup)| Frame::Outcomes {
+            at,
+            session,
+            dedup
+        }),
+        (at(), s(), s(), n()).prop_map(|(at, session, chunks, seq)| Frame::Finish { at, session, chunks, seq }),
+        (at(), s()).prop_map(|(at, session)| Frame::Finished { at, session }),
+        (at(), s(), n(), n(), 0..SEQ_MAX).prop_map(|(at, session, seq, sum, clock)| Frame::Compare { at, session, seq, sum, clock }),
+        (at(), s(), any::<bool>()).prop_map(|(at, session, equal)| Frame::Verdict { at, session, equal }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn frames_survive_the_wire_however_it_is_cut(frames in prop::collection::vec(frame(), 1..5), cut in 1usize..40) {
+        let mut wire = BytesMut::new();
+        frames.iter().for_each(|f| f.put(&mut wire));
+        let (mut arrived, mut read) = (BytesMut::new(), Vec::new());
+        for part in wire.chunks(cut) {
+            arrived.extend_from_slice(part);
+            while let Some(frame) = take(&mut arrived, 1 << 16).unwrap() {
+                read.push(Frame::read(frame).unwrap());
+            }
+        }
+        prop_assert_eq!(read, frames);
+        prop_assert!(arrived.is_empty());
+    }
+
+    #[test]
+    fn random_bytes_are_refused_without_a_panic(kind in 0u8..20, body in prop::collection::vec(any::<u8>(), 0..200)) {
+        let mut bytes = vec![kind];
+        bytes.extend(body.clone());
+        let _ = Frame::read(Bytes::from(bytes));
+        let _ = entries(Bytes::from(body));
+    }
+
+    #[test]
+    fn a_damaged_frame_is_refused_or_read_without_a_panic(frame in frame(), at in any::<prop::sample::Index>(), with in any::<u8>()) {
+        let mut wire = BytesMut::new();
+        frame.put(&mut wire);
+        let at = at.index(wire.len() - 4) + 4;
+        wire[at] = with;
+        let _ = Frame::read(wire.split_off(4).freeze());
+    }
+}
+
+#[test]
+fn a_frame_above_the_limit_is_refused_before_it_arrives() {
+    let mut bytes = BytesMut::from(&u32::MAX.to_le_bytes()[..]);
+    assert!(take(&mut bytes, 1 << 20).is_err());
+}

@@ -1,0 +1,121 @@
+use super::*;
+use proptest::prelude::*;
+
+fn key(n: u8) -> Key {
+    Key::from([b'k', n].as_slice())
+}
+
+fn effects() -> impl Strategy<Value = Effect> {
+    let map = (0u32..3).prop_map(MapId);
+    prop_oneof![
+        6 => (map.clone(), 0u8..12, any::<u8>(), 0u64..4).prop_map(|(map, k, v, deadline)| Effect::Put {
+            map, entry: Entry::new(&key(k), &[v], 0, 0), deadline
+        }),
+        3 => (map.clone(), 0u8..12).prop_map(|(map, k)| Effect::Delete { map, key: key(k) }),
+        2 => (map.clone(), 0u8..12, 0u64..4).prop_map(|(map, k, deadline)| Effect::Deadline { map, key: key(k), deadline }),
+        1 => map.prop_map(|map| Effect::Clear { map }),
+    ]
+}
+
+/// Value, deadline, version.
+type Model = BTreeMap<(MapId, Key), (Vec<u8>, u64, u64)>;
+
+fn model_apply(model: &mut Model, seq: u64, effect: &Effect) {
+    match effect.clone() {
+        Effect::Put { map, entry, deadline } => {
+            model.insert((map, entry.key().into()), (entry.value().to_vec(), deadline, seq));
+        }
+        Effect::Delete { map, key } => {
+            model.remove(&(map, key));
+        }
+        Effect::Deadline { map, key, deadline } => {
+            if let Some(e) = model.get_mut(&(map, key)) {
+                (e.1, e.2) = (deadline, seq);
+            }
+        }
+        Effect::Clear { map } => model.retain(|(m, _), _| *m != map),
+    }
+}
+
+fn contents(store: &Store) -> Model {
+    store.following(&None).map(|(m, e)| ((m, e.key().into()), (e.value().to_vec(), e.deadline(), e.version()))).collect()
+}
+
+fn check(store: &Store, model: &Model) {
+    assert_eq!(&contents(store), model);
+    assert_eq!(store.keys(), model.len());
+    assert_eq!(store.bytes(), model.iter().map(|((_, k), (v, d, _))| cost(&Entry::new(k, v, *d, 0))).sum::<usize>());
+    let expiring: BTreeSet<_> = model.iter().filter(|(_, e)| e.1 != 0).map(|((m, k), e)| (*m, e.1, k.clone())).collect();
+    let indexed: BTreeSet<_> =
+        store.maps.iter().flat_map(|(id, m)| m.expiring.iter().map(|(d, e)| (*id, *d, Key::from(e.0.key())))).collect();
+    assert_eq!(expiring, indexed);
+}
+
+proptest! {
+    #[test]
+    fn effects_are_applied_and_undone_exactly(effects in prop::collection::vec(effects(), 0..60)) {
+        let (mut store, mut model) = (Store::default(), Model::new());
+        let mut past = Vec::new();
+        for (i, effect) in effects.into_iter().enumerate() {
+            past.push((model.clone(), effect.clone(), store.apply(i as u64 + 1, &effect)));
+            model_apply(&mut model, i as u64 + 1, &effect);
+            check(&store, &model);
+        }
+        while let Some((before, effect, undo)) = past.pop() {
+            store.undo(&effect, undo);
+            check(&store, &before);
+        }
+    }
+
+    #[test]
+    fn a_checksum_built_in_slices_under_writes_equals_one_built_at_rest(
+        first in prop::collection::vec(effects(), 0..40), later in prop::collection::vec(effects(), 0..40), slice in 1usize..5
+    ) {
+        let mut store = Store::default();
+        let mut seq = 0;
+        for e in &first { seq += 1; store.apply(seq, e); }
+        store.begin_sum(1);
+        for e in &later { store.advance_sum(1, slice); seq += 1; store.apply(seq, e); }
+        while !store.advance_sum(1, slice) {}
+        store.begin_sum(2);
+        while !store.advance_sum(2, 1000) {}
+        prop_assert_eq!(store.sum(1), store.sum(2));
+    }
+
+    #[test]
+    fn a_fuzzy_snapshot_and_the_log_in_any_interleaving_give_the_same_store(
+        first in prop::collection::vec(effects(), 0..40), later in prop::collection::vec(effects(), 0..40),
+        slice in 1usize..6, late in any::<bool>()
+    ) {
+        // Deadlines are logged as puts while a snapshot is under way.
+        let later: Vec<_> = later.into_iter().filter(|e| !matches!(e, Effect::Deadline { .. })).collect();
+        let (mut from, mut to) = (Store::default(), Store::default());
+        let mut seq = 0;
+        for e in &first { seq += 1; from.apply(seq, e); }
+        to.keep_tombstones(true);
+        let mut cursor: Cursor = None;
+        let mut chunks = Vec::new();
+        let mut log = Vec::new();
+        let mut chunk = |from: &Store| {
+            let c: Vec<_> = from.following(&cursor).take(slice).map(|(m, e)| (m, e.copy())).collect();
+            if let Some((m, e)) = c.last() { cursor = Some((*m, Key::from(e.key()))); }
+            c
+        };
+        for e in &later {
+            chunks.push(chunk(&from));
+            seq += 1;
+            from.apply(seq, e);
+            log.push((seq, e.clone()));
+        }
+        loop {
+            let c = chunk(&from);
+            if c.is_empty() { break; }
+            chunks.push(c);
+        }
+        let take = |to: &mut Store| for (m, e) in chunks.iter().flatten() { to.adopt(*m, e.copy()); };
+        if !late { take(&mut to); }
+        for (seq, e) in &log { to.apply_fuzzy(*seq, e); }
+        if late { take(&mut to); }
+        prop_assert_eq!(contents(&from), contents(&to));
+    }
+}
