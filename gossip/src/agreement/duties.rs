@@ -39,6 +39,8 @@ pub(super) struct Duties {
     /// Members that somebody of their name and address says are dead, and since when that was looked into.
     doubted: BTreeMap<MemberId, Time>,
     dead: BTreeSet<MemberId>,
+    /// Those of them that are still members, because nobody could take what they alone held: tried again with every table.
+    proven: BTreeSet<MemberId>,
     leaving: BTreeMap<MemberId, Pace>,
     departing: BTreeSet<MemberId>,
     in_sync: Vec<InSyncRequest>,
@@ -75,6 +77,7 @@ impl Duties {
             joiners: BTreeMap::new(),
             doubted: BTreeMap::new(),
             dead: BTreeSet::new(),
+            proven: BTreeSet::new(),
             leaving: BTreeMap::new(),
             departing: BTreeSet::new(),
             in_sync: Vec::new(),
@@ -222,12 +225,14 @@ impl Council {
         let mut gone = BTreeMap::new();
         let mut back = BTreeSet::new();
         duties.reset_at = None;
+        duties.proven.retain(|m| table.member(*m).is_some());
         duties.silent_since.retain(|m, _| table.member(*m).is_some_and(|m| m.state == MemberState::Silent));
         for member in table.members.iter().filter(|m| m.id != me) {
             let silent = self.silent(cx, member.id);
             let recent = |at: Time| cx.now.since(at) <= cx.config.timing.ping_interval * 2;
             let answers = self.detector.answered_at(member.id).is_some_and(recent);
-            if duties.dead.contains(&member.id) || self.asserted_dead.contains(&member.id) {
+            let proven = duties.dead.contains(&member.id) || duties.proven.contains(&member.id);
+            if proven || self.asserted_dead.contains(&member.id) {
                 gone.insert(member.id, Departure::Dead);
             } else if member.state == MemberState::Silent && answers && !silent {
                 back.insert(member.id);
@@ -270,6 +275,7 @@ impl Council {
             }
         }
         for id in std::mem::take(&mut duties.dead) {
+            duties.proven.insert(id);
             // A dead member that stays, because it alone holds what must not be lost, gives up its name.
             if let Some(place) = table.members.iter().position(|m| m.id == id) {
                 let member = &mut table.to_mut().members[place];
