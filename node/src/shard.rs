@@ -296,6 +296,9 @@ impl Shard {
             self.core.notice(*at, slot);
         }
         self.core.holding = self.slots.values().filter(|s| s.held.is_some()).count();
+        if let Some(view) = &self.core.view {
+            self.core.peers.retain_silent(|id| view.installed.member(id).is_some());
+        }
     }
 
     /// The cluster of one is marked used (answer to `Request::Used`).

@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use doyen_placement::planner::{self, Pace, adopt, health, plan};
-use doyen_placement::{Assignment, MemberId, MemberState, OnLoss, Partition, Table};
+use doyen_placement::{Assignment, MemberId, MemberState, OnLoss, Partition, PartitionRef, Table};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -160,12 +160,19 @@ fn partitions_wait_for_enough_members() {
 }
 
 #[test]
-fn goals_under_way_are_respected() {
+fn goals_under_way_are_respected_and_others_thought_over() {
     let joined = planner::admit(&cluster(64, 1, &[PLAIN, PLAIN]), vec![member(3, &PLAIN)]);
-    let moving = adopt(&joined, &plan(&joined));
-    assert_eq!(plan(&moving), vec![]);
+    let planned = adopt(&joined, &plan(&joined));
+    assert_eq!(plan(&planned), vec![], "nothing has changed");
+    let few = planner::MoveLimits { learners_per_source: 4, learners_per_target: 8, learners: 8 };
+    let moving = planner::advance(&planned, &few, &BTreeSet::new()).expect("moves begin");
+    let begun: BTreeSet<_> = partitions(&moving).filter(|(_, p)| p.learners().next().is_some()).map(|(at, _)| at).collect();
+    assert!(!begun.is_empty());
     let again = planner::admit(&moving, vec![member(4, &PLAIN)]);
-    let goals: BTreeMap<_, _> = partitions(&again).filter_map(|(at, p)| Some((at, p.goal.clone()?))).collect();
-    assert!(plan(&again).iter().all(|(at, _)| !goals.contains_key(at)));
+    let changed = plan(&again);
+    assert!(changed.iter().all(|(at, _)| !begun.contains(at)));
+    // The fourth is sent what was meant for the third, rather than what the third has received.
+    let had_goal = |at: &PartitionRef| again.partition(*at).is_some_and(|p| p.goal.is_some());
+    assert!(changed.iter().any(|(at, goal)| had_goal(at) && goal.contains(&MemberId(4))));
     assert_balanced(&settle(again), &[100; 4], 2);
 }

@@ -28,9 +28,9 @@ const PLAN_PATIENCE: Duration = Duration::from_secs(5);
 /// A learner that failed is not tried again for this long, and twice as long each time after.
 const BACKOFF: Duration = Duration::from_secs(1);
 /// But never longer than this.
-const BACKOFF_MAX: Duration = Duration::from_secs(30);
+const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// Copies under way at the same time.
-const MOVES: MoveLimits = MoveLimits { learners_per_source: 32, learners_per_target: 64, learners: 256 };
+const MOVES: MoveLimits = MoveLimits { learners_per_source: 256, learners_per_target: 512, learners: 1024 };
 
 /// A coordinator's list of things to do.
 #[derive(Debug)]

@@ -8,9 +8,10 @@ use bytes::Bytes;
 
 /// Longest line: an inline command, or the header of an array or of a bulk string.
 pub const LINE_BYTES_MAX: usize = 64 << 10;
-/// Most arguments of one command. Redis takes a million; here one command runs in one go on the thread that serves everybody,
-/// and a million of them held it for seconds, long enough to be deposed.
-pub const ARGS_MAX: usize = 1 << 15;
+/// Beyond this many arguments Redis calls the number invalid.
+const REDIS_ARGS_MAX: i64 = 1 << 20;
+/// Most arguments of one command. Redis takes a million; what a command needs beside its bytes is not counted as memory.
+pub const ARGS_MAX: usize = 1 << 17;
 /// Most arguments, and longest argument, before a client has said the password.
 const UNAUTHENTICATED_ARGS_MAX: usize = 10;
 const UNAUTHENTICATED_BULK_MAX: usize = 16 << 10;
@@ -219,7 +220,10 @@ impl Parser {
                 State::Start if rest.first() != Some(&b'*') => return self.inline(rest),
                 State::Start => {
                     let Some((line, next)) = line(rest, 1, "too big mbulk count string")? else { return Ok(false) };
-                    let count = integer(line).filter(|n| *n <= ARGS_MAX as i64).ok_or_else(|| error("invalid multibulk length"))?;
+                    let count = integer(line).filter(|n| *n <= REDIS_ARGS_MAX).ok_or_else(|| error("invalid multibulk length"))?;
+                    if count > ARGS_MAX as i64 {
+                        return Err(error(&format!("{count} arguments in one command; at most {ARGS_MAX} are taken, send several")));
+                    }
                     self.at = next;
                     let count = usize::try_from(count).unwrap_or(0);
                     if count == 0 {

@@ -246,7 +246,8 @@ impl Connection {
     /// Ends it if it holds much and stands still, and says so: others want the room.
     pub(crate) fn expel_if_stalled(&self, now: Time) -> bool {
         let much = self.input_held.get() > FREE_INPUT_BYTES || self.session.borrow().charged > FREE_ANSWER_BYTES;
-        let stalled = much && !self.waits_for_room.get() && now.since(self.moved_at.get()) > STALLED_MAX;
+        // Also who waits for room itself, with a part of a command: while many do, none of them completes, and all hold on.
+        let stalled = much && now.since(self.moved_at.get()) > STALLED_MAX;
         let expelled = stalled && !self.expelled.replace(true);
         if expelled {
             self.wake();

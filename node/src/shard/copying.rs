@@ -37,6 +37,8 @@ use std::time::Duration;
 const FAILURES_MAX: u32 = 3;
 /// A learner without progress for so many times `copy_silent_max` is given up.
 const SILENT_FACTOR: u32 = 8;
+/// One that is not connected, or has no room, for so many times that: others wait for its place, or somebody else has room.
+const UNREADY_FACTOR: u32 = 2;
 /// Entries looked at for one chunk at most.
 const CHUNK_ENTRIES: usize = 1_000;
 
@@ -248,6 +250,7 @@ impl Core {
     pub(super) fn teach(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId) {
         let now = self.now;
         let silent = self.limits.copy_silent_max * SILENT_FACTOR;
+        let unready = self.limits.copy_silent_max * UNREADY_FACTOR;
         let Some(held) = &mut slot.held else { return };
         let Held { lead: Some(lead), log, store, dedup, epoch, clock, .. } = &mut **held else { return };
         let epoch = *epoch;
@@ -256,8 +259,8 @@ impl Core {
         match teaching.phase {
             Phase::Queued => {
                 if teaching.failures >= FAILURES_MAX
-                    || now.since(teaching.progress) > silent && self.peers.headroom(id) <= store.bytes() as u64
-                    || now.since(teaching.progress) > silent && !self.peers.up(id)
+                    || now.since(teaching.progress) > unready && self.peers.headroom(id) <= store.bytes() as u64
+                    || now.since(teaching.progress) > unready && !self.peers.up(id)
                 {
                     self.abandon(at, slot, id);
                 } else {

@@ -10,7 +10,7 @@ use super::op::Outcome;
 use super::{Lane, MemberId};
 use bytes::BytesMut;
 use doyen_placement::PartitionRef;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Bytes of calls given out for one peer in one pass; above it the peer is crowded until they were taken.
 pub(super) const CROWDED_BYTES: usize = 8 << 20;
@@ -66,6 +66,8 @@ impl Peer {
 pub(super) struct Peers {
     all: BTreeMap<MemberId, Peer>,
     ready: VecDeque<(MemberId, Lane)>,
+    /// Who did not acknowledge in time, and has acknowledged nothing since: another partition need not wait for that as long again.
+    silent: BTreeSet<MemberId>,
     /// Peers for which something was held back, and which have taken bytes since.
     relieved: Vec<MemberId>,
 }
@@ -93,6 +95,28 @@ impl Peers {
     /// Whether a peer is connected.
     pub(super) fn up(&self, id: MemberId) -> bool {
         self.all.get(&id).is_some_and(|p| p.up)
+    }
+
+    /// A copy there did not acknowledge in time.
+    pub(super) fn note_silent(&mut self, id: MemberId) {
+        self.silent.insert(id);
+    }
+
+    /// A copy there acknowledges.
+    pub(super) fn note_heard(&mut self, id: MemberId) {
+        if !self.silent.is_empty() {
+            self.silent.remove(&id);
+        }
+    }
+
+    /// Whether a copy there did not acknowledge in time, and has acknowledged nothing since.
+    pub(super) fn is_silent(&self, id: MemberId) -> bool {
+        self.silent.contains(&id)
+    }
+
+    /// Only these are members.
+    pub(super) fn retain_silent(&mut self, member: impl Fn(MemberId) -> bool) {
+        self.silent.retain(|id| member(*id));
     }
 
     /// A connected peer.

@@ -503,6 +503,7 @@ impl Core {
         link.asks = 0;
         link.resent = self.now;
         link.stalled = (link.acked < held.log.last()).then_some(self.now);
+        self.peers.note_heard(from);
         let lags = link.next <= held.log.last();
         if begun {
             self.teach(ack.at, slot, from);
@@ -615,6 +616,7 @@ impl Core {
         }
         let mut restart = Vec::new();
         let mut asks = Vec::new();
+        let mut silent = Vec::new();
         for (id, link) in &mut lead.links {
             if link.streams()
                 && link.next == log.last() + 1
@@ -635,13 +637,16 @@ impl Core {
             if stalled > RESEND && now.since(link.resent) > RESEND && link.teaching.as_ref().is_none_or(Teaching::verified) {
                 restart.push(*id);
             }
-            if link.required && stalled > self.limits.copy_silent_max && now >= link.ask_at {
+            let patience = if self.peers.is_silent(*id) { RESEND } else { self.limits.copy_silent_max };
+            if link.required && stalled > patience && now >= link.ask_at {
+                silent.push(*id);
                 link.asks += 1;
                 let change = if link.teaching.is_some() { InSyncChange::Withdraw(*id) } else { InSyncChange::Remove(*id) };
                 asks.push((*id, change, link.asks));
             }
         }
         let epoch = *epoch;
+        silent.into_iter().for_each(|id| self.peers.note_silent(id));
         for (id, change, asked) in asks {
             let pause = self.backoff(Duration::from_millis(200), Duration::from_secs(2), asked);
             self.ask(at, epoch, change);

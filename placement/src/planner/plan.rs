@@ -9,8 +9,9 @@ use crate::table::{Keyspace, MemberState, Partition, Table};
 
 /// Goals for the partitions whose replicas should be others. Empty: all is well, or under way.
 ///
-/// Goals that are set already stay while they may be reached: whoever plans again while moves are under way adds to them. A
-/// partition whose primary is silent is left alone, since nobody can copy it.
+/// Goals that are under way stay while they may be reached: whoever plans again meanwhile adds to them. What has not begun is
+/// thought over: whoever was to receive it may have no room, and somebody better may have come. A partition whose primary is
+/// silent is left alone, since nobody can copy it.
 #[must_use]
 pub fn plan(table: &Table) -> Plan {
     let ground = Ground::new(table.members.iter().filter(|m| may_receive(m)).cloned().collect());
@@ -30,7 +31,8 @@ fn plan_keyspace(ground: &Ground, keyspace: &Keyspace, silent: impl Fn(MemberId)
     let changes = keyspace.partitions.iter().enumerate().filter(|(number, _)| !fixed[*number]).filter_map(|(number, partition)| {
         let goal = better.members(number);
         let at = PartitionRef { keyspace: keyspace.id, partition: partition.id };
-        (!goal.is_empty() && (partition.goal.is_some() || !is_reached(partition, &goal))).then_some((at, goal))
+        let known = partition.goal.as_ref() == Some(&goal);
+        (!goal.is_empty() && !known && (partition.goal.is_some() || !is_reached(partition, &goal))).then_some((at, goal))
     });
     changes.collect()
 }
@@ -42,7 +44,8 @@ fn seating(ground: &Ground, partition: &Partition, copies: usize, silent: impl F
     }
     if let Some(goal) = &partition.goal {
         let members: Vec<usize> = goal.iter().filter_map(|m| ground.place(*m)).collect();
-        if members.len() == goal.len() && members.len() == copies {
+        let begun = partition.learners().any(|m| goal.contains(&m)) || goal.iter().all(|m| partition.holds(*m));
+        if begun && members.len() == goal.len() && members.len() == copies {
             return Seating { members, fixed: true };
         }
     }

@@ -92,21 +92,20 @@ fn copies_that_nobody_takes_are_refused_and_given_back_at_the_end() {
 }
 
 #[test]
-fn who_holds_much_and_stands_still_is_expelled_but_not_who_is_made_to_wait() {
+fn who_holds_much_and_does_not_move_is_expelled_whoever_it_waits_for() {
     let budget = budget();
-    let (hoarder, waiter) = (connection(1, &budget), connection(2, &budget));
+    let (hoarder, waiter, modest) = (connection(1, &budget), connection(2, &budget), connection(3, &budget));
     let late = Time::ZERO + STALLED_MAX + Duration::from_secs(1);
     assert!(!hoarder.expel_if_stalled(late), "it holds nothing");
     for connection in [&hoarder, &waiter] {
         connection.input_held.set(8 << 20);
     }
+    modest.input_held.set(FREE_INPUT_BYTES);
     budget.count_input(1, 0, 16 << 20);
     let now = || late;
     assert!(hoarder.may_read(1, Waker::noop(), now) && !waiter.may_read(2, Waker::noop(), now));
     assert!(budget.is_wanted());
-    assert!(hoarder.expel_if_stalled(late) && !waiter.expel_if_stalled(late));
+    assert!(!waiter.expel_if_stalled(Time::ZERO + STALLED_MAX), "it has waited no longer than it may");
+    assert!(hoarder.expel_if_stalled(late) && waiter.expel_if_stalled(late) && !modest.expel_if_stalled(late));
     assert!(!hoarder.expel_if_stalled(late), "once");
-    budget.count_input(1, 16 << 20, 0);
-    assert!(waiter.may_read(2, Waker::noop(), now));
-    assert!(!waiter.expel_if_stalled(late), "its time begins now");
 }
