@@ -39,6 +39,10 @@ const FAILURES_MAX: u32 = 3;
 const SILENT_FACTOR: u32 = 8;
 /// One that is not connected, or has no room, for so many times that: others wait for its place, or somebody else has room.
 const UNREADY_FACTOR: u32 = 2;
+/// A beginning that is not confirmed is sent again, after twice this, four times this, and so on;
+const BEGIN_AGAIN: Duration = Duration::from_millis(200);
+/// and so often in all.
+const BEGINS_MAX: u32 = 5;
 /// Entries looked at for one chunk at most.
 const CHUNK_ENTRIES: usize = 1_000;
 
@@ -79,6 +83,8 @@ pub(super) struct Source {
     /// Only a snapshot will do.
     whole: bool,
     failures: u32,
+    /// How often a beginning was sent.
+    begins: u32,
     progress: Time,
     asks: u32,
     ask_at: Time,
@@ -97,6 +103,7 @@ impl Source {
             resumed: false,
             whole: false,
             failures: 0,
+            begins: 0,
             progress: now,
             asks: 0,
             ask_at: Time::ZERO,
@@ -206,7 +213,8 @@ impl Core {
         self.next_session = self.next_session.wrapping_add(1).max(1);
         let seq = log.last();
         let whole = teaching.whole;
-        *teaching = Source { session, phase: Phase::Begun, failures: teaching.failures, whole, ..Source::new(self.now) };
+        let (failures, begins) = (teaching.failures, teaching.begins + 1);
+        *teaching = Source { session, phase: Phase::Begun, failures, begins, whole, ..Source::new(self.now) };
         link.session = session;
         link.aligned = true;
         link.acked = seq;
@@ -320,6 +328,10 @@ impl Core {
                     self.peers.send(id, Lane::Calls, &Frame::Compare { at, session, seq, sum, clock });
                     teaching.phase = Phase::Comparing;
                 }
+            }
+            // A learner that has not heard of the table that makes it one drops what begins.
+            Phase::Begun if teaching.begins < BEGINS_MAX && now.since(teaching.progress) > BEGIN_AGAIN * (1 << teaching.begins) => {
+                return self.start_teaching(at, slot, id);
             }
             Phase::Begun
             | Phase::Resuming
