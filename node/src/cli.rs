@@ -5,7 +5,7 @@
 //! | 0 | done; for `run`: left in order |
 //! | 1 | it failed |
 //! | 2 | a flag, a file or the environment says something wrong |
-//! | 3 | `run` left, but not in order: what only it held is gone |
+//! | 3 | `run` left after `--leave-timeout`, not in order: what only it held is gone |
 //! | 130 | `demo` was ended by hand |
 //! | 128 + n | `run` was told twice to end (signal n), and ended at once |
 
@@ -19,7 +19,7 @@ use std::process::ExitCode;
 
 /// A peer-to-peer in-memory data grid that speaks Redis.
 #[derive(Debug, Parser)]
-#[command(name = "doyen", version, max_term_width = 110, disable_help_subcommand = true, after_help = STATUS_HELP)]
+#[command(name = "doyen", version, max_term_width = 110, after_help = STATUS_HELP)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

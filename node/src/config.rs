@@ -31,6 +31,8 @@ pub const RESP_CLUSTER_PORT: u16 = 7380;
 pub const HTTP_PORT: u16 = 7480;
 /// A file that is read as configuration, secret, password or token is at most this long.
 const FILE_BYTES_MAX: u64 = 1 << 20;
+/// The least that `--value-max` may be.
+const VALUE_BYTES_LEAST: usize = 1024;
 /// Seeds at most.
 const SEEDS_MAX: usize = 64;
 /// Names and locations at most this long: they travel in tables and in gossip.
@@ -190,8 +192,23 @@ impl Options {
             .map(|a| address("--advertise-resp", Some(a), SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).map(|a| a.ip()))
             .transpose()?;
         let keyspace = self.keyspace()?;
+        let seeds = self.seeds()?;
+        let elsewhere = |s: &&String| s.parse::<SocketAddr>().is_ok_and(|a| !a.ip().is_loopback());
+        if let Some(seed) = seeds.iter().find(elsewhere).filter(|_| trust == Trust::Loopback) {
+            return fail(format!(
+                "--seed {seed} is on another machine, and without a secret a node talks on this machine only: give --secret-file FILE (or DOYEN_SECRET), or --tls-ca, --tls-cert and --tls-key"
+            ));
+        }
+        let memory_bytes_max = bytes(self.memory_max.unwrap_or(Size(memory::available() / 4 * 3)));
+        let value_bytes_max = bytes(self.value_max.unwrap_or(Size(16 << 20)));
+        if value_bytes_max < VALUE_BYTES_LEAST {
+            return fail(format!("--value-max {value_bytes_max} is too small for any use: at least {VALUE_BYTES_LEAST} bytes"));
+        }
+        if self.value_max.is_some() && value_bytes_max > memory_bytes_max {
+            return fail(format!("--value-max {value_bytes_max} is more than --memory-max {memory_bytes_max}: no such value would fit"));
+        }
         Ok(Config {
-            seeds: self.seeds()?,
+            seeds,
             expect: at_least("--expect", self.expect, 1)?,
             listen,
             data,
@@ -211,8 +228,8 @@ impl Options {
             trust,
             http_token: self.http_token_file.as_deref().map(|p| read_line(p, "--http-token-file")).transpose()?,
             resp_password,
-            memory_bytes_max: bytes(self.memory_max.unwrap_or(Size(memory::available() / 4 * 3))),
-            value_bytes_max: bytes(self.value_max.unwrap_or(Size(16 << 20))),
+            memory_bytes_max,
+            value_bytes_max,
             connections_max: at_least("--connections-max", self.connections_max, 1)?.unwrap_or(10_000) as usize,
             leave_timeout: self.leave_timeout.map_or(Duration::from_secs(30), |s| s.0),
             settings: Settings {
@@ -352,6 +369,10 @@ fn address(flag: &str, said: Option<&str>, default: SocketAddr) -> Result<Socket
     if let Some(port) = text.strip_prefix(':').and_then(|p| p.parse().ok()) {
         return Ok(SocketAddr::new(default.ip(), port));
     }
+    if text.bytes().all(|b| b.is_ascii_digit()) {
+        // A resolver takes a bare number for an address: 7440 is 0.0.29.16.
+        return fail(format!("{flag} {text} is not an address: write :{text} for the port, or HOST:PORT"));
+    }
     let text = with_port(flag, text, default.port())?;
     text.to_socket_addrs()
         .ok()
@@ -488,12 +509,14 @@ mod tests {
         assert_eq!(parsed("[::1]:9"), Ok("[::1]:9".into()));
         assert!(parsed("no such name at all:1").is_err());
         assert!(parsed("127.0.0.1:99999").is_err());
+        assert!(parsed("7440").is_err_and(|e| e.0.contains("write :7440")));
     }
 
     #[test]
     fn seeds_stay_names_and_get_the_default_port() {
-        let config = resolve(|o| o.seed = vec!["db.internal".into(), "10.0.0.1:1".into()]).expect("holds");
-        assert_eq!(config.seeds, ["db.internal:7400", "10.0.0.1:1"]);
+        let config = resolve(|o| o.seed = vec!["db.internal".into(), "127.0.0.2:1".into()]).expect("holds");
+        assert_eq!(config.seeds, ["db.internal:7400", "127.0.0.2:1"]);
+        assert!(resolve(|o| o.seed = vec!["10.0.0.1".into()]).is_err_and(|e| e.0.contains("--secret-file")));
         assert!(resolve(|o| o.seed = vec!["a:b:c".into()]).is_err());
     }
 
@@ -501,6 +524,8 @@ mod tests {
     fn impossible_numbers_are_refused() {
         assert!(resolve(|o| o.partitions = Some(1000)).is_err());
         assert!(resolve(|o| o.partitions = Some(0)).is_err());
+        assert!(resolve(|o| o.value_max = Some(Size(0))).is_err());
+        assert!(resolve(|o| (o.value_max, o.memory_max) = (Some(Size(1 << 30)), Some(Size(1 << 20)))).is_err());
         assert!(resolve(|o| o.backups = Some(200)).is_err());
         assert!(resolve(|o| o.min_in_sync = Some(3)).is_err());
         assert!(resolve(|o| o.weight = Some(0)).is_err());

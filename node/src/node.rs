@@ -70,7 +70,7 @@ pub(crate) struct Parts {
 /// How a node left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Departure {
-    /// Everything was handed over, and a majority knows that this node is gone.
+    /// Everything was handed over (or there was nothing to hand over), and a majority knows that this node is gone.
     Complete,
     /// As `Complete`, but after `leave_timeout`: other members hold everything, some of it in fewer copies than it should have.
     Unrepaired,
@@ -242,7 +242,9 @@ impl Node {
         }
         let within = |limit, pace| tokio::time::timeout(limit, self.control.hand_over(pace));
         let departure = if matches!(within(self.leave_timeout, Pace::Repair).await, Ok(Ok(()))) {
-            if self.holds_anything() { Departure::Alone } else { Departure::Complete }
+            // Copies of nothing are no loss.
+            let loses = self.holds_anything() && self.data.stats().await.shard.keys > 0;
+            if loses { Departure::Alone } else { Departure::Complete }
         } else if matches!(within(HASTE_MAX, Pace::AtOnce).await, Ok(Ok(()))) && !self.holds_anything() {
             Departure::Unrepaired
         } else {

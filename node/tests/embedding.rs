@@ -127,9 +127,15 @@ async fn a_secret_that_differs_is_no_way_in() {
 }
 
 #[tokio::test]
-async fn the_last_node_leaves_without_waiting_for_anybody() {
-    let one = Node::builder().name("one").listen("127.0.0.1:0").on_loss(OnLoss::Wait).start().await.expect("starts");
-    one.wait_ready().await.expect("a cluster of one");
-    let left = tokio::time::timeout(Duration::from_secs(10), one.shutdown()).await.expect("it does not wait for a successor");
-    assert_eq!(left, Departure::Alone);
+async fn the_last_node_leaves_without_waiting_for_anybody_and_says_whether_it_held_something() {
+    for (holds, expected) in [(false, Departure::Complete), (true, Departure::Alone)] {
+        let one = Node::builder().name("one").listen("127.0.0.1:0").on_loss(OnLoss::Wait).start().await.expect("starts");
+        one.wait_ready().await.expect("a cluster of one");
+        if holds {
+            let map = one.map::<u32, String>("held").await.expect("a map");
+            map.insert(&1, &"value".to_owned()).await.expect("a write");
+        }
+        let left = tokio::time::timeout(Duration::from_secs(10), one.shutdown()).await.expect("it does not wait for a successor");
+        assert_eq!(left, expected);
+    }
 }

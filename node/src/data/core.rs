@@ -58,6 +58,9 @@ pub(crate) struct Core {
     this: OnceCell<std::rc::Weak<Self>>,
 }
 
+/// How long a lease may be over before this node says that the cluster is down.
+const LED_MAX: Duration = Duration::from_secs(2);
+
 /// What is borrowed for a batch.
 pub(crate) struct Inner {
     pub(crate) shard: Shard,
@@ -67,6 +70,8 @@ pub(crate) struct Inner {
     waiters: Waiters,
     /// Read at the beginning of a batch.
     pub(crate) now: Time,
+    /// How far this node's lease reached at the last look.
+    lease: Time,
     pub(crate) unix_ms: u64,
     pub(crate) started: Time,
     /// Connections whose sweep over partitions can go on.
@@ -102,6 +107,12 @@ impl Inner {
         let token = self.waiters.insert(waiter(redo));
         self.shard.submit_partition(self.now, token, operation);
         token
+    }
+
+    /// Whether a majority of the voters answered this node not long ago. Without that for so long, clients should not be sent to
+    /// whomever an old table names.
+    pub(crate) fn is_led(&self) -> bool {
+        self.now <= self.lease + LED_MAX
     }
 
     /// Nobody waits for this any more.
@@ -182,6 +193,7 @@ impl Core {
             waiters: Waiters::default(),
             now,
             unix_ms: clock::unix_ms(),
+            lease: Time::ZERO,
             started: now,
             sweeping: VecDeque::new(),
             connections: BTreeMap::new(),
@@ -233,6 +245,7 @@ impl Core {
         let mut inner = self.inner.borrow_mut();
         inner.now = clock::now();
         inner.unix_ms = clock::unix_ms();
+        inner.lease = self.shared.lease();
         // The generation first: the view is at least as new.
         let generation = self.shared.generation();
         if inner.generation == Some(generation) {

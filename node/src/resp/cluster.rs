@@ -165,12 +165,14 @@ pub fn nodes(view: Option<&View>, me: MemberId) -> String {
 
 /// `CLUSTER INFO`.
 #[must_use]
-pub fn info(view: Option<&View>) -> String {
+pub fn info(view: Option<&View>, served: bool) -> String {
     let assigned = if keyspace(view).is_some() { SLOTS } else { 0 };
     let silent = |v: &View, p: &Partition| v.installed.member(p.primary()).is_none_or(|m| m.state == MemberState::Silent);
     let failed: usize =
         view.zip(keyspace(view)).map_or(0, |(v, k)| k.partitions.iter().filter(|p| silent(v, p)).map(|p| k.slots_of(p.id).len()).sum());
     let ok = usize::from(assigned) - failed.min(assigned.into());
+    let failed = if served { failed } else { usize::from(assigned) };
+    let ok = if served { ok } else { 0 };
     let state = if assigned > 0 && failed == 0 { "ok" } else { "fail" };
     let known = view.map_or(0, |v| v.installed.members.len());
     let size = runs_by_primary(view).len();

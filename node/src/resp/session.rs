@@ -595,6 +595,9 @@ fn here<'a>(inner: &Inner, keys: impl Iterator<Item = &'a [u8]>) -> Result<(), E
     let (Some(view), Some(partition)) = (view, cluster::partition_of(view, slot)) else {
         return Err("CLUSTERDOWN Hash slot not served".into());
     };
+    if !inner.is_led() {
+        return Err("CLUSTERDOWN The cluster is down: no majority of its voters answers this node".into());
+    }
     match cluster::redirect(view, inner.me, partition) {
         Some(at) => Err(format!("MOVED {slot} {at}").into()),
         None => Ok(()),

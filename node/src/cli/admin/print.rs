@@ -28,7 +28,12 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
         let waiting = report.waiting.as_deref().unwrap_or("it looks for its cluster");
         return format!("no cluster yet: {waiting}\n");
     };
-    let verdict = if report.safe { "safe" } else { "not safe" };
+    let alone = report.members.iter().filter(|m| m.state == "live").count() == 1;
+    let verdict = match (report.safe, alone) {
+        (true, true) => "safe, with one copy: there is no other member",
+        (true, false) => "safe",
+        (false, _) => "not safe",
+    };
     let coordinator = report.coordinator.as_deref().unwrap_or("nobody");
     let _ = writeln!(text, "{verdict}   coordinator {coordinator}   term {}   table {}   cluster {id}", report.term, report.version);
     if let Some(waiting) = &report.waiting {
@@ -80,7 +85,8 @@ pub(super) fn table(report: &TableReport) -> String {
             let _ = writeln!(text, "  not assigned yet: the cluster waits for more members");
             continue;
         }
-        let _ = write!(text, "{}\n{}", shares(keyspace), runs(keyspace));
+        // The summary last: it is what is left on the screen.
+        let _ = write!(text, "{}\n{}", runs(keyspace), shares(keyspace));
     }
     for m in &report.maps {
         let _ = writeln!(text, "\nmap {} (number {}) in keyspace {}", m.name, m.id, m.keyspace);

@@ -43,7 +43,7 @@ impl fmt::Display for Verdict {
         let [gap, kill, join] = [self.gap_max, self.safe_after_kill, self.safe_after_join].map(|d| d.as_secs_f64());
         write!(
             f,
-            "acknowledged {}  lost {}  stale {} of {} reads  longest gap {gap:.2} s  safe {kill:.2} s after the kill, {join:.2} s after the join",
+            "acknowledged {}  lost {}  stale {} of {} reads  longest gap {gap:.2} s  safe after {kill:.2} s (kill), {join:.2} s (join)",
             self.writes, self.lost, self.stale, self.reads
         )
     }

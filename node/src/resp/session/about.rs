@@ -129,7 +129,7 @@ impl Session {
             Cluster::Slots => self.answer(|e| cluster::slots(e, view)),
             Cluster::Shards => self.answer(|e| cluster::shards(e, view)),
             Cluster::Nodes => self.answer(|e| e.text(&cluster::nodes(view, inner.me))),
-            Cluster::Info => self.answer(|e| e.text(&cluster::info(view))),
+            Cluster::Info => self.answer(|e| e.text(&cluster::info(view, inner.is_led()))),
             Cluster::MyId => self.answer(|e| e.bulk(cluster::node_id(inner.me).as_bytes())),
             Cluster::KeySlot(slot) => self.answer(|e| e.integer(slot.into())),
         }
