@@ -323,9 +323,12 @@ impl World {
         true
     }
 
-    /// An operator says, at any process and at any time, who is dead. It is true; mostly nothing comes of it.
+    /// An operator says, at any time, who is dead. It is true; mostly nothing comes of it. It is said to one of those who went
+    /// on: said to one that these have left behind, it makes another cluster, and nobody but an operator could know better.
     fn recover_one(&mut self) -> bool {
-        self.one().is_some_and(|p| self.operator_speaks(p))
+        let order = |p: ProcessId, world: &Self| world.processes[p].view.as_ref().map(|v| v.accepted.name().order());
+        let newest = self.slots.iter().filter_map(|s| s.process).filter_map(|p| order(p, self)).max();
+        self.one().filter(|p| order(*p, self) == newest).is_some_and(|p| self.operator_speaks(p))
     }
 
     fn jump(&mut self) -> bool {

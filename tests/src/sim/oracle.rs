@@ -10,8 +10,8 @@ use super::logs::Logs;
 use doyen_gossip::agreement::View;
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest};
 use doyen_placement::{
-    ClusterId, Keyspace, Lineage, MapId, MemberId, MemberState, PartitionId, PartitionRef, ReplicaState, Role, Table, TableName, Term,
-    Version,
+    ClusterId, Keyspace, Lineage, MapId, MemberId, MemberState, Partition, PartitionId, PartitionRef, ReplicaState, Role, Table, TableName,
+    Term, Version,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -276,7 +276,11 @@ fn descends(before: &Table, after: &Table) -> Result<(), String> {
 /// voters allow it.)
 fn enough_copies(before: &Table, after: &Table, asked_out: &BTreeSet<(PartitionRef, MemberId)>) -> Result<(), String> {
     let live = |t: &Table, m: MemberId| t.member(m).is_some_and(|m| m.state == MemberState::Live);
-    let shares = |p: &doyen_placement::Partition, m: MemberId| p.in_sync().count() > 1 && p.in_sync().any(|n| n == m);
+    let lost = |old: &Partition, new: &Partition, m: MemberId| old.in_sync().any(|n| n == m) && !new.in_sync().any(|n| n == m);
+    let pairs = || before.keyspaces.iter().zip(&after.keyspaces).flat_map(|(b, a)| b.partitions.iter().zip(&a.partitions));
+    let dropped: BTreeSet<MemberId> =
+        pairs().flat_map(|(old, new)| old.in_sync().filter(move |m| lost(old, new, *m)).collect::<Vec<_>>()).collect();
+    let shares = |p: &Partition, m: MemberId| p.in_sync().any(|n| n == m) && p.in_sync().any(|n| !dropped.contains(&n));
     let holds = |m: MemberId| after.keyspaces.iter().flat_map(|k| &k.partitions).any(|p| shares(p, m));
     let data = after.members.iter().filter(|m| m.role == Role::Data && m.state == MemberState::Live).count();
     for (keyspace, later) in before.keyspaces.iter().zip(&after.keyspaces) {
