@@ -94,6 +94,33 @@ fn three_of_seven_killed_at_once_leave_a_working_cluster() {
     check(&cluster, &load.finish());
 }
 
+/// Copies that were to be made on full members held up those for the one that came back empty, for ever.
+#[test]
+fn a_member_that_comes_back_is_filled_though_the_others_are_nearly_full() {
+    let mut cluster = Cluster::new(BINARY);
+    cluster.options.extend(["--memory-max", "32mb", "--value-max", "1mb"].map(str::to_owned));
+    (0..3).for_each(|i| cluster.join(&format!("n{i}")));
+    cluster.await_safe(3);
+    let value = vec![b'x'; 50_000];
+    let mut client = cluster.client("n0");
+    // 84 % of what three members can hold twice: the two that are left cannot hold it.
+    for i in 0..800 {
+        let key = format!("key-{i}");
+        assert_eq!(client.command(&[b"SET", key.as_bytes(), &value]).expect("a reply"), Reply::Simple("OK".into()), "{key}");
+    }
+    cluster.kill("n2");
+    cluster.eventually("its death is noticed", |c| {
+        c.status("n0").is_some_and(|s| s["safe"] == false && s["members"].as_array().is_some_and(|m| m.len() == 2))
+    });
+    cluster.join("n2");
+    cluster.await_safe(3);
+    for i in 0..800 {
+        let reply = client.command(&[b"STRLEN", format!("key-{i}").as_bytes()]).expect("a reply");
+        assert_eq!(reply, Reply::Int(50_000), "key-{i}");
+    }
+    assert_eq!(client.command(&[b"SET", b"small", b"x"]).expect("a reply"), Reply::Simple("OK".into()));
+}
+
 #[test]
 fn a_frozen_coordinator_is_succeeded_and_serves_nothing_stale_when_it_resumes() {
     let mut cluster = Cluster::of(BINARY, 3);
