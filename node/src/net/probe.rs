@@ -1,7 +1,7 @@
 //! Notices within a moment that nobody listens on a peer's port any more.
 //!
 //! UDP does not say that a process died, but its host does: a *connected* UDP socket is told ECONNREFUSED. So one byte goes to
-//! the control port of each pinged peer every 50 ms, from a socket of its own; the system at the other end drops it ([`ignore`]), so that it
+//! the control port of each pinged peer every 100 ms, from a socket of its own; the system at the other end drops it ([`ignore`]), so that it
 //! wakes nobody, and QUIC would ignore it. What comes of it is a hint: it lets suspicion begin, and proves nothing.
 
 use doyen_placement::MemberId;
@@ -11,7 +11,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 /// Between two datagrams to a peer.
-pub const INTERVAL: Duration = Duration::from_millis(50);
+pub const INTERVAL: Duration = Duration::from_millis(100);
 /// Sockets at most; members beyond that are noticed by their silence alone.
 const SOCKETS_MAX: usize = 128;
 /// No QUIC packet: the fixed bit is not set, and it is too short for any header.
