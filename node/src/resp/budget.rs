@@ -108,6 +108,27 @@ impl Budget {
 }
 
 #[cfg(test)]
+impl Budget {
+    /// Of a node with values of 1 MiB and 64 MiB of memory.
+    pub(crate) fn small() -> Self {
+        let limits = Limits {
+            value_bytes_max: 1 << 20,
+            key_bytes_max: 1 << 10,
+            memory_bytes_max: 64 << 20,
+            tail_bytes_max: 8 << 20,
+            park: Duration::from_secs(5),
+            waiting_max: 100,
+            copy_silent_max: Duration::from_secs(1),
+            chunk_bytes: 256,
+            chunks_in_flight: 2,
+            copies_max: 2,
+            takeover_wait: Duration::from_millis(515),
+        };
+        Self::new(&limits)
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::sync::Arc;
@@ -122,26 +143,9 @@ mod tests {
         }
     }
 
-    fn budget() -> Budget {
-        let limits = Limits {
-            value_bytes_max: 1 << 20,
-            key_bytes_max: 1 << 10,
-            memory_bytes_max: 64 << 20,
-            tail_bytes_max: 8 << 20,
-            park: Duration::from_secs(5),
-            waiting_max: 100,
-            copy_silent_max: Duration::from_secs(1),
-            chunk_bytes: 256,
-            chunks_in_flight: 2,
-            copies_max: 2,
-            takeover_wait: Duration::from_millis(515),
-        };
-        Budget::new(&limits)
-    }
-
     #[test]
     fn one_at_a_time_reads_beyond_the_share_and_small_commands_always_pass() {
-        let budget = budget();
+        let budget = Budget::small();
         let count = Arc::new(Count::default());
         let waker = Waker::from(count.clone());
         assert!(budget.may_read(1, 8 << 20, &waker));
@@ -158,7 +162,7 @@ mod tests {
 
     #[test]
     fn copies_beyond_twice_the_share_are_refused() {
-        let budget = budget();
+        let budget = Budget::small();
         budget.count_answers(0, 16 << 20);
         assert!(budget.is_short() && !budget.refuses(16 << 20) && budget.refuses((16 << 20) + 1));
         budget.count_answers(16 << 20, 0);

@@ -120,9 +120,14 @@ impl Core {
         }
     }
 
+    /// Bytes that this node may still hold.
+    fn memory_left(&self) -> u64 {
+        self.limits.memory_bytes_max.saturating_sub(self.memory) as u64
+    }
+
     /// Sends the acks of a batch.
     pub(super) fn send_acks(&mut self, to: MemberId) {
-        let headroom = self.limits.memory_bytes_max.saturating_sub(self.memory) as u64;
+        let headroom = self.memory_left();
         let Some(peer) = self.peers.get(to) else { return };
         if !peer.acks.is_empty() {
             let acks = std::mem::take(&mut peer.acks).into_values().collect();
@@ -131,13 +136,11 @@ impl Core {
             self.peers.send(to, Lane::Calls, &Frame::Acks { headroom, received, acks });
         }
     }
-}
 
-impl Core {
     /// Tells peers how much memory is left where what they know of it is old. Acks say it, too, but who holds no copy sends
     /// none, and a primary that thinks it full would never make one there.
     pub(super) fn tell_headroom(&mut self) {
-        let headroom = self.limits.memory_bytes_max.saturating_sub(self.memory) as u64;
+        let headroom = self.memory_left();
         let step = (self.limits.memory_bytes_max / 64).min(1 << 20) as u64;
         for id in self.peers.ids() {
             let Some(peer) = self.peers.get(id) else { continue };

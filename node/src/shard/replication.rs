@@ -689,6 +689,7 @@ fn trim(held: &mut Held, share: usize, memory: &mut usize) {
     log.trim(share, learned.unwrap_or(u64::MAX));
     *memory = memory.saturating_sub(before - log.bytes());
 }
+
 /// The partitions of a node share its tail; one of them has this part of it at most.
 const TAIL_SHARES_MIN: usize = 8;
 /// The tail is this part of what is stored,

@@ -1,5 +1,4 @@
 use super::*;
-use crate::shard::Limits;
 use std::time::Duration;
 
 fn connection(id: u64, budget: &Rc<Budget>) -> Rc<Connection> {
@@ -8,19 +7,7 @@ fn connection(id: u64, budget: &Rc<Budget>) -> Rc<Connection> {
 }
 
 fn budget() -> Rc<Budget> {
-    Rc::new(Budget::new(&Limits {
-        value_bytes_max: 1 << 20,
-        key_bytes_max: 1 << 10,
-        memory_bytes_max: 64 << 20,
-        tail_bytes_max: 8 << 20,
-        park: Duration::from_secs(5),
-        waiting_max: 100,
-        copy_silent_max: Duration::from_secs(1),
-        chunk_bytes: 256,
-        chunks_in_flight: 2,
-        copies_max: 2,
-        takeover_wait: Duration::from_millis(515),
-    }))
+    Rc::new(Budget::small())
 }
 
 fn waiting(connection: &Rc<Connection>, expected: usize) -> u64 {
