@@ -237,7 +237,7 @@ impl Node {
     }
 
     async fn leave(&self) -> Departure {
-        if self.shared.local().view.is_none() {
+        if !self.is_member() {
             return Departure::Outside;
         }
         let within = |limit, pace| tokio::time::timeout(limit, self.control.hand_over(pace));
@@ -261,6 +261,11 @@ impl Node {
             tracing::warn!("no majority has confirmed within {DEPART_MAX:?} that this node is gone: it stops all the same");
         }
         departure
+    }
+
+    /// Whether it is part of a cluster, as far as it knows by itself: the coordinator is not asked.
+    pub(crate) fn is_member(&self) -> bool {
+        self.shared.local().view.is_some()
     }
 
     fn holds_anything(&self) -> bool {

@@ -81,8 +81,7 @@ async fn run(config: crate::config::Config) -> Result<ExitCode, Failed> {
             return Err(Failed::new(why));
         }
     }
-    let was_member = node.status().await.is_ok_and(|status| status.cluster_id.is_some());
-    if was_member {
+    if node.is_member() {
         tracing::info!("leaving: handing over what this node holds (a second signal leaves at once)");
     }
     let leave = node.shutdown();
