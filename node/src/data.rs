@@ -1,32 +1,29 @@
-//! The data thread: one `current_thread` runtime that drives the shard, the data network and the Redis clients.
+//! The data thread: one loop that drives the shard, the data network and the Redis clients.
 //!
 //! Everything that an operation needs on this node happens on this one thread; other threads hand over in batches and
 //! wait for answers.
 
+mod bell;
 pub(crate) mod core;
+mod reactor;
 pub(crate) mod waiters;
 
-use self::core::{Core, Handler};
+use self::bell::Bell;
+use self::reactor::Reactor;
 use crate::control::Upcall;
 use crate::net::identity::Identity;
-use crate::net::links::Links;
-use crate::resp::server;
 use crate::shard::op::{Action, Failure, Operation, Outcome, PartitionAction, PartitionOperation};
 use crate::shard::{self, Limits};
 use crate::shared::Shared;
 use doyen_placement::MemberId;
 use std::io;
 use std::net::{TcpListener, UdpSocket};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use tokio::sync::{mpsc, oneshot, watch};
-use waiters::Waiter;
+use tokio::sync::{mpsc, oneshot};
 
 /// Operations that other threads may have handed over and that were not taken yet.
 const HANDED_OVER_MAX: usize = 4096;
-/// Taken in one pass.
-const BATCH_MAX: usize = 256;
 
 /// What the data thread is started with.
 #[derive(Debug)]
@@ -81,7 +78,7 @@ pub struct DataStats {
     pub connections_expelled: u64,
 }
 
-/// What the tasks count.
+/// What the loop counts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counters {
     pub(crate) connections: u64,
@@ -115,7 +112,7 @@ impl Data {
 #[derive(Debug, Clone)]
 pub struct DataHandle {
     messages: mpsc::Sender<Message>,
-    stop: Arc<watch::Sender<bool>>,
+    bell: Arc<Bell>,
 }
 
 #[derive(Debug)]
@@ -144,6 +141,7 @@ impl DataHandle {
         if self.messages.send(message(answer)).await.is_err() {
             return Outcome::Failed(Failure::Unavailable);
         }
+        self.bell.ring();
         // The thread ended with the operation in hand.
         let lost = if read { Failure::Unavailable } else { Failure::Unknown };
         outcome.await.unwrap_or(Outcome::Failed(lost))
@@ -155,6 +153,7 @@ impl DataHandle {
         if self.messages.send(Message::Stats(answer)).await.is_err() {
             return DataStats::default();
         }
+        self.bell.ring();
         stats.await.unwrap_or_default()
     }
 
@@ -163,6 +162,7 @@ impl DataHandle {
     pub async fn drain(&self) {
         let (answer, done) = oneshot::channel();
         if self.messages.send(Message::Drain(answer)).await.is_ok() {
+            self.bell.ring();
             // An error means that the thread has ended, and its connections with it.
             let _ = done.await;
         }
@@ -170,7 +170,7 @@ impl DataHandle {
 
     /// Ends the thread at once.
     pub fn stop(&self) {
-        self.stop.send_replace(true);
+        self.bell.stop();
     }
 }
 
@@ -180,127 +180,24 @@ impl DataHandle {
 /// A socket cannot be used, or the system gives no thread.
 pub fn start(options: DataOptions, shared: Arc<Shared>, upcalls: mpsc::Sender<Upcall>) -> Result<(Data, DataHandle), StartError> {
     let (messages, incoming) = mpsc::channel(HANDED_OVER_MAX);
-    let (stop, stopped) = watch::channel(false);
+    let poll = mio::Poll::new()?;
+    let bell = Arc::new(Bell::new(mio::Waker::new(poll.registry(), reactor::BELL)?));
+    let (ringer, listener) = (bell.clone(), bell.clone());
+    shared.listen(move || listener.ring());
     let (started, ready) = std::sync::mpsc::channel();
     let thread = std::thread::Builder::new().name("doyen-data".to_owned()).spawn(move || {
-        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-            Ok(runtime) => runtime,
-            Err(why) => return drop(started.send(Err(why))),
-        };
-        tokio::task::LocalSet::new().block_on(&runtime, run(options, shared, upcalls, incoming, stopped, started));
+        match Reactor::new(poll, ringer, options, shared, upcalls, incoming) {
+            Ok(mut reactor) => {
+                // Whoever started us waits for this.
+                let _ = started.send(Ok(()));
+                reactor.run();
+            }
+            Err(why) => drop(started.send(Err(why))),
+        }
     })?;
     // A thread that ended without a word has panicked.
     ready.recv().unwrap_or_else(|_| Err(io::Error::other("the thread ended")))?;
-    Ok((Data { thread }, DataHandle { messages, stop: Arc::new(stop) }))
-}
-
-async fn run(
-    mut options: DataOptions,
-    shared: Arc<Shared>,
-    upcalls: mpsc::Sender<Upcall>,
-    incoming: mpsc::Receiver<Message>,
-    mut stopped: watch::Receiver<bool>,
-    started: std::sync::mpsc::Sender<io::Result<()>>,
-) {
-    let listeners = [(options.resp.take(), false), (options.resp_cluster.take(), true)];
-    let core = Core::new(&options, shared, upcalls);
-    let links = match Links::start(options.socket, options.identity, options.me, Rc::new(Handler(core.clone()))) {
-        Ok(links) => links,
-        Err(why) => return drop(started.send(Err(why))),
-    };
-    core.set_links(links.clone());
-    for (listener, cluster_port) in listeners {
-        let Some(listener) = listener else { continue };
-        match listener.set_nonblocking(true).and_then(|()| tokio::net::TcpListener::from_std(listener)) {
-            Ok(listener) => drop(tokio::task::spawn_local(server::listen(core.clone(), listener, cluster_port))),
-            Err(why) => return drop(started.send(Err(why))),
-        }
-    }
-    // Whoever started us waits for this.
-    let _ = started.send(Ok(()));
-    tokio::select! {
-        () = tick(&core) => {}
-        () = serve(&core, incoming) => {}
-        // An error: every handle is gone, and nobody could stop us any more.
-        _ = stopped.wait_for(|stop| *stop) => {}
-    }
-    drop(core.take_links());
-    links.close().await;
-}
-
-/// Keeps time: what the shard waits for, views, and signs of life.
-async fn tick(core: &Core) {
-    loop {
-        core.tick();
-        let sleep = core.arm();
-        tokio::select! {
-            () = core.shared.changed() => {}
-            () = core.rearm.notified() => {}
-            () = tokio::time::sleep(sleep) => {}
-        }
-    }
-}
-
-/// What other threads hand over: all that is there in one pass.
-async fn serve(core: &Rc<Core>, mut incoming: mpsc::Receiver<Message>) {
-    let mut batch = Vec::with_capacity(BATCH_MAX);
-    while incoming.recv_many(&mut batch, BATCH_MAX).await > 0 {
-        core.begin();
-        for message in batch.drain(..) {
-            take(core, message);
-        }
-        core.pump();
-        tokio::task::yield_now().await;
-    }
-    // Every handle is gone, and with it whoever could stop this thread: it ends.
-}
-
-fn take(core: &Rc<Core>, message: Message) {
-    match message {
-        Message::Key(operation, answer) => {
-            core.inner.borrow_mut().submit(operation, |redo| Waiter::Call { answer, redo });
-        }
-        Message::Partition(operation, answer) => {
-            core.inner.borrow_mut().submit_partition(operation, |redo| Waiter::Call { answer, redo });
-        }
-        // The asker may be gone.
-        Message::Stats(answer) => drop(answer.send(stats(core))),
-        Message::Drain(answer) => {
-            core.draining.set(true);
-            core.connections_changed.notify_waiters();
-            for connection in core.inner.borrow().connections.values() {
-                connection.wake();
-            }
-            let core = core.clone();
-            tokio::task::spawn_local(async move {
-                loop {
-                    let changed = core.connections_changed.notified();
-                    if core.inner.borrow().connections.is_empty() {
-                        break;
-                    }
-                    changed.await;
-                }
-                let _ = answer.send(());
-            });
-        }
-    }
-}
-
-fn stats(core: &Core) -> DataStats {
-    let inner = core.inner.borrow();
-    DataStats {
-        shard: inner.shard.stats(),
-        connections: inner.connections.len() as u64,
-        connections_accepted: inner.counters.connections,
-        connections_rejected: inner.counters.connections_rejected,
-        commands: inner.counters.commands,
-        command_errors: inner.counters.errors,
-        protocol_errors: inner.counters.protocol_errors,
-        malformed_links: inner.counters.malformed,
-        input_bytes: inner.budget.counted().0 as u64,
-        answer_bytes: inner.budget.counted().1 as u64,
-        connections_expelled: inner.counters.connections_expelled,
-    }
+    Ok((Data { thread }, DataHandle { messages, bell }))
 }
 
 #[cfg(test)]

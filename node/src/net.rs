@@ -3,7 +3,8 @@
 //! ```text
 //!   control thread ── peers: agreement, joins, gossip   (--listen)  ── hints: chitchat over peers; probe: ECONNREFUSED
 //!   data thread    ── links: operations, copies         (--data)
-//!                        └─ both: identity (who may talk), endpoint (how), hello (who is it, which versions)
+//!                     └─ driver: QUIC without tasks
+//!                        both: identity (who may talk), endpoint (how), hello (who is it, which versions)
 //! ```
 //!
 //! A connection is worth nothing until its hello is done; from then on it binds the sender of everything that arrives.
@@ -18,4 +19,5 @@ pub mod peers;
 pub mod probe;
 
 mod backoff;
+mod driver;
 pub(crate) mod notice;

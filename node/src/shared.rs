@@ -8,9 +8,8 @@ use arc_swap::ArcSwap;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
 use doyen_placement::MemberId;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tokio::sync::Notify;
+use std::sync::{Arc, OnceLock};
 
 /// What the control thread shows to the data threads.
 #[derive(Debug)]
@@ -18,7 +17,16 @@ pub struct Shared {
     local: ArcSwap<Local>,
     generation: AtomicU64,
     lease: AtomicU64,
-    changed: Notify,
+    listener: OnceLock<Listener>,
+}
+
+/// Is told that another view was published.
+struct Listener(Box<dyn Fn() + Send + Sync>);
+
+impl std::fmt::Debug for Listener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Listener")
+    }
 }
 
 /// This process and what it acts on.
@@ -38,7 +46,7 @@ impl Shared {
             local: ArcSwap::from_pointee(Local { me, view: None }),
             generation: AtomicU64::new(0),
             lease: AtomicU64::new(0),
-            changed: Notify::new(),
+            listener: OnceLock::new(),
         }
     }
 
@@ -46,7 +54,9 @@ impl Shared {
     pub fn publish(&self, local: Local) {
         self.local.store(Arc::new(local));
         self.generation.fetch_add(1, Ordering::SeqCst);
-        self.changed.notify_one();
+        if let Some(listener) = self.listener.get() {
+            listener.0();
+        }
     }
 
     /// Moves the lease. It may also move back (to `Time::ZERO`, when a process is expelled).
@@ -72,8 +82,9 @@ impl Shared {
         self.local.load_full()
     }
 
-    /// Waits until a view was published since the last wait (one waiter: the data thread).
-    pub async fn changed(&self) {
-        self.changed.notified().await;
+    /// Calls this after every published view, for whoever sleeps meanwhile. There is one listener, the data thread; a
+    /// second one is not heard.
+    pub fn listen(&self, changed: impl Fn() + Send + Sync + 'static) {
+        let _ = self.listener.set(Listener(Box::new(changed)));
     }
 }

@@ -14,6 +14,8 @@ const SECRET: &[u8] = b"a secret of the tests";
 struct Node {
     name: String,
     shared: Arc<Shared>,
+    /// Another view was published.
+    changed: Arc<Notify>,
     control: Option<Control>,
     handle: ControlHandle,
     alive: Task<()>,
@@ -53,7 +55,9 @@ impl Node {
             timing: Timing::default(),
             rng_seed: rand::random(),
         };
-        let shared = Arc::new(Shared::new(id));
+        let (shared, changed) = (Arc::new(Shared::new(id)), Arc::new(Notify::new()));
+        let listener = changed.clone();
+        shared.listen(move || listener.notify_one());
         let identity = Arc::new(Identity::from_secret(secret, name).unwrap());
         let (upcalls, upcalls_out) = mpsc::channel(64);
         let seeds = seeds.iter().map(ToString::to_string).collect();
@@ -66,7 +70,7 @@ impl Node {
                 }
             }
         });
-        Self { name: name.to_owned(), shared, control: Some(control), handle, alive, upcalls }
+        Self { name: name.to_owned(), shared, changed, control: Some(control), handle, alive, upcalls }
     }
 
     fn installed(&self) -> Option<Arc<Table>> {
@@ -78,7 +82,7 @@ impl Node {
         let wait = async {
             while !self.installed().is_some_and(|table| condition(self, &table)) {
                 // A lease may be what is waited for, and that notifies nobody.
-                let _ = tokio::time::timeout(Duration::from_millis(20), self.shared.changed()).await;
+                let _ = tokio::time::timeout(Duration::from_millis(20), self.changed.notified()).await;
             }
         };
         if tokio::time::timeout(PATIENCE, wait).await.is_err() {

@@ -1,7 +1,8 @@
-//! The shard and everything around it that the tasks of a data thread share.
+//! The shard and everything around it but the sockets of clients.
 //!
-//! Nothing here is borrowed across an await. `pump` is one pass: it judges what was executed against a clock, a lease
-//! and a generation that are read after it, hands out the outcomes, and carries away bytes and requests.
+//! A pass of the data thread's loop calls `begin`, lets the network, other threads and clients submit what they have, and
+//! then `pump`, which judges what was executed against a clock, a lease and a generation that are read after it, hands out
+//! the outcomes, and carries away bytes and requests.
 
 use super::waiters::{Redo, Waiter, Waiters};
 use super::{Counters, DataOptions};
@@ -9,6 +10,7 @@ use crate::clock;
 use crate::control::Upcall;
 use crate::net::links::{LinkHandler, Links};
 use crate::resp::budget::Budget;
+use crate::resp::ready::Ready;
 use crate::resp::session::Connection;
 use crate::shard::op::{Action, Failure, Operation, Outcome, PartitionAction, PartitionOperation};
 use crate::shard::{Lane, Limits, Malformed, Request, Shard};
@@ -17,13 +19,13 @@ use bytes::BytesMut;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
 use doyen_placement::MemberId;
-use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::sync::{Notify, mpsc, oneshot};
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, oneshot};
 
 /// Rounds of one pass: a sweep over partitions that goes on at once takes its next steps in the same pass.
 const ROUNDS_MAX: usize = 4;
@@ -35,27 +37,21 @@ const STALLED_INTERVAL: Duration = Duration::from_secs(1);
 const UPCALLS_WAITING_MAX: usize = 1024;
 /// Between two signs of life to the control thread.
 const ALIVE_INTERVAL: Duration = Duration::from_millis(200);
-/// How often a pass is tried while something waits, so that a lease that came back is noticed.
+/// How often a pass is tried while something waits, so that a lease that came back is noticed, or an answer of the
+/// control thread.
 const WAITING_INTERVAL: Duration = Duration::from_millis(5);
 
-/// What the tasks of a data thread share.
+/// What a data thread drives.
 pub(crate) struct Core {
-    pub(crate) inner: RefCell<Inner>,
-    pub(crate) shared: Arc<Shared>,
-    /// Taken at the end: the network knows this core as its handler.
-    links: RefCell<Option<Rc<Links>>>,
+    pub(crate) inner: Inner,
+    shared: Arc<Shared>,
+    links: Links,
     upcalls: mpsc::Sender<Upcall>,
-    waiting_upcalls: RefCell<VecDeque<Upcall>>,
-    /// The ticker shall look again at when it is due.
-    pub(crate) rearm: Notify,
-    /// When the ticker is due.
-    armed: Cell<Time>,
-    alive_at: Cell<Time>,
-    stalled_at: Cell<Time>,
-    pub(crate) draining: Cell<bool>,
-    /// A connection ended, or draining began.
-    pub(crate) connections_changed: Notify,
-    this: OnceCell<std::rc::Weak<Self>>,
+    waiting_upcalls: VecDeque<Upcall>,
+    /// Who asked the control thread to mark the cluster as used, and its answer.
+    asked_used: Option<(MemberId, oneshot::Receiver<()>)>,
+    alive_at: Time,
+    stalled_at: Time,
 }
 
 /// How long a lease may be over before this node says that the cluster is down.
@@ -84,8 +80,8 @@ pub(crate) struct Inner {
     pub(crate) limits: Limits,
     pub(crate) password: Option<String>,
     pub(crate) connections_max: usize,
-    /// Where connections without a partial command read into.
-    pub(crate) scratch: BytesMut,
+    /// No more clients, and those that there are leave once they are answered.
+    pub(crate) draining: bool,
     incarnations: u64,
     /// Reads of an earlier incarnation, which wait for a view so long at most.
     redo: Vec<(u64, Redo)>,
@@ -182,7 +178,7 @@ const fn seed(me: MemberId, incarnation: u64) -> u64 {
 }
 
 impl Core {
-    pub(crate) fn new(options: &DataOptions, shared: Arc<Shared>, upcalls: mpsc::Sender<Upcall>) -> Rc<Self> {
+    pub(crate) fn new(options: &DataOptions, links: Links, ready: &Rc<Ready>, shared: Arc<Shared>, upcalls: mpsc::Sender<Upcall>) -> Self {
         let now = clock::now();
         let me = options.me;
         let inner = Inner {
@@ -197,52 +193,37 @@ impl Core {
             started: now,
             sweeping: VecDeque::new(),
             connections: BTreeMap::new(),
-            budget: Rc::new(Budget::new(&options.limits)),
+            budget: Rc::new(Budget::new(&options.limits, ready.clone())),
             connection_last: 0,
             counters: Counters::default(),
             limits: options.limits.clone(),
             password: options.password.clone(),
             connections_max: options.connections_max,
-            scratch: BytesMut::new(),
+            draining: false,
             incarnations: 0,
             redo: Vec::new(),
             redo_until: now,
         };
-        let core = Rc::new(Self {
-            inner: RefCell::new(inner),
+        Self {
+            inner,
             shared,
-            links: RefCell::default(),
+            links,
             upcalls,
-            waiting_upcalls: RefCell::default(),
-            rearm: Notify::new(),
-            armed: Cell::new(Time::ZERO),
-            alive_at: Cell::new(Time::ZERO),
-            stalled_at: Cell::new(Time::ZERO),
-            draining: Cell::new(false),
-            connections_changed: Notify::new(),
-            this: OnceCell::new(),
-        });
-        let _ = core.this.set(Rc::downgrade(&core));
-        core
+            waiting_upcalls: VecDeque::new(),
+            asked_used: None,
+            alive_at: Time::ZERO,
+            stalled_at: Time::ZERO,
+        }
     }
 
-    /// The data network, once it runs.
-    pub(crate) fn set_links(&self, links: Rc<Links>) {
-        *self.links.borrow_mut() = Some(links);
-    }
-
-    /// The data network ends: nothing refers to this core any more but tasks.
-    pub(crate) fn take_links(&self) -> Option<Rc<Links>> {
-        self.links.borrow_mut().take()
-    }
-
-    fn links(&self) -> Option<Rc<Links>> {
-        self.links.borrow().clone()
+    /// The data network.
+    pub(crate) fn links(&mut self) -> &mut Links {
+        &mut self.links
     }
 
     /// Reads the clocks and installs the present view: whatever is submitted next meets it.
-    pub(crate) fn begin(&self) {
-        let mut inner = self.inner.borrow_mut();
+    pub(crate) fn begin(&mut self) {
+        let inner = &mut self.inner;
         inner.now = clock::now();
         inner.unix_ms = clock::unix_ms();
         inner.lease = self.shared.lease();
@@ -254,27 +235,42 @@ impl Core {
         let local = self.shared.local();
         inner.generation = Some(generation);
         if local.me != inner.me {
-            if let Some(links) = self.links() {
-                links.reset(local.me);
-            }
+            self.links.reset(local.me);
             inner.restart(local.me);
         }
         inner.view.clone_from(&local.view);
         let Some(view) = local.view.clone() else { return };
-        if let Some(links) = self.links() {
-            links.set_peers(&peers(&view));
-        }
-        let now = inner.now;
-        inner.shard.install(now, view);
+        self.links.set_peers(&peers(&view));
+        inner.shard.install(inner.now, view);
         inner.redo();
     }
 
-    /// One pass.
-    pub(crate) fn pump(&self) {
+    /// Whether the present view is installed.
+    pub(crate) fn is_current(&self, shared: &Shared) -> bool {
+        self.inner.generation == Some(shared.generation())
+    }
+
+    /// What the data network has. True: there is more, for the next pass.
+    ///
+    /// # Errors
+    /// The socket is broken.
+    pub(crate) fn receive(&mut self, now: Instant) -> io::Result<bool> {
+        self.links.work(now, &mut self.inner)
+    }
+
+    /// Sends what there is for peers. True: there is more, for the next pass.
+    pub(crate) fn transmit(&mut self, now: Instant) -> bool {
+        self.links.transmit(now)
+    }
+
+    /// Hands out what may be answered, and carries away the rest.
+    pub(crate) fn pump(&mut self) {
         let mut work = COMPARE_WORK;
-        for _ in 0..ROUNDS_MAX {
-            self.begin();
-            let mut inner = self.inner.borrow_mut();
+        for round in 0..ROUNDS_MAX {
+            if round > 0 {
+                self.begin();
+            }
+            let inner = &mut self.inner;
             let lease = self.shared.lease();
             let now = clock::now();
             let current = inner.generation == Some(self.shared.generation());
@@ -286,69 +282,58 @@ impl Core {
             for _ in 0..steps {
                 if work > 0
                     && let Some((connection, slot)) = inner.sweeping.pop_front()
-                    && connection.sweep_on(&mut inner, slot, &mut work)
+                    && connection.sweep_on(inner, slot, &mut work)
                 {
                     inner.sweeping.push_back((connection, slot));
                 }
             }
-            drop(inner);
             self.carry_away();
             if steps == 0 || work == 0 {
                 break;
             }
         }
-        self.rearm_if_due();
     }
 
     /// Bytes to peers, requests to the control thread.
-    fn carry_away(&self) {
-        loop {
-            // Borrowed anew for each: the network is never called with the shard in hand.
-            let next = self.inner.borrow_mut().shard.poll_transmit();
-            let Some((peer, lane, bytes)) = next else { break };
-            if let Some(links) = self.links()
-                && links.send(peer, lane, bytes)
-            {
-                let mut inner = self.inner.borrow_mut();
-                let now = inner.now;
-                inner.shard.congested(now, peer, true);
+    fn carry_away(&mut self) {
+        while let Some((peer, lane, bytes)) = self.inner.shard.poll_transmit() {
+            if self.links.send(peer, lane, bytes.freeze()) {
+                self.inner.shard.congested(self.inner.now, peer, true);
             }
         }
-        loop {
-            let next = self.inner.borrow_mut().shard.poll_request();
-            match next {
-                None => break,
-                Some(Request::Opened(opened)) => self.upcall(Upcall::Opened(opened)),
-                Some(Request::InSync(changes)) => self.upcall(Upcall::InSync(changes)),
-                Some(Request::Newer(table)) => self.upcall(Upcall::Newer(table)),
-                Some(Request::Used) => self.ask_used(),
+        while let Some(request) = self.inner.shard.poll_request() {
+            match request {
+                Request::Opened(opened) => self.upcall(Upcall::Opened(opened)),
+                Request::InSync(changes) => self.upcall(Upcall::InSync(changes)),
+                Request::Newer(table) => self.upcall(Upcall::Newer(table)),
+                Request::Used => {
+                    let (answer, marked) = oneshot::channel();
+                    self.asked_used = Some((self.inner.me, marked));
+                    self.upcall(Upcall::Used(answer));
+                }
             }
         }
     }
 
-    fn ask_used(&self) {
-        let (answer, marked) = oneshot::channel();
-        self.upcall(Upcall::Used(answer));
-        let (Some(core), me) = (self.this.get().and_then(std::rc::Weak::upgrade), self.inner.borrow().me) else { return };
-        tokio::task::spawn_local(async move {
-            // No answer: the control thread surrendered this cluster or ended, and says so by another `Local`.
-            if marked.await.is_ok() {
-                core.begin();
-                {
-                    let mut inner = core.inner.borrow_mut();
-                    if inner.me == me {
-                        let now = inner.now;
-                        inner.shard.used(now);
-                    }
+    /// Whether the control thread has marked the cluster as used.
+    fn look_for_used(&mut self) {
+        let Some((me, marked)) = &mut self.asked_used else { return };
+        match marked.try_recv() {
+            Ok(()) => {
+                if *me == self.inner.me {
+                    self.inner.shard.used(self.inner.now);
                 }
-                core.pump();
+                self.asked_used = None;
             }
-        });
+            Err(oneshot::error::TryRecvError::Empty) => {}
+            // No answer: the control thread surrendered this cluster or ended, and says so by another `Local`.
+            Err(oneshot::error::TryRecvError::Closed) => self.asked_used = None,
+        }
     }
 
     /// Never waits for the control thread; what does not fit goes with a later pass.
-    fn upcall(&self, upcall: Upcall) {
-        let mut waiting = self.waiting_upcalls.borrow_mut();
+    fn upcall(&mut self, upcall: Upcall) {
+        let waiting = &mut self.waiting_upcalls;
         if waiting.len() >= UPCALLS_WAITING_MAX
             && let Some(at) = waiting.iter().position(|u| matches!(u, Upcall::InSync(_) | Upcall::Newer(_)))
         {
@@ -364,61 +349,42 @@ impl Core {
         }
     }
 
-    /// A sign of life, what is due, and one pass.
-    pub(crate) fn tick(&self) {
-        self.begin();
-        let now = {
-            let mut inner = self.inner.borrow_mut();
-            let now = inner.now;
-            if inner.shard.poll_timeout().is_some_and(|due| due <= now) {
-                inner.shard.tick(now);
-            }
-            inner.give_up_redo();
-            if now >= self.stalled_at.get() && inner.budget.is_wanted() {
-                self.stalled_at.set(now + STALLED_INTERVAL);
-                let expelled = inner.connections.values().filter(|c| c.expel_if_stalled(now)).count();
-                inner.counters.connections_expelled += expelled as u64;
-            }
-            now
-        };
-        if now >= self.alive_at.get() {
-            self.alive_at.set(now + ALIVE_INTERVAL);
-            if self.waiting_upcalls.borrow().is_empty() {
+    /// What is due by the clock, and a sign of life.
+    pub(crate) fn tick(&mut self) {
+        self.look_for_used();
+        let inner = &mut self.inner;
+        let now = inner.now;
+        if inner.shard.poll_timeout().is_some_and(|due| due <= now) {
+            inner.shard.tick(now);
+        }
+        inner.give_up_redo();
+        if now >= self.stalled_at && inner.budget.is_wanted() {
+            self.stalled_at = now + STALLED_INTERVAL;
+            let expelled = inner.connections.values().filter(|c| c.expel_if_stalled(now)).count();
+            inner.counters.connections_expelled += expelled as u64;
+        }
+        if now >= self.alive_at {
+            self.alive_at = now + ALIVE_INTERVAL;
+            if self.waiting_upcalls.is_empty() {
                 // A full channel is emptied by somebody who will see the next one.
                 let _ = self.upcalls.try_send(Upcall::Alive);
             } else {
                 self.upcall(Upcall::Alive);
             }
         }
-        self.armed.set(Time::ZERO);
-        self.pump();
     }
 
-    /// When the ticker is due.
-    fn due(&self) -> Time {
-        let inner = self.inner.borrow();
-        let mut due = self.alive_at.get();
-        if !inner.waiters.is_empty() || !self.waiting_upcalls.borrow().is_empty() {
+    /// How long nothing is due.
+    pub(crate) fn idle(&self) -> Duration {
+        let inner = &self.inner;
+        let mut due = self.alive_at;
+        if !inner.waiters.is_empty() || !self.waiting_upcalls.is_empty() || self.asked_used.is_some() {
             due = due.min(inner.now + WAITING_INTERVAL);
         }
         if !inner.sweeping.is_empty() {
-            due = inner.now;
+            return Duration::ZERO;
         }
-        inner.shard.poll_timeout().map_or(due, |timeout| due.min(timeout))
-    }
-
-    fn rearm_if_due(&self) {
-        // What is armed for less than the interval from now is soon enough.
-        if self.due() + Duration::from_millis(1) < self.armed.get() {
-            self.rearm.notify_one();
-        }
-    }
-
-    /// How long the ticker may sleep.
-    pub(crate) fn arm(&self) -> Duration {
-        let due = self.due();
-        self.armed.set(due);
-        due.since(clock::now())
+        inner.shard.poll_timeout().map_or(due, |timeout| due.min(timeout)).since(inner.now)
     }
 }
 
@@ -429,50 +395,23 @@ fn peers(view: &View) -> Vec<(MemberId, Arc<str>, SocketAddr)> {
     peers.into_iter().map(|(id, (name, address))| (id, name, address)).collect()
 }
 
-/// Brings the network's news to the shard.
-pub(crate) struct Handler(pub(crate) Rc<Core>);
-
-impl LinkHandler for Handler {
-    fn connected(&self, peer: MemberId) {
-        self.0.begin();
-        {
-            let mut inner = self.0.inner.borrow_mut();
-            let now = inner.now;
-            inner.shard.connected(now, peer);
-        }
-        self.0.pump();
+/// The network's news are the shard's.
+impl LinkHandler for Inner {
+    fn connected(&mut self, peer: MemberId) {
+        self.shard.connected(self.now, peer);
     }
 
-    fn disconnected(&self, peer: MemberId) {
-        self.0.begin();
-        {
-            let mut inner = self.0.inner.borrow_mut();
-            let now = inner.now;
-            inner.shard.disconnected(now, peer);
-        }
-        self.0.pump();
+    fn disconnected(&mut self, peer: MemberId) {
+        self.shard.disconnected(self.now, peer);
     }
 
-    fn drained(&self, peer: MemberId) {
-        self.0.begin();
-        {
-            let mut inner = self.0.inner.borrow_mut();
-            let now = inner.now;
-            inner.shard.congested(now, peer, false);
-        }
-        self.0.pump();
+    fn drained(&mut self, peer: MemberId) {
+        self.shard.congested(self.now, peer, false);
     }
 
-    fn received(&self, peer: MemberId, lane: Lane, bytes: &mut BytesMut) -> Result<bool, Malformed> {
-        self.0.begin();
-        let result = {
-            let mut inner = self.0.inner.borrow_mut();
-            let (now, unix_ms) = (inner.now, inner.unix_ms);
-            let result = inner.shard.receive(now, unix_ms, peer, lane, bytes);
-            inner.counters.malformed += u64::from(result.is_err());
-            result
-        };
-        self.0.pump();
+    fn received(&mut self, peer: MemberId, lane: Lane, bytes: &mut BytesMut) -> Result<bool, Malformed> {
+        let result = self.shard.receive(self.now, self.unix_ms, peer, lane, bytes);
+        self.counters.malformed += u64::from(result.is_err());
         result
     }
 }

@@ -12,7 +12,7 @@ use std::{fmt, io};
 /// Connections whose handshake or hello is under way; more are refused.
 pub const HANDSHAKES_MAX: usize = 128;
 /// From this many on, an address must prove itself (a retry packet) before it costs us a handshake.
-const HANDSHAKES_BEFORE_RETRY: usize = 32;
+pub(super) const HANDSHAKES_BEFORE_RETRY: usize = 32;
 /// How long a dial may take, hello included.
 pub const DIAL_TIMEOUT: Duration = Duration::from_millis(1500);
 /// How long a newcomer may take from its first packet to the end of its hello.
@@ -49,8 +49,18 @@ pub enum Close {
 impl Close {
     /// Closes with this reason; the text is for people on the other side.
     pub fn on(self, connection: &Connection, reason: &str) {
-        connection.close(VarInt::from_u32(self as u32), &reason.as_bytes()[..reason.len().min(REASON_CHARS_MAX)]);
+        connection.close(self.code(), text(reason));
     }
+
+    /// How it is said on the wire.
+    pub(super) fn code(self) -> VarInt {
+        VarInt::from_u32(self as u32)
+    }
+}
+
+/// As much of a reason as is sent.
+pub(super) fn text(reason: &str) -> &[u8] {
+    &reason.as_bytes()[..reason.len().min(REASON_CHARS_MAX)]
 }
 
 /// What a socket is for.
@@ -135,7 +145,7 @@ fn printable(reason: &[u8]) -> String {
     String::from_utf8_lossy(reason).chars().filter(|c| !c.is_control()).take(REASON_CHARS_MAX).collect()
 }
 
-/// A QUIC socket of this node. Lives on one thread.
+/// The QUIC socket of the control port. Lives on one thread. (`driver` has that of the data port.)
 #[derive(Debug)]
 pub struct Endpoint {
     quinn: quinn::Endpoint,
@@ -145,21 +155,37 @@ pub struct Endpoint {
     handshakes: Rc<Cell<usize>>,
 }
 
+/// Both sides of TLS and of the transport, as the certificates are at present.
 #[derive(Debug, Clone)]
-struct Configs {
+pub(super) struct Configs {
     tls: Arc<Tls>,
     server: Arc<quinn::ServerConfig>,
     client: quinn::ClientConfig,
 }
 
 impl Configs {
-    fn new(tls: Arc<Tls>, transport: &Arc<TransportConfig>) -> Self {
+    pub(super) fn new(tls: Arc<Tls>, transport: &Arc<TransportConfig>) -> Self {
         let mut server = quinn::ServerConfig::with_crypto(tls.server.clone());
         server.transport_config(transport.clone()).migration(false).max_incoming(HANDSHAKES_MAX);
         server.incoming_buffer_size(64 << 10).incoming_buffer_size_total(4 << 20);
         let mut client = quinn::ClientConfig::new(tls.client.clone());
         client.transport_config(transport.clone());
         Self { tls, server: Arc::new(server), client }
+    }
+
+    /// Whether they were made of these certificates.
+    pub(super) fn are_of(&self, tls: &Arc<Tls>) -> bool {
+        Arc::ptr_eq(&self.tls, tls)
+    }
+
+    /// For whom we let in.
+    pub(super) fn server(&self) -> Arc<quinn::ServerConfig> {
+        self.server.clone()
+    }
+
+    /// For whom we dial.
+    pub(super) fn client(&self) -> quinn::ClientConfig {
+        self.client.clone()
     }
 }
 
@@ -191,28 +217,12 @@ impl Endpoint {
     ///
     /// # Errors
     /// The socket cannot be used.
-    pub fn new(socket: UdpSocket, purpose: Purpose, identity: Arc<Identity>) -> io::Result<Self> {
-        let transport = Arc::new(transport(purpose));
+    pub fn new(socket: UdpSocket, identity: Arc<Identity>) -> io::Result<Self> {
+        let transport = Arc::new(transport(Purpose::Control));
         let configs = Configs::new(identity.tls(), &transport);
-        let mut config = EndpointConfig::default();
-        let bytes = match purpose {
-            Purpose::Control => {
-                super::probe::ignore(&socket);
-                CONTROL_SOCKET_BYTES
-            }
-            Purpose::Data => {
-                // 6,550 is above the least that quinn allows, so this cannot fail; if it did, small packets serve too.
-                let _ = config.max_udp_payload_size(DATA_MTU_MAX + 50);
-                DATA_SOCKET_BYTES
-            }
-        };
-        let socket2 = socket2::SockRef::from(&socket);
-        // The system may allow less; that costs throughput, not correctness.
-        let _ = socket2.set_recv_buffer_size(bytes);
-        let _ = socket2.set_send_buffer_size(bytes);
-        socket.set_nonblocking(true)?;
+        prepare(&socket, Purpose::Control)?;
         let server = (*configs.server).clone();
-        let quinn = quinn::Endpoint::new(config, Some(server), socket, Arc::new(quinn::TokioRuntime))?;
+        let quinn = quinn::Endpoint::new(EndpointConfig::default(), Some(server), socket, Arc::new(quinn::TokioRuntime))?;
         Ok(Self { quinn, identity, transport, configs: RefCell::new(configs), handshakes: Rc::default() })
     }
 
@@ -274,7 +284,7 @@ impl Endpoint {
     fn configs(&self) -> Configs {
         let tls = self.identity.tls();
         let mut configs = self.configs.borrow_mut();
-        if !Arc::ptr_eq(&configs.tls, &tls) {
+        if !configs.are_of(&tls) {
             *configs = Configs::new(tls, &self.transport);
             // quinn itself decrypts first packets with this one, and checks its retry tokens.
             self.quinn.set_server_config(Some((*configs.server).clone()));
@@ -289,7 +299,31 @@ impl Endpoint {
     }
 }
 
-fn transport(purpose: Purpose) -> TransportConfig {
+/// Sets up a bound socket.
+pub(super) fn prepare(socket: &UdpSocket, purpose: Purpose) -> io::Result<()> {
+    let bytes = match purpose {
+        Purpose::Control => {
+            super::probe::ignore(socket);
+            CONTROL_SOCKET_BYTES
+        }
+        Purpose::Data => DATA_SOCKET_BYTES,
+    };
+    let socket2 = socket2::SockRef::from(socket);
+    // The system may allow less; that costs throughput, not correctness.
+    let _ = socket2.set_recv_buffer_size(bytes);
+    let _ = socket2.set_send_buffer_size(bytes);
+    socket.set_nonblocking(true)
+}
+
+/// The endpoint of a data port.
+pub(super) fn data_config() -> EndpointConfig {
+    let mut config = EndpointConfig::default();
+    // 6,550 is above the least that quinn allows, so this cannot fail; if it did, small packets serve too.
+    let _ = config.max_udp_payload_size(DATA_MTU_MAX + 50);
+    config
+}
+
+pub(super) fn transport(purpose: Purpose) -> TransportConfig {
     let mut t = TransportConfig::default();
     t.max_idle_timeout(Some(VarInt::from_u32(IDLE_TIMEOUT_MS).into()));
     t.keep_alive_interval(Some(KEEP_ALIVE));

@@ -14,6 +14,7 @@ use bytes::{Buf, BufMut};
 use doyen_placement::MemberId;
 use quinn::Connection;
 use rustls_pki_types::CertificateDer;
+use std::any::Any;
 use std::time::Duration;
 
 /// The versions of the wire that this node speaks.
@@ -22,10 +23,12 @@ pub const VERSIONS: (u16, u16) = (1, 1);
 pub const NAME_BYTES_MAX: usize = 256;
 
 const MAGIC: &[u8; 4] = b"DOYN";
-const HELLO_BYTES_MAX: usize = 1024;
+/// Longest hello, whatever later versions add.
+pub(super) const HELLO_BYTES_MAX: usize = 1024;
 /// The sender is a node; native clients will be something else.
 const SENDER_NODE: u8 = 1;
-const TIMEOUT: Duration = Duration::from_millis(1500);
+/// How long either side may take for it.
+pub(super) const TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// What one end says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +50,7 @@ impl Hello {
         Self { versions: VERSIONS, purpose, id, name: name.to_owned() }
     }
 
-    fn encode(&self) -> Vec<u8> {
+    pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64);
         out.put_slice(MAGIC);
         out.put_u16_le(self.versions.0);
@@ -130,7 +133,7 @@ pub async fn greet(connection: &Connection, identity: &Identity, ours: &Hello) -
         send.write_all(&ours.encode()).await.map_err(|e| failed(connection, &e))?;
         let _ = send.finish();
         let bytes = recv.read_to_end(HELLO_BYTES_MAX).await.map_err(|e| failed(connection, &e))?;
-        judge(connection, identity, ours, &bytes)
+        judge(connection.peer_identity(), identity, ours, &bytes)
     };
     settle(connection, tokio::time::timeout(TIMEOUT, exchange).await.unwrap_or_else(|_| Err(timed_out())))
 }
@@ -148,7 +151,7 @@ pub async fn answer(
     let exchange = async {
         let (mut send, mut recv) = connection.accept_bi().await?;
         let bytes = recv.read_to_end(HELLO_BYTES_MAX).await.map_err(|e| failed(connection, &e))?;
-        let theirs = judge(connection, identity, ours, &bytes)?;
+        let theirs = judge(connection.peer_identity(), identity, ours, &bytes)?;
         admit(&theirs)?;
         send.write_all(&ours.encode()).await.map_err(|e| failed(connection, &e))?;
         let _ = send.finish();
@@ -157,10 +160,11 @@ pub async fn answer(
     settle(connection, tokio::time::timeout(TIMEOUT, exchange).await.unwrap_or_else(|_| Err(timed_out())))
 }
 
-fn judge(connection: &Connection, identity: &Identity, ours: &Hello, bytes: &[u8]) -> Result<Hello, Failure> {
+/// What a peer's bytes say, if it may say that: `shown` is what its handshake showed.
+pub(super) fn judge(shown: Option<Box<dyn Any>>, identity: &Identity, ours: &Hello, bytes: &[u8]) -> Result<Hello, Failure> {
     let theirs = Hello::decode(bytes).map_err(Failure::Hello)?;
     theirs.suits(ours).map_err(Failure::Hello)?;
-    let chain = connection.peer_identity().and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
+    let chain = shown.and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
     // Both sides demand certificates, so there is one; without it nothing is bound to anybody.
     let certificate = chain.as_ref().and_then(|chain| chain.first()).ok_or_else(|| Failure::Hello("it shows no certificate".into()))?;
     identity.names(certificate, &theirs.name).map_err(Failure::Hello)?;

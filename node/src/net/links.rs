@@ -1,34 +1,35 @@
 //! The data network: one connection to each peer, two ordered lanes of bytes on it.
 //!
 //! ```text
-//!   send(peer, lane, bytes) ─> buffer of the lane ─> flush task, woken once a pass: one write of all that is there
-//!   handler.received(peer, lane, all that was read) <─ read task of the lane
+//!   send(peer, lane, bytes) ─> stream of the lane ─> transmit: once a pass, all that is there
+//!   handler.received(peer, lane, all that came) <─ work: datagrams, timers, lanes
 //! ```
 //!
 //! The member with the lower id dials, and dials again with backoff; the other accepts only whom `set_peers` named. The
 //! lanes are long-lived bidirectional streams, each opened with one byte that names it; bulk has the lower priority.
-//! Everything runs on one thread: its `LocalSet` owns the tasks, and the handler is only ever called from those, never
-//! from within a method of [`Links`].
+//! Nothing here waits: the loop of the data thread calls `work`, and `transmit` at the end of its pass. The handler is only
+//! ever called from `work`.
+
+mod lane;
+mod opening;
 
 use super::backoff::Backoff;
-use super::endpoint::{ADMISSION_TIMEOUT, Admission, Close, Endpoint, Failure, Purpose};
+use super::driver::Driver;
+use super::endpoint::{ADMISSION_TIMEOUT, Close, DIAL_TIMEOUT, Failure, Purpose, text};
 use super::hello::{self, Hello};
 use super::identity::Identity;
 use super::notice::Notices;
 use crate::shard::{Lane, Malformed};
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use doyen_placement::MemberId;
-use quinn::{Connection, RecvStream, SendStream};
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use lane::LaneIo;
+use opening::Opening;
+use quinn_proto::{ConnectionHandle, Event, StreamEvent, StreamId};
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::io::AsyncReadExt;
-use tokio::sync::Notify;
-use tokio::task::{JoinSet, yield_now};
 
 /// Bytes of calls that wait for one peer from which on it is congested: the handler shall give it only what cannot
 /// wait, until `drained`.
@@ -38,10 +39,6 @@ pub const CONGESTED_BYTES: usize = 8 << 20;
 pub const QUEUED_BYTES_MAX: usize = 256 << 20;
 /// Partial frames of all peers together; whose frame goes beyond that is disconnected.
 pub const PARTIAL_BYTES_MAX: usize = 256 << 20;
-/// Read at once at most, before others have a turn.
-const READ_BYTES: usize = 64 << 10;
-/// How long the dialler may take to open its lanes.
-const LANES_TIMEOUT: Duration = Duration::from_secs(2);
 const BACKOFF_LEAST: Duration = Duration::from_millis(20);
 const BACKOFF_MOST: Duration = Duration::from_millis(500);
 /// A link that lived this long counts as a success.
@@ -50,33 +47,38 @@ const LIVED: Duration = Duration::from_secs(5);
 /// Whom the data network tells what happens on it.
 pub trait LinkHandler {
     /// A connection to this peer is up; both lanes begin anew. For each peer, this and `disconnected` alternate.
-    fn connected(&self, peer: MemberId);
+    fn connected(&mut self, peer: MemberId);
     /// It is gone, with all that was in flight.
-    fn disconnected(&self, peer: MemberId);
+    fn disconnected(&mut self, peer: MemberId);
     /// All that a read gave, after what an earlier call left over. Whole frames are consumed from the front. True: call
     /// it again with what is left, once others had their turn.
     ///
     /// # Errors
     /// The bytes make no sense: the connection is closed.
-    fn received(&self, peer: MemberId, lane: Lane, bytes: &mut BytesMut) -> Result<bool, Malformed>;
+    fn received(&mut self, peer: MemberId, lane: Lane, bytes: &mut BytesMut) -> Result<bool, Malformed>;
     /// A peer that was congested (`Links::send`) is so no more.
-    fn drained(&self, peer: MemberId);
+    fn drained(&mut self, peer: MemberId);
 }
 
 /// The data network of one data thread.
 pub struct Links {
-    endpoint: Endpoint,
+    driver: Driver,
     identity: Arc<Identity>,
-    handler: Rc<dyn LinkHandler>,
-    me: Cell<MemberId>,
+    me: MemberId,
     /// Whom we shall be connected with.
-    peers: RefCell<BTreeMap<MemberId, Peer>>,
-    /// Links of which the handler knows.
-    up: RefCell<BTreeMap<MemberId, Rc<Link>>>,
+    peers: BTreeMap<MemberId, Peer>,
+    /// By the number of their connection.
+    stages: Vec<Option<Stage>>,
+    /// Links of which the handler knows, or will by `news`.
+    up: BTreeMap<MemberId, Link>,
+    news: VecDeque<News>,
+    /// When the earliest deadline of a dial or a handshake may be; not after it.
+    due: Option<Instant>,
     /// Bytes of partial frames.
-    partial: Cell<usize>,
-    tasks: RefCell<JoinSet<()>>,
+    partial: usize,
     notices: Notices,
+    #[cfg(test)]
+    failures: Vec<Failure>,
 }
 
 impl std::fmt::Debug for Links {
@@ -85,340 +87,431 @@ impl std::fmt::Debug for Links {
     }
 }
 
-#[derive(Debug, Clone)]
+/// What the handler has to hear.
+#[derive(Debug, PartialEq, Eq)]
+enum News {
+    Connected(MemberId),
+    Disconnected(MemberId),
+    Drained(MemberId),
+}
+
+#[derive(Debug)]
 struct Peer {
     address: SocketAddr,
     /// What the table calls it, and its certificate must.
     name: Arc<str>,
-    /// Told when this entry is void: the dialler ends.
-    void: Rc<Notify>,
+    dial: Dial,
+    backoff: Backoff,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Dial {
+    /// It dials us.
+    Never,
+    At(Instant),
+    /// It is dialled, or up.
+    Done(ConnectionHandle),
+}
+
+/// What a connection is.
+#[derive(Debug)]
+enum Stage {
+    /// On its way up, until this deadline.
+    Opening(Opening, Instant),
+    Up(MemberId),
 }
 
 #[derive(Debug)]
 struct Link {
-    connection: Connection,
-    calls: Outgoing,
-    bulk: Outgoing,
+    handle: ConnectionHandle,
+    since: Instant,
+    calls: LaneIo,
+    bulk: LaneIo,
     /// More wait on the lane of calls than it takes.
-    congested: Cell<bool>,
-    /// False once the handler shall hear nothing more of it.
-    open: Cell<bool>,
-}
-
-#[derive(Debug, Default)]
-struct Outgoing {
-    buffer: RefCell<BytesMut>,
-    /// Bytes in the buffer and in the hands of the flush task.
-    queued: Cell<usize>,
-    wake: Notify,
-}
-
-/// The lanes of a new connection.
-struct Lanes {
-    calls: (SendStream, RecvStream),
-    bulk: (SendStream, RecvStream),
+    congested: bool,
 }
 
 impl Link {
-    fn lane(&self, lane: Lane) -> &Outgoing {
+    fn lane(&mut self, lane: Lane) -> &mut LaneIo {
         match lane {
-            Lane::Calls => &self.calls,
-            Lane::Bulk => &self.bulk,
+            Lane::Calls => &mut self.calls,
+            Lane::Bulk => &mut self.bulk,
         }
+    }
+
+    fn lane_of(&mut self, stream: StreamId) -> Option<&mut LaneIo> {
+        [&mut self.calls, &mut self.bulk].into_iter().find(|l| l.stream == stream)
     }
 }
 
 impl Links {
-    /// Over a bound socket; call it within the data thread's `LocalSet`.
+    /// Over a bound socket.
     ///
     /// # Errors
     /// The socket cannot be used.
-    pub fn start(socket: UdpSocket, identity: Arc<Identity>, me: MemberId, handler: Rc<dyn LinkHandler>) -> io::Result<Rc<Self>> {
-        let links = Rc::new(Self {
-            endpoint: Endpoint::new(socket, Purpose::Data, identity.clone())?,
+    pub fn new(socket: UdpSocket, identity: Arc<Identity>, me: MemberId) -> io::Result<Self> {
+        Ok(Self {
+            driver: Driver::new(socket, identity.clone())?,
             identity,
-            handler,
-            me: Cell::new(me),
-            peers: RefCell::default(),
-            up: RefCell::default(),
-            partial: Cell::new(0),
-            tasks: RefCell::default(),
+            me,
+            peers: BTreeMap::new(),
+            stages: Vec::new(),
+            up: BTreeMap::new(),
+            news: VecDeque::new(),
+            due: None,
+            partial: 0,
             notices: Notices::default(),
-        });
-        links.spawn(links.clone().accept());
-        Ok(links)
+            #[cfg(test)]
+            failures: Vec::new(),
+        })
     }
 
-    /// The bound address.
-    ///
-    /// # Errors
-    /// The socket is broken.
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.endpoint.local_addr()
+    /// The socket, for whoever waits until it may be read or written.
+    #[must_use]
+    pub fn socket(&self) -> &UdpSocket {
+        self.driver.socket()
     }
 
-    /// This process is another member now: every connection is closed and nobody is a peer. The handler is not told:
-    /// whoever calls this starts anew as well.
-    pub fn reset(&self, me: MemberId) {
-        for (_, link) in std::mem::take(&mut *self.up.borrow_mut()) {
-            link.open.set(false);
-            Close::Done.on(&link.connection, "this process is another member now");
+    /// The socket may be read or written.
+    pub fn ready(&mut self) {
+        self.driver.ready();
+    }
+
+    /// When `work` is due, if nothing comes.
+    #[must_use]
+    pub fn timeout(&self) -> Option<Instant> {
+        self.driver.timeout().into_iter().chain(self.due).min()
+    }
+
+    /// This process is another member now, or ends: every connection is closed and nobody is a peer. The handler is not
+    /// told: whoever calls this starts anew as well.
+    pub fn reset(&mut self, me: MemberId) {
+        let now = Instant::now();
+        self.up.clear();
+        self.peers.clear();
+        self.partial = 0;
+        self.news.clear();
+        for at in 0..self.stages.len() {
+            if self.stages[at].take().is_some() {
+                self.driver.close(
+                    now,
+                    ConnectionHandle(at),
+                    Close::Done.code(),
+                    Bytes::from_static(b"this process is another member now, or ends"),
+                );
+            }
         }
-        for (_, peer) in std::mem::take(&mut *self.peers.borrow_mut()) {
-            peer.void.notify_one();
-        }
-        self.me.set(me);
+        self.me = me;
+    }
+
+    /// Whether every connection has ended, and the peers were told.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.driver.is_idle()
     }
 
     /// Keeps exactly these connected.
-    pub fn set_peers(self: &Rc<Self>, peers: &[(MemberId, Arc<str>, SocketAddr)]) {
-        let me = self.me.get();
+    pub fn set_peers(&mut self, peers: &[(MemberId, Arc<str>, SocketAddr)]) {
+        let (now, me) = (Instant::now(), self.me);
         let wanted: BTreeMap<_, _> = peers.iter().filter(|(id, ..)| *id != me).map(|(id, name, address)| (*id, (name, *address))).collect();
-        let mut present = self.peers.borrow_mut();
-        present.retain(|id, peer| {
-            let keep = wanted.get(id) == Some(&(&peer.name, peer.address));
-            if !keep {
-                peer.void.notify_one();
-                if let Some(link) = self.up.borrow().get(id) {
-                    Close::Done.on(&link.connection, "not a peer any more");
-                }
+        let void: Vec<_> = self.peers.iter().filter(|(id, p)| wanted.get(id) != Some(&(&p.name, p.address))).map(|(id, _)| *id).collect();
+        for id in void {
+            let peer = self.peers.remove(&id);
+            let dialled = peer.and_then(|p| if let Dial::Done(handle) = p.dial { Some(handle) } else { None });
+            let up = self.up.get(&id).map(|l| l.handle);
+            for handle in dialled.into_iter().chain(up) {
+                self.close(now, handle, Close::Done, "not a peer any more");
             }
-            keep
-        });
+        }
         for (id, (name, address)) in wanted {
-            present.entry(id).or_insert_with(|| {
-                let peer = Peer { address, name: name.clone(), void: Rc::default() };
-                if me < id {
-                    self.spawn(self.clone().keep_connected(id, peer.clone()));
-                }
-                peer
+            self.peers.entry(id).or_insert_with(|| {
+                let dial = if me < id { Dial::At(now) } else { Dial::Never };
+                Peer { address, name: name.clone(), dial, backoff: Backoff::new(BACKOFF_LEAST, BACKOFF_MOST) }
             });
         }
+        self.arm(now);
     }
 
     /// Appends to the peer's lane; dropped where there is no connection. True: the peer is congested, and
     /// [`LinkHandler::drained`] says when it is so no more.
-    pub fn send(&self, peer: MemberId, lane: Lane, bytes: BytesMut) -> bool {
-        let up = self.up.borrow();
-        let Some(link) = up.get(&peer).filter(|link| link.open.get()) else { return false };
-        if link.calls.queued.get() + link.bulk.queued.get() + bytes.len() > QUEUED_BYTES_MAX {
-            if link.connection.close_reason().is_none() {
-                tracing::warn!(%peer, "more than {QUEUED_BYTES_MAX} bytes wait for a peer: its connection is closed");
-            }
-            Close::Overflow.on(&link.connection, "it takes too little of what it is sent");
+    pub fn send(&mut self, peer: MemberId, lane: Lane, bytes: Bytes) -> bool {
+        let Some(link) = self.up.get_mut(&peer) else { return false };
+        let handle = link.handle;
+        if link.calls.queued + link.bulk.queued + bytes.len() > QUEUED_BYTES_MAX {
+            tracing::warn!(%peer, "more than {QUEUED_BYTES_MAX} bytes wait for a peer: its connection is closed");
+            self.close(Instant::now(), handle, Close::Overflow, "it takes too little of what it is sent");
             return false;
         }
-        let lane = link.lane(lane);
-        lane.queued.set(lane.queued.get() + bytes.len());
-        if link.calls.queued.get() >= CONGESTED_BYTES {
-            link.congested.set(true);
-        }
-        let mut buffer = lane.buffer.borrow_mut();
-        if buffer.is_empty() {
-            *buffer = bytes;
-        } else {
-            buffer.extend_from_slice(&bytes);
-        }
-        lane.wake.notify_one();
-        link.congested.get()
+        let Some(connection) = self.driver.get(handle) else { return false };
+        link.lane(lane).push(connection, bytes);
+        link.congested |= link.calls.queued >= CONGESTED_BYTES;
+        let congested = link.congested;
+        self.driver.touch(handle);
+        congested
     }
 
     /// Whether this peer is connected.
     #[must_use]
     pub fn is_connected(&self, peer: MemberId) -> bool {
-        self.up.borrow().get(&peer).is_some_and(|link| link.open.get())
+        self.up.contains_key(&peer)
     }
 
-    /// Closes every connection and ends every task. The handler hears nothing more.
-    pub async fn close(&self) {
-        self.reset(self.me.get());
-        self.endpoint.close().await;
-        let mut tasks = std::mem::take(&mut *self.tasks.borrow_mut());
-        tasks.shutdown().await;
+    /// What came, and what is due. True: there is more, for the next pass.
+    ///
+    /// # Errors
+    /// The socket is broken.
+    pub fn work(&mut self, now: Instant, handler: &mut impl LinkHandler) -> io::Result<bool> {
+        self.driver.expire(now);
+        if self.due.is_some_and(|due| due <= now) {
+            self.dues(now);
+        }
+        let opening = self
+            .stages
+            .iter()
+            .flatten()
+            .filter(|s| matches!(s, Stage::Opening(Opening::Accepted { .. } | Opening::Lanes { .. }, _)))
+            .count();
+        let mut accepted = Vec::new();
+        let mut more = self.driver.receive(now, opening, &mut accepted)?;
+        for (handle, address) in accepted {
+            self.begin(handle, Opening::accepted(address), now + ADMISSION_TIMEOUT);
+        }
+        for at in 0.. {
+            let Some(handle) = self.driver.touched(at) else { break };
+            while let Some(event) = self.driver.poll(handle) {
+                self.event(now, handle, event);
+            }
+        }
+        self.tell(handler);
+        more |= self.read(now, handler);
+        self.tell(handler);
+        Ok(more)
     }
 
-    fn spawn(&self, task: impl Future<Output = ()> + 'static) {
-        let mut tasks = self.tasks.borrow_mut();
-        while tasks.try_join_next().is_some() {}
-        tasks.spawn_local(task);
+    /// Sends what is there. True: there is more, for the next pass.
+    pub fn transmit(&mut self, now: Instant) -> bool {
+        self.driver.transmit(now) | !self.news.is_empty()
     }
 
-    fn hello(&self, me: MemberId) -> Hello {
-        Hello::new(Purpose::Data, me, self.identity.name())
-    }
-
-    async fn accept(self: Rc<Self>) {
-        while let Some((address, admission)) = self.endpoint.accept().await {
-            self.spawn(self.clone().admit(address, admission));
+    fn tell(&mut self, handler: &mut impl LinkHandler) {
+        while let Some(news) = self.news.pop_front() {
+            match news {
+                News::Connected(peer) => handler.connected(peer),
+                News::Disconnected(peer) => handler.disconnected(peer),
+                News::Drained(peer) => handler.drained(peer),
+            }
         }
     }
 
-    async fn admit(self: Rc<Self>, address: SocketAddr, mut admission: Admission) {
-        let me = self.me.get();
-        let handshake = async {
-            let connection = admission.connection().await?;
-            let peer = hello::answer(&connection, &self.identity, &self.hello(me), |theirs| {
-                let peers = self.peers.borrow();
-                let known = peers.get(&theirs.id).filter(|_| theirs.id < me).ok_or(Failure::Stranger)?;
-                name_fits(&known.name, theirs)
-            })
-            .await?;
-            let lanes = tokio::time::timeout(LANES_TIMEOUT, accept_lanes(&connection))
-                .await
-                .unwrap_or_else(|_| Err(Failure::Hello("it opens no lanes".into())))?;
-            Ok((connection, peer.id, lanes))
-        };
-        let result = tokio::time::timeout(ADMISSION_TIMEOUT, handshake).await;
-        drop(admission);
-        match result {
-            Ok(Ok((connection, peer, lanes))) => self.run(me, peer, connection, lanes).await,
-            Ok(Err(failure)) => self.failed("refused a data connection from", address, &failure),
-            Err(_) => tracing::debug!(%address, "a data connection did not finish its handshake"),
-        }
-    }
-
-    /// Dials this peer, and again whenever the connection ends, until its entry is void.
-    async fn keep_connected(self: Rc<Self>, id: MemberId, peer: Peer) {
-        let mut backoff = Backoff::new(BACKOFF_LEAST, BACKOFF_MOST);
-        let me = self.me.get();
-        loop {
-            let dialled = tokio::select! {
-                dialled = self.dial(me, id, &peer) => dialled,
-                () = peer.void.notified() => return,
-            };
-            match dialled {
-                Ok((connection, lanes)) => {
-                    let began = Instant::now();
-                    // Ends at once when the entry becomes void, for that closes the connection.
-                    self.run(me, id, connection, lanes).await;
-                    if began.elapsed() > LIVED {
-                        backoff.reset();
-                    }
+    /// Gives the handler what the lanes have.
+    fn read(&mut self, now: Instant, handler: &mut impl LinkHandler) -> bool {
+        let (mut more, mut ended) = (false, Vec::new());
+        for (peer, link) in &mut self.up {
+            let handle = link.handle;
+            for lane in [Lane::Calls, Lane::Bulk] {
+                let io = link.lane(lane);
+                if !io.readable && !io.again {
+                    continue;
                 }
-                Err(failure) => self.failed("cannot connect to the data port of", peer.address, &failure),
-            }
-            tokio::select! {
-                () = tokio::time::sleep(backoff.next_wait()) => {}
-                () = peer.void.notified() => return,
-            }
-        }
-    }
-
-    async fn dial(&self, me: MemberId, id: MemberId, peer: &Peer) -> Result<(Connection, Lanes), Failure> {
-        let connection = self.endpoint.dial(peer.address).await?;
-        let theirs = hello::greet(&connection, &self.identity, &self.hello(me)).await?;
-        if theirs.id != id {
-            Close::Stranger.on(&connection, "another process was expected here");
-            return Err(Failure::Unreachable(format!("another process answers there ({}, {})", theirs.name, theirs.id)));
-        }
-        if let Err(failure) = name_fits(&peer.name, &theirs) {
-            Close::Hello.on(&connection, &failure.to_string());
-            return Err(failure);
-        }
-        let lanes = open_lanes(&connection).await?;
-        Ok((connection, lanes))
-    }
-
-    /// Carries a link from its first byte to its last.
-    async fn run(self: &Rc<Self>, me: MemberId, peer: MemberId, connection: Connection, lanes: Lanes) {
-        // The peers, and who we are, may have changed since the hello.
-        if me != self.me.get() || !self.peers.borrow().contains_key(&peer) {
-            return Close::Stranger.on(&connection, "not a peer of this node any more");
-        }
-        let link = Rc::new(Link {
-            connection,
-            calls: Outgoing::default(),
-            bulk: Outgoing::default(),
-            congested: Cell::new(false),
-            open: Cell::new(true),
-        });
-        let former = self.up.borrow_mut().insert(peer, link.clone());
-        if let Some(former) = former {
-            former.open.set(false);
-            Close::Replaced.on(&former.connection, "a newer connection took its place");
-            self.handler.disconnected(peer);
-        }
-        tracing::debug!(%peer, "data connection up");
-        self.handler.connected(peer);
-
-        let mut tasks = JoinSet::new();
-        let (calls, bulk) = (lanes.calls, lanes.bulk);
-        tasks.spawn_local(self.clone().read(link.clone(), peer, Lane::Calls, calls.1));
-        tasks.spawn_local(self.clone().read(link.clone(), peer, Lane::Bulk, bulk.1));
-        tasks.spawn_local(self.clone().flush(link.clone(), peer, Lane::Calls, calls.0));
-        tasks.spawn_local(self.clone().flush(link.clone(), peer, Lane::Bulk, bulk.0));
-        tasks.join_next().await;
-        // Whatever ended one lane ends the connection: both begin anew together.
-        Close::Done.on(&link.connection, "a lane ended");
-        tasks.shutdown().await;
-
-        if link.open.replace(false) {
-            self.up.borrow_mut().remove(&peer);
-            tracing::debug!(%peer, "data connection gone");
-            self.handler.disconnected(peer);
-        }
-    }
-
-    async fn read(self: Rc<Self>, link: Rc<Link>, peer: MemberId, lane: Lane, mut stream: RecvStream) {
-        let mut partial = Partial { total: &self.partial, counted: 0 };
-        let mut bytes = BytesMut::new();
-        loop {
-            bytes.reserve(READ_BYTES);
-            let read = match stream.read_buf(&mut bytes).await {
-                Ok(0) | Err(_) => return,
-                Ok(read) => read,
-            };
-            if !link.open.get() {
-                return;
-            }
-            loop {
-                match self.handler.received(peer, lane, &mut bytes) {
-                    Ok(false) => break,
-                    Ok(true) => yield_now().await,
+                let Some(connection) = self.driver.get(handle) else { continue };
+                if !io.again && io.read(connection).is_err() {
+                    ended.push((handle, Close::Done, "a lane ended"));
+                    break;
+                }
+                self.driver.touch(handle);
+                match handler.received(*peer, lane, &mut io.input) {
+                    Ok(again) => io.again = again,
                     Err(malformed) => {
                         tracing::warn!(%peer, "{malformed}: its connection is closed");
-                        return Close::Malformed.on(&link.connection, malformed.0);
+                        ended.push((handle, Close::Malformed, malformed.0));
+                        break;
                     }
                 }
-                if !link.open.get() {
-                    return;
+                self.partial = self.partial - io.counted + io.input.len();
+                io.counted = io.input.len();
+                if self.partial > PARTIAL_BYTES_MAX {
+                    tracing::warn!(%peer, "more than {PARTIAL_BYTES_MAX} bytes of unfinished frames: its connection is closed");
+                    ended.push((handle, Close::Overflow, "too many bytes of unfinished frames"));
+                    break;
+                }
+                more |= io.readable || io.again;
+            }
+        }
+        for (handle, close, reason) in ended {
+            self.close(now, handle, close, reason);
+        }
+        more
+    }
+
+    /// Deadlines of dials and handshakes.
+    fn dues(&mut self, now: Instant) {
+        self.due = None;
+        let due: Vec<_> =
+            self.peers.iter().filter(|(_, p)| matches!(p.dial, Dial::At(at) if at <= now)).map(|(id, p)| (*id, p.address)).collect();
+        for (id, address) in due {
+            let dialled = self.driver.dial(now, address);
+            let Some(peer) = self.peers.get_mut(&id) else { continue };
+            match dialled {
+                Ok(handle) => {
+                    peer.dial = Dial::Done(handle);
+                    self.begin(handle, Opening::dialled(id, address), now + DIAL_TIMEOUT + hello::TIMEOUT);
+                }
+                Err(failure) => {
+                    peer.dial = Dial::At(now + peer.backoff.next_wait());
+                    self.failed("cannot connect to the data port of", address, &failure);
                 }
             }
-            if partial.count(bytes.len()) > PARTIAL_BYTES_MAX {
-                tracing::warn!(%peer, "more than {PARTIAL_BYTES_MAX} bytes of unfinished frames: its connection is closed");
-                return Close::Overflow.on(&link.connection, "too many bytes of unfinished frames");
+        }
+        for at in 0..self.stages.len() {
+            if matches!(&self.stages[at], Some(Stage::Opening(_, until)) if *until <= now) {
+                self.fail(now, ConnectionHandle(at), Failure::Unreachable("nobody answers".into()), Close::Hello);
             }
-            if read >= READ_BYTES {
-                // There may be megabytes more; others first.
-                yield_now().await;
+        }
+        let dials = self.peers.values().filter_map(|p| if let Dial::At(at) = p.dial { Some(at) } else { None });
+        let ends = self.stages.iter().flatten().filter_map(|s| if let Stage::Opening(_, until) = s { Some(*until) } else { None });
+        self.due = dials.chain(ends).min();
+    }
+
+    fn arm(&mut self, at: Instant) {
+        self.due = Some(self.due.map_or(at, |due| due.min(at)));
+    }
+
+    fn begin(&mut self, handle: ConnectionHandle, opening: Opening, until: Instant) {
+        if self.stages.len() <= handle.0 {
+            self.stages.resize_with(handle.0 + 1, || None);
+        }
+        self.stages[handle.0] = Some(Stage::Opening(opening, until));
+        self.arm(until);
+    }
+
+    fn event(&mut self, now: Instant, handle: ConnectionHandle, event: Event) {
+        let Some(stage) = self.stages.get_mut(handle.0).and_then(Option::as_mut) else { return };
+        let peer = match stage {
+            Stage::Up(peer) => Some(*peer),
+            Stage::Opening(..) => None,
+        };
+        let link = peer.and_then(|peer| self.up.get_mut(&peer)).filter(|l| l.handle == handle);
+        match (event, link) {
+            (Event::ConnectionLost { reason }, link) => {
+                let lost = link.is_some();
+                if lost { self.gone(now, handle) } else { self.fail(now, handle, reason.into(), Close::Done) }
+            }
+            (Event::Stream(StreamEvent::Readable { id }), Some(link)) => {
+                if let Some(lane) = link.lane_of(id) {
+                    lane.readable = true;
+                }
+            }
+            (Event::Stream(StreamEvent::Writable { id }), Some(link)) => {
+                let Some(connection) = self.driver.get(handle) else { return };
+                if let Some(lane) = link.lane_of(id) {
+                    lane.flush(connection);
+                    self.driver.touch(handle);
+                }
+                if link.congested && link.calls.queued < CONGESTED_BYTES {
+                    link.congested = false;
+                    self.news.extend(peer.map(News::Drained));
+                }
+            }
+            (Event::Stream(StreamEvent::Stopped { .. }), Some(_)) => self.close(now, handle, Close::Done, "a lane ended"),
+            (Event::Connected | Event::Stream(_), None) => self.advance(now, handle),
+            _ => {}
+        }
+    }
+
+    /// Takes a connection that opens as far as it goes.
+    fn advance(&mut self, now: Instant, handle: ConnectionHandle) {
+        let (Some(slot), Some(connection)) = (self.stages.get_mut(handle.0), self.driver.get(handle)) else { return };
+        let Some(Stage::Opening(mut opening, until)) = slot.take_if(|s| matches!(s, Stage::Opening(..))) else { return };
+        let ours = Hello::new(Purpose::Data, self.me, self.identity.name());
+        let (me, peers) = (self.me, &self.peers);
+        let result = opening.advance(
+            connection,
+            &self.identity,
+            &ours,
+            |theirs| {
+                let known = peers.get(&theirs.id).filter(|_| theirs.id < me).ok_or(Failure::Stranger)?;
+                name_fits(&known.name, theirs)
+            },
+            |id, theirs| {
+                let known = peers.get(&id).ok_or(Failure::Stranger)?;
+                name_fits(&known.name, theirs)
+            },
+        );
+        self.driver.touch(handle);
+        match result {
+            Ok(None) => self.stages[handle.0] = Some(Stage::Opening(opening, until)),
+            Ok(Some((peer, calls, bulk))) => self.enter(now, handle, peer, calls, bulk),
+            Err((failure, close)) => {
+                self.stages[handle.0] = Some(Stage::Opening(opening, until));
+                self.fail(now, handle, failure, close);
             }
         }
     }
 
-    /// Sends all that is there whenever something is.
-    async fn flush(self: Rc<Self>, link: Rc<Link>, peer: MemberId, lane: Lane, mut stream: SendStream) {
-        let outgoing = link.lane(lane);
-        loop {
-            let bytes = std::mem::take(&mut *outgoing.buffer.borrow_mut()).freeze();
-            if bytes.is_empty() {
-                outgoing.wake.notified().await;
-                continue;
-            }
-            let length = bytes.len();
-            if stream.write_chunk(bytes).await.is_err() {
-                return;
-            }
-            outgoing.queued.set(outgoing.queued.get() - length);
-            if link.congested.get() && link.calls.queued.get() < CONGESTED_BYTES {
-                link.congested.set(false);
-                if link.open.get() {
-                    self.handler.drained(peer);
+    fn enter(&mut self, now: Instant, handle: ConnectionHandle, peer: MemberId, calls: StreamId, bulk: StreamId) {
+        self.stages[handle.0] = Some(Stage::Up(peer));
+        if !self.peers.contains_key(&peer) {
+            // The peers may have changed since the hello.
+            return self.close(now, handle, Close::Stranger, "not a peer of this node any more");
+        }
+        if let Some(former) = self.up.get(&peer).map(|l| l.handle) {
+            self.close(now, former, Close::Replaced, "a newer connection took its place");
+        }
+        tracing::debug!(%peer, "data connection up");
+        let link = Link { handle, since: now, calls: LaneIo::new(calls), bulk: LaneIo::new(bulk), congested: false };
+        self.up.insert(peer, link);
+        self.news.push_back(News::Connected(peer));
+    }
+
+    /// Closes a connection, and forgets it.
+    fn close(&mut self, now: Instant, handle: ConnectionHandle, close: Close, reason: &str) {
+        self.driver.close(now, handle, close.code(), Bytes::copy_from_slice(text(reason)));
+        self.gone(now, handle);
+    }
+
+    /// A connection did not come up.
+    fn fail(&mut self, now: Instant, handle: ConnectionHandle, failure: Failure, close: Close) {
+        if let Some(Some(Stage::Opening(opening, _))) = self.stages.get(handle.0) {
+            let what = if opening.is_dialled() { "cannot connect to the data port of" } else { "refused a data connection from" };
+            let address = opening.address();
+            self.failed(what, address, &failure);
+        }
+        self.close(now, handle, close, &failure.to_string());
+    }
+
+    /// A connection is gone: whoever dialled it dials again.
+    fn gone(&mut self, now: Instant, handle: ConnectionHandle) {
+        let Some(stage) = self.stages.get_mut(handle.0).and_then(Option::take) else { return };
+        let (peer, lived) = match stage {
+            Stage::Opening(opening, _) => (opening.peer(), false),
+            Stage::Up(peer) => {
+                let Some(link) = self.up.remove(&peer) else { return };
+                self.partial -= link.calls.counted + link.bulk.counted;
+                tracing::debug!(%peer, "data connection gone");
+                // What was not told yet need not be.
+                if let Some(at) = self.news.iter().position(|n| *n == News::Connected(peer)) {
+                    self.news.remove(at);
+                } else {
+                    self.news.retain(|n| *n != News::Drained(peer));
+                    self.news.push_back(News::Disconnected(peer));
                 }
+                (Some(peer), now.duration_since(link.since) > LIVED)
             }
+        };
+        let Some(peer) = peer.and_then(|id| self.peers.get_mut(&id)) else { return };
+        if matches!(peer.dial, Dial::Done(dialled) if dialled == handle) {
+            if lived {
+                peer.backoff.reset();
+            }
+            let at = now + peer.backoff.next_wait();
+            peer.dial = Dial::At(at);
+            self.arm(at);
         }
     }
 
-    fn failed(&self, what: &str, address: SocketAddr, failure: &Failure) {
+    fn failed(&mut self, what: &str, address: SocketAddr, failure: &Failure) {
+        #[cfg(test)]
+        self.failures.push(failure.clone());
         match failure {
             Failure::Stranger | Failure::Unreachable(_) => tracing::debug!(%address, "{what} {address}: {failure}"),
             Failure::OtherSecret | Failure::OtherProtocol | Failure::Hello(_) | Failure::Refused(_) => {
@@ -431,62 +524,12 @@ impl Links {
     }
 }
 
-/// One reader's share of the bytes of partial frames; given back when the reader ends.
-struct Partial<'a> {
-    total: &'a Cell<usize>,
-    counted: usize,
-}
-
-impl Partial<'_> {
-    fn count(&mut self, now: usize) -> usize {
-        let total = self.total.get() - self.counted + now;
-        self.total.set(total);
-        self.counted = now;
-        total
-    }
-}
-
-impl Drop for Partial<'_> {
-    fn drop(&mut self) {
-        self.count(0);
-    }
-}
-
-const TAG_CALLS: u8 = 1;
-const TAG_BULK: u8 = 2;
-const PRIORITY_BULK: i32 = -1;
-
 /// Certificates from files are a node's own: one node must not pass for the member that another is.
 fn name_fits(name: &str, theirs: &Hello) -> Result<(), Failure> {
     if *name == *theirs.name {
         return Ok(());
     }
     Err(Failure::Hello(format!("it says that it is member {}, which is called {name:?}, not {:?}", theirs.id, theirs.name)))
-}
-
-async fn open_lanes(connection: &Connection) -> Result<Lanes, Failure> {
-    let mut calls = connection.open_bi().await?;
-    let mut bulk = connection.open_bi().await?;
-    let broken = |_| Failure::Unreachable("the connection broke off".into());
-    calls.0.write_all(&[TAG_CALLS]).await.map_err(broken)?;
-    bulk.0.write_all(&[TAG_BULK]).await.map_err(broken)?;
-    let _ = bulk.0.set_priority(PRIORITY_BULK);
-    Ok(Lanes { calls, bulk })
-}
-
-async fn accept_lanes(connection: &Connection) -> Result<Lanes, Failure> {
-    let mut calls = connection.accept_bi().await?;
-    let mut bulk = connection.accept_bi().await?;
-    let mut tags = [0; 2];
-    let broken = |_| Failure::Unreachable("the connection broke off".into());
-    calls.1.read_exact(&mut tags[..1]).await.map_err(broken)?;
-    bulk.1.read_exact(&mut tags[1..]).await.map_err(broken)?;
-    if tags != [TAG_CALLS, TAG_BULK] {
-        Close::Malformed.on(connection, "unknown lanes");
-        return Err(Failure::Hello(format!("it opened unknown lanes {tags:?}")));
-    }
-    let _ = bulk.0.set_priority(PRIORITY_BULK);
-    Ok(Lanes { calls, bulk })
 }
 
 #[cfg(test)]

@@ -162,7 +162,7 @@ impl Peers {
         let (datagrams, datagrams_out) = mpsc::channel(EVENTS_MAX);
         let (events, events_out) = mpsc::channel(EVENTS_MAX);
         let peers = Rc::new(Self {
-            endpoint: Endpoint::new(socket, Purpose::Control, identity.clone())?,
+            endpoint: Endpoint::new(socket, identity.clone())?,
             identity,
             me: Cell::new(me),
             members: RefCell::default(),

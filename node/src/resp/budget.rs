@@ -5,10 +5,10 @@
 //! beyond the share nobody with answers of its own takes further commands, and beyond twice the share a copy is refused.
 //! While there is too little for all, who holds much and does not move is disconnected (`STALLED_MAX`).
 
+use super::ready::Ready;
 use crate::shard::Limits;
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
-use std::task::Waker;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// Input of all connections together, and likewise what they are answered, where `--memory-max` is large; a quarter of
@@ -31,11 +31,12 @@ pub(crate) struct Budget {
     /// Who may read beyond the share.
     permit: Cell<Option<u64>>,
     /// Who waits for room to read.
-    waiting: RefCell<VecDeque<Waker>>,
+    waiting: RefCell<Vec<usize>>,
+    ready: Rc<Ready>,
 }
 
 impl Budget {
-    pub(crate) fn new(limits: &Limits) -> Self {
+    pub(crate) fn new(limits: &Limits, ready: Rc<Ready>) -> Self {
         let share = (limits.memory_bytes_max / 4).min(SHARE_BYTES_MAX).max(limits.value_bytes_max.saturating_mul(4));
         Self {
             share,
@@ -44,6 +45,7 @@ impl Budget {
             answers: Cell::new(0),
             permit: Cell::new(None),
             waiting: RefCell::default(),
+            ready,
         }
     }
 
@@ -52,8 +54,14 @@ impl Budget {
         self.value_bytes_max
     }
 
-    /// Whether a connection that holds so much input may read more of its command; if not, it is woken for another try.
-    pub(crate) fn may_read(&self, id: u64, held: usize, waker: &Waker) -> bool {
+    /// Who is told that a connection has something to do.
+    pub(crate) fn ready(&self) -> &Rc<Ready> {
+        &self.ready
+    }
+
+    /// Whether the connection `id` (number `at`), which holds so much input, may read more of its command; if not, it is
+    /// told to try again.
+    pub(crate) fn may_read(&self, id: u64, at: usize, held: usize) -> bool {
         if held <= FREE_INPUT_BYTES || self.input.get() < self.share || self.permit.get() == Some(id) {
             return true;
         }
@@ -62,8 +70,8 @@ impl Budget {
             return true;
         }
         let mut waiting = self.waiting.borrow_mut();
-        if !waiting.iter().any(|w| w.will_wake(waker)) {
-            waiting.push_back(waker.clone());
+        if !waiting.contains(&at) {
+            waiting.push(at);
         }
         false
     }
@@ -75,9 +83,7 @@ impl Budget {
             self.permit.set(None);
         }
         if now < before {
-            // Taken out first: whoever is woken may ask at once.
-            let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
-            waiting.iter().for_each(Waker::wake_by_ref);
+            self.waiting.borrow_mut().drain(..).for_each(|at| self.ready.push(at));
         }
     }
 
@@ -124,40 +130,29 @@ impl Budget {
             copies_max: 2,
             takeover_wait: Duration::from_millis(515),
         };
-        Self::new(&limits)
+        Self::new(&limits, Rc::default())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    #[derive(Default)]
-    struct Count(AtomicUsize);
-
-    impl std::task::Wake for Count {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
 
     #[test]
     fn one_at_a_time_reads_beyond_the_share_and_small_commands_always_pass() {
         let budget = Budget::small();
-        let count = Arc::new(Count::default());
-        let waker = Waker::from(count.clone());
-        assert!(budget.may_read(1, 8 << 20, &waker));
+        assert!(budget.may_read(1, 1, 8 << 20));
         budget.count_input(1, 0, 16 << 20);
-        assert!(budget.may_read(2, 1 << 20, &waker), "somebody may always go on");
-        assert!(!budget.may_read(3, 1 << 20, &waker) && !budget.may_read(1, 16 << 20, &waker), "but nobody else");
-        assert!(budget.may_read(2, 4 << 20, &waker), "and the same to the end");
-        assert!(budget.may_read(4, FREE_INPUT_BYTES, &waker));
+        assert!(budget.may_read(2, 2, 1 << 20), "somebody may always go on");
+        assert!(!budget.may_read(3, 3, 1 << 20) && !budget.may_read(1, 1, 16 << 20), "but nobody else");
+        assert!(budget.may_read(2, 2, 4 << 20), "and the same to the end");
+        assert!(budget.may_read(4, 4, FREE_INPUT_BYTES));
         assert!(budget.is_wanted());
         budget.count_input(2, 1 << 20, 0);
-        assert_eq!(count.0.load(Ordering::Relaxed), 1, "who waits tries again");
-        assert!(budget.may_read(3, 1 << 20, &waker), "the permit passes on");
+        let mut ready = Vec::new();
+        budget.ready().append_to(&mut ready);
+        assert_eq!(ready, [3, 1], "who waits tries again");
+        assert!(budget.may_read(3, 3, 1 << 20), "the permit passes on");
     }
 
     #[test]

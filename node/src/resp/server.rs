@@ -1,110 +1,80 @@
-//! Sockets of Redis clients. One task a connection: it reads once, runs every whole command of that read, and writes
-//! once; what waits for other nodes is written when its outcomes come.
+//! Sockets of Redis clients. Each pass of the data thread's loop reads what the ready ones sent and runs every whole command
+//! of it (`input`), and once the outcomes were handed out writes what each of them is answered (`output`), at once.
 
 use super::budget::Budget;
 use super::frame::Parser;
+use super::ready::Ready;
 use super::session::Connection;
 use crate::data::core::Core;
 use bytes::{Buf, Bytes, BytesMut};
-use std::future::poll_fn;
-use std::io;
-use std::pin::{Pin, pin};
+use mio::event::Event;
+use mio::net::{TcpListener, TcpStream};
+use mio::{Interest, Registry, Token};
+use slab::Slab;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::Shutdown;
 use std::rc::Rc;
-use std::task::{Context, Poll};
-use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::yield_now;
+use std::time::{Duration, Instant};
 
-/// Commands of one pass. Each takes microseconds, so a pass stays far below the 5 ms that a task may hold the thread.
+/// Commands of one client in one pass. Each takes microseconds, so a pass stays far below the 5 ms that others may wait.
 const PASS_COMMANDS_MAX: usize = 256;
-/// Bytes of values handled in one pass, about.
+/// Bytes of values handled for one client in one pass, about.
 const PASS_WORK_MAX: usize = 4 << 20;
+/// Commands, and bytes of values, of all clients in one pass, about; who is left comes first in the next.
+const PASS_ALL_MAX: Spent = Spent { commands: 1024, bytes: 4 << 20 };
+/// Clients accepted in one pass.
+const PASS_ACCEPTS_MAX: usize = 64;
 /// A larger output buffer than this is given back once it is written.
 const OUTPUT_KEPT_MAX: usize = 256 << 10;
-/// Room for one read.
-const READ_BYTES: usize = 64 << 10;
+/// The common room for reading, and how little of it is too little for one read.
+const SCRATCH_BYTES: usize = 64 << 10;
 const READ_BYTES_MIN: usize = 16 << 10;
+/// At most so much is read at once.
+const READ_BYTES_MAX: usize = 64 << 10;
 /// How long a client has to take notice that its connection was closed in order.
 const LINGER: Duration = Duration::from_secs(1);
 /// After `accept` failed, for instance for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Accepts until draining begins.
-pub(crate) async fn listen(core: Rc<Core>, listener: TcpListener, cluster_port: bool) {
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = draining(&core) => return,
-        };
-        match accepted {
-            Ok((stream, _)) => admit(&core, stream, cluster_port),
-            Err(why) => {
-                tracing::warn!("a client could not be accepted: {why}");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
-    }
+/// The listeners and the clients of one data thread.
+pub(crate) struct Clients {
+    registry: Registry,
+    listeners: Vec<Listener>,
+    /// Tokens of sockets: the listeners from the first on, the clients from the second on.
+    first_tokens: (usize, usize),
+    all: Slab<Client>,
+    ready: Rc<Ready>,
+    /// Those of this pass, and those for whom there was no time.
+    turn: Vec<usize>,
+    late: Vec<usize>,
+    /// Where what clients send is read.
+    scratch: BytesMut,
+    /// When those that were closed in order are closed at last.
+    lingering: Vec<(Instant, usize, u64)>,
 }
 
-async fn draining(core: &Core) {
-    let mut changed = pin!(core.connections_changed.notified());
-    loop {
-        changed.as_mut().enable();
-        if core.draining.get() {
-            return;
-        }
-        changed.as_mut().await;
-        changed.set(core.connections_changed.notified());
-    }
+struct Listener {
+    socket: TcpListener,
+    cluster_port: bool,
+    ready: bool,
+    paused: Option<Instant>,
 }
 
-fn admit(core: &Rc<Core>, stream: TcpStream, cluster_port: bool) {
-    let (Ok(local), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) else { return };
-    let mut inner = core.inner.borrow_mut();
-    if inner.connections.len() >= inner.connections_max {
-        inner.counters.connections_rejected += 1;
-        // Into an empty socket buffer; who does not get it sees the connection closed.
-        let _ = stream.try_write(b"-ERR max number of clients reached\r\n");
-        return;
-    }
-    if let Err(why) = stream.set_nodelay(true) {
-        tracing::debug!("TCP_NODELAY: {why}");
-    }
-    inner.connection_last += 1;
-    inner.counters.connections += 1;
-    let id = inner.connection_last;
-    let (budget, now) = (inner.budget.clone(), inner.now);
-    let connection = Connection::new(id, cluster_port, (local, peer), inner.password.is_none(), budget.clone(), now);
-    inner.connections.insert(id, connection.clone());
-    let parser = Parser::new(inner.limits.value_bytes_max);
-    let task = Task {
-        core: core.clone(),
-        id,
-        connection,
-        stream,
-        parser,
-        input: BytesMut::new(),
-        chunk: Bytes::new(),
-        chunk_next: 0,
-        chunk_len: 0,
-        unparsed: false,
-        ended: false,
-        output: BytesMut::new(),
-        output_bytes: 0,
-        budget,
-    };
-    tokio::task::spawn_local(task.run());
-}
-
-struct Task {
-    core: Rc<Core>,
+struct Client {
     id: u64,
     connection: Rc<Connection>,
     stream: TcpStream,
     parser: Parser,
+    /// There may be something to read.
+    readable: bool,
+    /// There is something to be read to the end, if only the end.
+    ending: bool,
+    /// It may take output.
+    writable: bool,
     /// Read and not parsed.
     input: BytesMut,
+    /// `input` is a part of the common room.
+    borrowed: bool,
     /// Commands that are parsed and not all run, which of them is next, and how many there are.
     chunk: Bytes,
     chunk_next: usize,
@@ -118,59 +88,312 @@ struct Task {
     /// How much that was.
     output_bytes: usize,
     budget: Rc<Budget>,
+    /// Closed in order: it counts no more, and what it still sends is dropped.
+    lingers: bool,
 }
 
-enum Event {
-    /// There are commands to run.
-    Run,
+/// What a pass has cost so far.
+#[derive(Debug, Clone, Copy, Default)]
+struct Spent {
+    commands: usize,
+    bytes: usize,
+}
+
+/// What becomes of a client after its turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// It waits for its socket, or for outcomes.
+    Wait,
+    /// It goes on in the next pass.
+    Again,
     /// Everything is answered and written, and nothing more comes or is wanted.
     Finished,
-    /// The client is gone.
+    /// It is gone.
     Broken,
 }
 
-impl Task {
-    async fn run(mut self) {
-        let mut in_a_row = 0;
-        loop {
-            self.connection.running.set(false);
-            let mut waited = false;
-            let event = poll_fn(|cx| {
-                let event = self.poll(cx);
-                waited |= event.is_pending();
-                event
-            })
-            .await;
-            self.connection.running.set(true);
-            match event {
-                Event::Run => {
-                    in_a_row = if waited { 0 } else { in_a_row };
-                    in_a_row += self.run_commands();
-                    if in_a_row >= PASS_COMMANDS_MAX {
-                        in_a_row = 0;
-                        yield_now().await;
+impl Clients {
+    /// For listeners; their tokens, and those of clients, begin with `first_token`.
+    pub(crate) fn new(
+        registry: Registry,
+        listeners: Vec<(std::net::TcpListener, bool)>,
+        first_token: usize,
+        ready: Rc<Ready>,
+    ) -> io::Result<Self> {
+        let mut clients = Self {
+            registry,
+            listeners: Vec::new(),
+            first_tokens: (first_token, first_token + listeners.len()),
+            all: Slab::new(),
+            ready,
+            turn: Vec::new(),
+            late: Vec::new(),
+            scratch: BytesMut::new(),
+            lingering: Vec::new(),
+        };
+        for (at, (listener, cluster_port)) in listeners.into_iter().enumerate() {
+            listener.set_nonblocking(true)?;
+            let mut socket = TcpListener::from_std(listener);
+            clients.registry.register(&mut socket, Token(first_token + at), Interest::READABLE)?;
+            clients.listeners.push(Listener { socket, cluster_port, ready: true, paused: None });
+        }
+        Ok(clients)
+    }
+
+    /// The system's news of a socket.
+    pub(crate) fn event(&mut self, event: &Event) {
+        let token = event.token().0;
+        let Some(at) = token.checked_sub(self.first_tokens.1) else {
+            if let Some(listener) = self.listeners.get_mut(token - self.first_tokens.0) {
+                listener.ready = true;
+            }
+            return;
+        };
+        let Some(client) = self.all.get_mut(at) else { return };
+        client.readable |= event.is_readable() || event.is_error();
+        client.ending |= event.is_read_closed() || event.is_error();
+        client.writable |= event.is_writable();
+        client.connection.wake();
+    }
+
+    /// Whether a pass would find something to do at once.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.ready.is_empty() || !self.late.is_empty() || self.listeners.iter().any(|l| l.ready && l.paused.is_none())
+    }
+
+    /// When something is due, if nothing comes.
+    pub(crate) fn timeout(&self) -> Option<Instant> {
+        let paused = self.listeners.iter().filter_map(|l| l.paused);
+        self.lingering.first().map(|(until, ..)| *until).into_iter().chain(paused).min()
+    }
+
+    /// No more clients; those that there are leave once they are answered.
+    pub(crate) fn drain(&mut self) {
+        for mut listener in self.listeners.drain(..) {
+            let _ = self.registry.deregister(&mut listener.socket);
+        }
+        self.all.iter().for_each(|(_, client)| client.connection.wake());
+    }
+
+    /// Accepts clients, reads the ready ones and runs what they sent.
+    pub(crate) fn input(&mut self, core: &mut Core, now: Instant) {
+        self.accept(core, now);
+        while let Some((_, at, id)) = self.lingering.first().copied().filter(|(until, ..)| *until <= now) {
+            self.lingering.remove(0);
+            if self.all.get(at).is_some_and(|c| c.id == id) {
+                self.remove(core, at);
+            }
+        }
+        let mut turn = std::mem::take(&mut self.late);
+        self.ready.append_to(&mut turn);
+        let mut spent = Spent::default();
+        for next in 0..turn.len() {
+            if spent.commands >= PASS_ALL_MAX.commands || spent.bytes >= PASS_ALL_MAX.bytes {
+                self.late.extend(turn.drain(next..));
+                break;
+            }
+            let Some(client) = self.all.get_mut(turn[next]) else { continue };
+            // From now on a change puts it among those that are written.
+            client.connection.queued.set(false);
+            client.input(core, &mut self.scratch, &mut spent);
+        }
+        self.turn = turn;
+    }
+
+    /// Writes what was answered.
+    pub(crate) fn output(&mut self, core: &mut Core, now: Instant) {
+        let mut turn = std::mem::take(&mut self.turn);
+        self.ready.append_to(&mut turn);
+        let mut again = 0;
+        for next in 0..turn.len() {
+            let at = turn[next];
+            let Some(client) = self.all.get_mut(at) else { continue };
+            client.connection.queued.set(false);
+            match client.output(core) {
+                Next::Wait => {}
+                Next::Again => {
+                    turn[again] = at;
+                    again += 1;
+                }
+                Next::Finished => self.close(core, at, now),
+                Next::Broken => self.remove(core, at),
+            }
+        }
+        for at in turn.drain(..).take(again) {
+            if let Some(client) = self.all.get(at) {
+                client.connection.wake();
+            }
+        }
+        self.turn = turn;
+    }
+
+    fn accept(&mut self, core: &mut Core, now: Instant) {
+        for at in 0..self.listeners.len() {
+            let listener = &mut self.listeners[at];
+            if listener.paused.is_some_and(|until| until <= now) {
+                listener.paused = None;
+            }
+            for _ in 0..PASS_ACCEPTS_MAX {
+                let listener = &mut self.listeners[at];
+                if !listener.ready || listener.paused.is_some() {
+                    break;
+                }
+                match listener.socket.accept() {
+                    Ok((stream, _)) => {
+                        let cluster_port = listener.cluster_port;
+                        if let Err(why) = self.admit(core, stream, cluster_port) {
+                            tracing::warn!("a client could not be admitted: {why}");
+                        }
+                    }
+                    Err(e) if e.kind() == ErrorKind::WouldBlock => listener.ready = false,
+                    // It was gone before it was accepted.
+                    Err(e) if matches!(e.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
+                    Err(why) => {
+                        tracing::warn!("a client could not be accepted: {why}");
+                        listener.paused = Some(now + ACCEPT_PAUSE);
                     }
                 }
-                Event::Finished => {
-                    self.forget();
-                    self.close().await;
+            }
+        }
+    }
+
+    fn admit(&mut self, core: &mut Core, mut stream: TcpStream, cluster_port: bool) -> io::Result<()> {
+        let inner = &mut core.inner;
+        let (Ok(local), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) else { return Ok(()) };
+        if inner.connections.len() >= inner.connections_max {
+            inner.counters.connections_rejected += 1;
+            // Into an empty socket buffer; who does not get it sees the connection closed.
+            let _ = stream.write(b"-ERR max number of clients reached\r\n");
+            return Ok(());
+        }
+        if let Err(why) = stream.set_nodelay(true) {
+            tracing::debug!("TCP_NODELAY: {why}");
+        }
+        let entry = self.all.vacant_entry();
+        let at = entry.key();
+        let token = Token(self.first_tokens.1 + at);
+        self.registry.register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
+        inner.connection_last += 1;
+        inner.counters.connections += 1;
+        let id = inner.connection_last;
+        let (budget, now) = (inner.budget.clone(), inner.now);
+        let connection = Connection::new((id, at), cluster_port, (local, peer), inner.password.is_none(), budget.clone(), now);
+        inner.connections.insert(id, connection.clone());
+        entry.insert(Client {
+            id,
+            connection,
+            stream,
+            parser: Parser::new(inner.limits.value_bytes_max),
+            readable: true,
+            ending: false,
+            writable: true,
+            input: BytesMut::new(),
+            borrowed: false,
+            chunk: Bytes::new(),
+            chunk_next: 0,
+            chunk_len: 0,
+            unparsed: false,
+            ended: false,
+            output: BytesMut::new(),
+            output_bytes: 0,
+            budget,
+            lingers: false,
+        });
+        Ok(())
+    }
+
+    /// Says that nothing more comes, and reads on for a while: closing with unread bytes would send a reset, which can
+    /// overtake the last replies.
+    fn close(&mut self, core: &mut Core, at: usize, now: Instant) {
+        let Some(client) = self.all.get_mut(at) else { return };
+        client.forget(core);
+        if client.stream.shutdown(Shutdown::Write).is_err() || client.ended {
+            return self.remove(core, at);
+        }
+        client.lingers = true;
+        self.lingering.push((now + LINGER, at, client.id));
+        if client.sink() == Next::Broken {
+            self.remove(core, at);
+        }
+    }
+
+    fn remove(&mut self, core: &mut Core, at: usize) {
+        if let Some(mut client) = self.all.try_remove(at) {
+            client.forget(core);
+            self.lingering.retain(|(_, _, id)| *id != client.id);
+            let _ = self.registry.deregister(&mut client.stream);
+        }
+    }
+}
+
+impl Client {
+    /// Runs what is parsed, else what is read, else what can be read, at most one pass of it.
+    fn input(&mut self, core: &mut Core, scratch: &mut BytesMut, spent: &mut Spent) {
+        if self.lingers || self.connection.expelled.get() {
+            return;
+        }
+        let mut ran = 0;
+        while ran < PASS_COMMANDS_MAX {
+            {
+                let session = self.connection.session.borrow();
+                if session.closing || session.is_blocked() {
                     return;
                 }
-                Event::Broken => return,
+            }
+            if self.chunk_next >= self.chunk_len && !self.unparsed && !self.read(core, scratch) {
+                return;
+            }
+            ran += self.run_commands(core, spent);
+        }
+    }
+
+    /// Whether there is something new to parse.
+    fn read(&mut self, core: &Core, scratch: &mut BytesMut) -> bool {
+        if self.ended || !self.readable || !self.connection.may_read(self.id, core.inner.now) {
+            return false;
+        }
+        if scratch.len() < READ_BYTES_MIN {
+            *scratch = BytesMut::zeroed(SCRATCH_BYTES);
+        }
+        let room = scratch.len().min(READ_BYTES_MAX);
+        match self.stream.read(&mut scratch[..room]) {
+            Ok(0) => {
+                self.ended = true;
+                false
+            }
+            Ok(read) => {
+                // Less than there was room for: there was no more, and what comes next is announced, but for the end.
+                self.readable = read == room || self.ending;
+                let new = scratch.split_to(read);
+                if self.input.is_empty() {
+                    self.input = new;
+                    self.borrowed = true;
+                } else {
+                    self.own_input();
+                    self.input.extend_from_slice(&new);
+                }
+                self.unparsed = true;
+                true
+            }
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                self.readable = false;
+                false
+            }
+            Err(e) if e.kind() == ErrorKind::Interrupted => false,
+            Err(_) => {
+                self.connection.expelled.set(true);
+                false
             }
         }
     }
 
     /// Writes what is ready, then finds out what is next.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
-        {
-            let mut waker = self.connection.waker.borrow_mut();
-            if waker.as_ref().is_none_or(|w| !w.will_wake(cx.waker())) {
-                *waker = Some(cx.waker().clone());
-            }
+    fn output(&mut self, core: &mut Core) -> Next {
+        if self.lingers {
+            return self.sink();
         }
         if self.connection.expelled.get() {
-            return Poll::Ready(Event::Broken);
+            return Next::Broken;
         }
         let mut moved = false;
         loop {
@@ -186,17 +409,26 @@ impl Task {
                 }
                 std::mem::swap(&mut session.out, &mut self.output);
             }
-            match Pin::new(&mut self.stream).poll_write(cx, &self.output) {
-                Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Event::Broken),
-                Poll::Ready(Ok(written)) => {
+            if !self.writable {
+                break;
+            }
+            match self.stream.write(&self.output) {
+                Ok(0) => return Next::Broken,
+                Ok(written) if written == self.output.len() => {
+                    self.output.clear();
+                    moved = true;
+                }
+                Ok(written) => {
                     self.output.advance(written);
                     moved = true;
                 }
-                Poll::Pending => break,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => self.writable = false,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return Next::Broken,
             }
         }
         if moved {
-            self.connection.moved_at.set(self.core.inner.borrow().now);
+            self.connection.moved_at.set(core.inner.now);
         }
         let (blocked, answered, closing) = {
             let mut session = self.connection.session.borrow_mut();
@@ -206,92 +438,77 @@ impl Task {
         };
         let answered = answered && self.output.is_empty();
         if closing {
-            return if answered { Poll::Ready(Event::Finished) } else { Poll::Pending };
+            return if answered { Next::Finished } else { Next::Wait };
         }
         if blocked {
-            return Poll::Pending;
+            return Next::Wait;
         }
         if self.chunk_next < self.chunk_len || self.unparsed {
-            return Poll::Ready(Event::Run);
+            return Next::Again;
         }
-        if !self.ended && self.connection.may_read(self.id, cx.waker(), || self.core.inner.borrow().now) {
-            match self.poll_read(cx) {
-                Poll::Ready(Ok(0)) => self.ended = true,
-                Poll::Ready(Ok(_)) => return Poll::Ready(Event::Run),
-                Poll::Ready(Err(_)) => return Poll::Ready(Event::Broken),
-                Poll::Pending => {}
-            }
+        if !self.ended && self.readable && self.connection.may_read(self.id, core.inner.now) {
+            return Next::Again;
         }
-        if answered && (self.ended || self.core.draining.get()) { Poll::Ready(Event::Finished) } else { Poll::Pending }
-    }
-
-    /// Into the thread's common buffer where this connection has no partial command, so that idle ones hold none.
-    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let borrowed = self.input.is_empty();
-        if borrowed {
-            self.input = std::mem::take(&mut self.core.inner.borrow_mut().scratch);
-        }
-        if self.input.capacity() - self.input.len() < READ_BYTES_MIN {
-            self.input.reserve(READ_BYTES);
-        }
-        let read = pin!(self.stream.read_buf(&mut self.input)).poll(cx);
-        if borrowed && self.input.is_empty() {
-            self.core.inner.borrow_mut().scratch = std::mem::take(&mut self.input);
-        }
-        self.unparsed = matches!(read, Poll::Ready(Ok(1..)));
-        read
+        if answered && (self.ended || core.inner.draining) { Next::Finished } else { Next::Wait }
     }
 
     /// Runs parsed commands, at most one pass of them, and says how many.
-    fn run_commands(&mut self) -> usize {
-        self.core.begin();
+    fn run_commands(&mut self, core: &mut Core, spent: &mut Spent) -> usize {
         let (mut ran, mut work) = (0, 0);
-        {
-            let error = if self.chunk_next >= self.chunk_len { self.parse() } else { None };
-            let mut inner = self.core.inner.borrow_mut();
-            self.connection.moved_at.set(inner.now);
-            // What others left of theirs is not ours.
-            inner.shard.take_work();
-            for args in self.parser.commands(&self.chunk).skip(self.chunk_next) {
-                if !self.connection.execute(&mut inner, args) {
-                    // A slice: others first.
-                    ran = PASS_COMMANDS_MAX;
-                    break;
-                }
-                self.chunk_next += 1;
-                ran += 1;
-                work += inner.shard.take_work();
-                if work >= PASS_WORK_MAX {
-                    ran = PASS_COMMANDS_MAX;
-                    break;
-                }
-                if self.connection.session.borrow().is_blocked() {
-                    break;
-                }
+        let error = if self.chunk_next >= self.chunk_len { self.parse() } else { None };
+        let inner = &mut core.inner;
+        self.connection.moved_at.set(inner.now);
+        // What others left of theirs is not ours.
+        inner.shard.take_work();
+        for args in self.parser.commands(&self.chunk).skip(self.chunk_next) {
+            if !self.connection.execute(inner, args) {
+                // A slice: others first.
+                ran = PASS_COMMANDS_MAX;
+                break;
             }
-            if let Some(text) = error {
-                inner.counters.errors += 1;
-                inner.counters.protocol_errors += 1;
-                self.connection.session.borrow_mut().protocol_error(&text);
+            self.chunk_next += 1;
+            ran += 1;
+            work += inner.shard.take_work();
+            if work >= PASS_WORK_MAX {
+                ran = PASS_COMMANDS_MAX;
+                break;
             }
-            if self.chunk_next >= self.chunk_len {
-                // What is frozen goes back to the buffer once no operation holds a key of it.
-                self.parser.clear();
-                self.chunk = Bytes::new();
-                if self.input.is_empty() {
-                    inner.scratch = std::mem::take(&mut self.input);
-                }
+            if self.connection.session.borrow().is_blocked() {
+                break;
             }
         }
+        if let Some(text) = error {
+            inner.counters.errors += 1;
+            inner.counters.protocol_errors += 1;
+            self.connection.session.borrow_mut().protocol_error(&text);
+        }
+        if self.chunk_next >= self.chunk_len {
+            self.parser.clear();
+            // The common room gets it back once no operation holds a key of it.
+            self.chunk = Bytes::new();
+            if self.input.is_empty() {
+                self.input = BytesMut::new();
+            }
+        }
+        if !self.unparsed {
+            self.own_input();
+        }
         self.count_input();
-        self.core.pump();
+        spent.commands += ran;
+        spent.bytes += work;
         ran
+    }
+
+    /// A few bytes that wait for more shall not hold the common room.
+    fn own_input(&mut self) {
+        if std::mem::take(&mut self.borrowed) && !self.input.is_empty() {
+            self.input = BytesMut::from(&self.input[..]);
+        }
     }
 
     /// What it holds of what the client sent.
     fn count_input(&self) {
-        let input = if self.input.is_empty() { 0 } else { self.input.capacity() };
-        let now = input + self.chunk.len() + self.parser.bytes();
+        let now = self.input.len() + self.chunk.len() + self.parser.bytes();
         let before = self.connection.input_held.replace(now);
         if now != before {
             self.budget.count_input(self.id, before, now);
@@ -311,31 +528,25 @@ impl Task {
         result.err().map(|e| e.to_string())
     }
 
-    /// The connection counts no more.
-    fn forget(&self) {
+    /// It counts no more.
+    fn forget(&mut self, core: &mut Core) {
         self.budget.count_input(self.id, self.connection.input_held.take(), 0);
-        let mut inner = self.core.inner.borrow_mut();
-        if inner.connections.remove(&self.id).is_some() {
-            self.connection.abandon(&mut inner);
-            drop(inner);
-            self.core.connections_changed.notify_waiters();
+        if core.inner.connections.remove(&self.id).is_some() {
+            self.connection.abandon(&mut core.inner);
         }
     }
 
-    /// Says that nothing more comes, and reads on for a while: closing with unread bytes would send a reset, which
-    /// can overtake the last replies.
-    async fn close(&mut self) {
-        if self.stream.shutdown().await.is_err() || self.ended {
-            return;
-        }
+    /// Drops what a client sends that was told the end.
+    fn sink(&mut self) -> Next {
         let mut sink = [0; 4096];
-        let rest = async { while matches!(self.stream.read(&mut sink).await, Ok(1..)) {} };
-        let _ = tokio::time::timeout(LINGER, rest).await;
-    }
-}
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        self.forget();
+        loop {
+            match self.stream.read(&mut sink) {
+                Ok(0) => return Next::Broken,
+                Ok(_) => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Next::Wait,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return Next::Broken,
+            }
+        }
     }
 }

@@ -10,6 +10,7 @@ use super::command::{self, All, Cluster, ErrorText, Many, Request, Server, Shape
 use super::encode::{Encoder, Protocol};
 use super::frame::{Args, TooLarge};
 use super::gather::{Gather, Kind};
+use super::ready::Ready;
 use super::{cluster, describe, reply};
 use crate::data::core::Inner;
 use crate::data::waiters::Waiter;
@@ -21,7 +22,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::task::Waker;
 
 /// Replies that one connection may wait for.
 const PENDING_MAX: usize = 8192;
@@ -46,21 +46,22 @@ pub(super) const REPLY_BYTES_MAX: usize = 512 << 20;
 /// Longest name that a client may give itself.
 const NAME_BYTES_MAX: usize = 256;
 
-/// A connection, as its task and the shard's outcomes see it.
+/// A connection, as its socket and the shard's outcomes see it.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) session: RefCell<Session>,
-    /// The task, while it waits.
-    pub(crate) waker: RefCell<Option<Waker>>,
-    /// The task runs and looks for itself.
-    pub(crate) running: Cell<bool>,
+    /// Its number among the sockets.
+    at: usize,
+    ready: Rc<Ready>,
+    /// It is among those that have something to do.
+    pub(crate) queued: Cell<bool>,
     /// Bytes of input that it holds.
     pub(crate) input_held: Cell<usize>,
     /// When it last ran a command or took output, or was let read on.
     pub(crate) moved_at: Cell<Time>,
     /// It is not read, because others hold too much.
     waits_for_room: Cell<bool>,
-    /// It stood still for too long while others wanted room: its task ends.
+    /// It stood still for too long while others wanted room: it ends.
     pub(crate) expelled: Cell<bool>,
 }
 
@@ -126,13 +127,14 @@ enum State {
 
 impl Connection {
     pub(crate) fn new(
-        id: u64,
+        (id, at): (u64, usize),
         cluster_port: bool,
         (local, peer): (SocketAddr, SocketAddr),
         authenticated: bool,
         budget: Rc<Budget>,
         now: Time,
     ) -> Rc<Self> {
+        let ready = budget.ready().clone();
         let session = Session {
             id,
             cluster_port,
@@ -155,8 +157,9 @@ impl Connection {
         };
         Rc::new(Self {
             session: RefCell::new(session),
-            waker: RefCell::default(),
-            running: Cell::new(false),
+            at,
+            ready,
+            queued: Cell::new(false),
             input_held: Cell::new(0),
             moved_at: Cell::new(now),
             waits_for_room: Cell::new(false),
@@ -234,11 +237,11 @@ impl Connection {
         false
     }
 
-    /// Whether it may be read now; if not, it is woken for another try, and that it stands still is not its fault.
-    pub(crate) fn may_read(&self, id: u64, waker: &Waker, now: impl FnOnce() -> Time) -> bool {
-        let may = self.session.borrow().budget.may_read(id, self.input_held.get(), waker);
+    /// Whether it may be read now; if not, it is told to try again, and that it stands still is not its fault.
+    pub(crate) fn may_read(&self, id: u64, now: Time) -> bool {
+        let may = self.session.borrow().budget.may_read(id, self.at, self.input_held.get());
         if self.waits_for_room.replace(!may) && may {
-            self.moved_at.set(now());
+            self.moved_at.set(now);
         }
         may
     }
@@ -255,12 +258,10 @@ impl Connection {
         expelled
     }
 
-    /// The task has something to do.
+    /// It has something to do.
     pub(crate) fn wake(&self) {
-        if !self.running.get()
-            && let Some(waker) = self.waker.borrow().as_ref()
-        {
-            waker.wake_by_ref();
+        if !self.queued.replace(true) {
+            self.ready.push(self.at);
         }
     }
 

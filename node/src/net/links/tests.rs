@@ -1,7 +1,8 @@
 use super::*;
 use bytes::Buf;
-use tokio::sync::mpsc;
-use tokio::task::LocalSet;
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token};
+use std::os::fd::AsRawFd;
 
 const SECRET: &[u8] = b"a secret of the tests";
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -15,20 +16,19 @@ enum Seen {
 }
 
 /// Frames are a length and bytes; a length of `u32::MAX` is malformed.
-struct Recorder {
-    seen: mpsc::UnboundedSender<Seen>,
-}
+#[derive(Default)]
+struct Recorder(VecDeque<Seen>);
 
 impl LinkHandler for Recorder {
-    fn connected(&self, peer: MemberId) {
-        let _ = self.seen.send(Seen::Connected(peer));
+    fn connected(&mut self, peer: MemberId) {
+        self.0.push_back(Seen::Connected(peer));
     }
 
-    fn disconnected(&self, peer: MemberId) {
-        let _ = self.seen.send(Seen::Disconnected(peer));
+    fn disconnected(&mut self, peer: MemberId) {
+        self.0.push_back(Seen::Disconnected(peer));
     }
 
-    fn received(&self, peer: MemberId, lane: Lane, bytes: &mut BytesMut) -> Result<bool, Malformed> {
+    fn received(&mut self, peer: MemberId, lane: Lane, bytes: &mut BytesMut) -> Result<bool, Malformed> {
         while let Some(head) = bytes.first_chunk::<4>() {
             let length = u32::from_le_bytes(*head);
             if length == u32::MAX {
@@ -38,251 +38,311 @@ impl LinkHandler for Recorder {
                 break;
             }
             bytes.advance(4);
-            let _ = self.seen.send(Seen::Frame(peer, lane, bytes.split_to(length as usize).to_vec()));
+            self.0.push_back(Seen::Frame(peer, lane, bytes.split_to(length as usize).to_vec()));
         }
         Ok(false)
     }
 
-    fn drained(&self, peer: MemberId) {
-        let _ = self.seen.send(Seen::Drained(peer));
+    fn drained(&mut self, peer: MemberId) {
+        self.0.push_back(Seen::Drained(peer));
     }
 }
 
 struct Node {
     id: MemberId,
     name: String,
-    links: Rc<Links>,
-    seen: mpsc::UnboundedReceiver<Seen>,
+    links: Links,
+    seen: Recorder,
+    more: bool,
 }
 
 impl Node {
-    fn start(id: u64, secret: &[u8]) -> Self {
+    fn new(id: u64, secret: &[u8]) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let name = format!("node {id}");
         let identity = Arc::new(Identity::from_secret(secret, &name).unwrap());
-        let (sender, seen) = mpsc::unbounded_channel();
-        let links = Links::start(socket, identity, MemberId(id), Rc::new(Recorder { seen: sender })).unwrap();
-        Self { id: MemberId(id), name, links, seen }
+        Self { id: MemberId(id), name, links: Links::new(socket, identity, MemberId(id)).unwrap(), seen: Recorder::default(), more: true }
     }
 
     fn entry(&self) -> (MemberId, Arc<str>, SocketAddr) {
-        (self.id, self.name.as_str().into(), self.links.local_addr().unwrap())
+        (self.id, self.name.as_str().into(), self.links.socket().local_addr().unwrap())
     }
 
-    async fn dial(&self, id: MemberId, peer: &Self) -> Result<(Connection, Lanes), Failure> {
-        let (_, name, address) = peer.entry();
-        self.links.dial(self.id, id, &Peer { address, name, void: Rc::default() }).await
-    }
-
-    fn send(&self, to: MemberId, lane: Lane, bytes: &[u8]) {
+    fn send(&mut self, to: MemberId, lane: Lane, bytes: &[u8]) {
         let mut frame = BytesMut::from(&(bytes.len() as u32).to_le_bytes()[..]);
         frame.extend_from_slice(bytes);
-        self.links.send(to, lane, frame);
-    }
-
-    async fn next(&mut self) -> Seen {
-        tokio::time::timeout(PATIENCE, self.seen.recv()).await.expect("in time").expect("the handler lives")
-    }
-
-    async fn expect(&mut self, seen: Seen) {
-        assert_eq!(self.next().await, seen);
+        self.links.send(to, lane, frame.freeze());
     }
 }
 
-fn run(test: impl Future<Output = ()>) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    LocalSet::new().block_on(&runtime, test);
+/// Two nodes, and the loop that both of them share.
+struct Pair {
+    nodes: [Node; 2],
+    poll: Poll,
+    events: Events,
 }
 
-async fn pair() -> (Node, Node) {
-    let (mut a, mut b) = (Node::start(1, SECRET), Node::start(2, SECRET));
-    a.links.set_peers(&[a.entry(), b.entry()]);
-    b.links.set_peers(&[a.entry(), b.entry()]);
-    a.expect(Seen::Connected(b.id)).await;
-    b.expect(Seen::Connected(a.id)).await;
-    (a, b)
+const A: usize = 0;
+const B: usize = 1;
+
+impl Pair {
+    fn of(a: Node, b: Node) -> Self {
+        let poll = Poll::new().unwrap();
+        let nodes = [a, b];
+        for (at, node) in nodes.iter().enumerate() {
+            let fd = node.links.socket().as_raw_fd();
+            poll.registry().register(&mut SourceFd(&fd), Token(at), Interest::READABLE | Interest::WRITABLE).unwrap();
+        }
+        Self { nodes, poll, events: Events::with_capacity(8) }
+    }
+
+    /// Two that are connected.
+    fn up() -> Self {
+        let mut pair = Self::of(Node::new(1, SECRET), Node::new(2, SECRET));
+        let entries = [pair.nodes[A].entry(), pair.nodes[B].entry()];
+        pair.nodes.iter_mut().for_each(|n| n.links.set_peers(&entries));
+        pair.expect(A, Seen::Connected(MemberId(2)));
+        pair.expect(B, Seen::Connected(MemberId(1)));
+        pair
+    }
+
+    /// One pass of both.
+    fn pass(&mut self) {
+        let now = Instant::now();
+        let due = self.nodes.iter().filter_map(|n| n.links.timeout()).min();
+        let most = if self.nodes.iter().any(|n| n.more) { Duration::ZERO } else { PATIENCE };
+        let timeout = due.map_or(most, |due| due.saturating_duration_since(now).min(most));
+        self.poll.poll(&mut self.events, Some(timeout)).unwrap();
+        for event in &self.events {
+            self.nodes[event.token().0].links.ready();
+        }
+        for node in &mut self.nodes {
+            let now = Instant::now();
+            node.more = node.links.work(now, &mut node.seen).unwrap();
+            node.more |= node.links.transmit(now);
+        }
+    }
+
+    fn until<T>(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> Option<T>) -> T {
+        let end = Instant::now() + PATIENCE;
+        // What a test did to the nodes is to be sent.
+        self.nodes.iter_mut().for_each(|n| n.more = true);
+        while Instant::now() < end {
+            if let Some(found) = done(self) {
+                return found;
+            }
+            self.pass();
+        }
+        panic!("not in time: {what}");
+    }
+
+    fn next(&mut self, at: usize) -> Seen {
+        self.until("something is seen", |pair| pair.nodes[at].seen.0.pop_front())
+    }
+
+    fn expect(&mut self, at: usize, seen: Seen) {
+        assert_eq!(self.next(at), seen);
+    }
+
+    /// Why a connection of this node did not come up.
+    fn failure(&mut self, at: usize) -> Failure {
+        self.nodes[at].links.failures.clear();
+        self.until("a connection fails", |pair| pair.nodes[at].links.failures.pop())
+    }
+
+    fn seen_nothing(&self) -> bool {
+        self.nodes.iter().all(|n| n.seen.0.is_empty())
+    }
+}
+
+fn id(id: u64) -> MemberId {
+    MemberId(id)
+}
+
+fn calls(from: u64, bytes: &[u8]) -> Seen {
+    Seen::Frame(MemberId(from), Lane::Calls, bytes.to_vec())
 }
 
 #[test]
 fn frames_arrive_in_order_both_ways() {
-    run(async {
-        let (mut a, mut b) = pair().await;
-        for i in 0..1000u32 {
-            a.send(b.id, Lane::Calls, &i.to_le_bytes());
-            b.send(a.id, Lane::Calls, &(!i).to_le_bytes());
-            if i % 100 == 0 {
-                yield_now().await;
-            }
+    let mut pair = Pair::up();
+    for i in 0..1000u32 {
+        pair.nodes[A].send(id(2), Lane::Calls, &i.to_le_bytes());
+        pair.nodes[B].send(id(1), Lane::Calls, &(!i).to_le_bytes());
+        if i % 100 == 0 {
+            pair.nodes.iter_mut().for_each(|n| n.more = true);
+            pair.pass();
         }
-        for i in 0..1000u32 {
-            b.expect(Seen::Frame(a.id, Lane::Calls, i.to_le_bytes().to_vec())).await;
-            a.expect(Seen::Frame(b.id, Lane::Calls, (!i).to_le_bytes().to_vec())).await;
-        }
-        a.links.close().await;
-        b.links.close().await;
-    });
+    }
+    for i in 0..1000u32 {
+        pair.expect(B, calls(1, &i.to_le_bytes()));
+        pair.expect(A, calls(2, &(!i).to_le_bytes()));
+    }
 }
 
 #[test]
 fn calls_pass_bulk() {
-    run(async {
-        let (a, mut b) = pair().await;
-        let bulk = vec![7; 30 << 20];
-        a.send(b.id, Lane::Bulk, &bulk);
-        a.send(b.id, Lane::Calls, b"small");
-        b.expect(Seen::Frame(a.id, Lane::Calls, b"small".to_vec())).await;
-        b.expect(Seen::Frame(a.id, Lane::Bulk, bulk)).await;
-    });
+    let mut pair = Pair::up();
+    let bulk = vec![7; 30 << 20];
+    pair.nodes[A].send(id(2), Lane::Bulk, &bulk);
+    pair.nodes[A].send(id(2), Lane::Calls, b"small");
+    pair.expect(B, calls(1, b"small"));
+    pair.expect(B, Seen::Frame(id(1), Lane::Bulk, bulk));
 }
 
 #[test]
 fn what_ends_is_dialled_again_and_begins_anew() {
-    run(async {
-        let (mut a, mut b) = pair().await;
-        // Half a frame, which must not be glued to what comes later.
-        a.links.send(b.id, Lane::Calls, BytesMut::from(&[9, 0, 0, 0, 1][..]));
-        b.send(a.id, Lane::Calls, b"x");
-        a.expect(Seen::Frame(b.id, Lane::Calls, b"x".to_vec())).await;
-        Close::Done.on(&b.links.up.borrow()[&a.id].connection.clone(), "test");
-        a.expect(Seen::Disconnected(b.id)).await;
-        b.expect(Seen::Disconnected(a.id)).await;
-        a.expect(Seen::Connected(b.id)).await;
-        b.expect(Seen::Connected(a.id)).await;
-        a.send(b.id, Lane::Calls, b"whole");
-        b.expect(Seen::Frame(a.id, Lane::Calls, b"whole".to_vec())).await;
-    });
+    let mut pair = Pair::up();
+    // Half a frame, which must not be glued to what comes later.
+    pair.nodes[A].links.send(id(2), Lane::Calls, Bytes::from_static(&[9, 0, 0, 0, 1]));
+    pair.nodes[B].send(id(1), Lane::Calls, b"x");
+    pair.expect(A, calls(2, b"x"));
+    let handle = pair.nodes[B].links.up[&id(1)].handle;
+    pair.nodes[B].links.close(Instant::now(), handle, Close::Done, "test");
+    pair.expect(A, Seen::Disconnected(id(2)));
+    pair.expect(B, Seen::Disconnected(id(1)));
+    pair.expect(A, Seen::Connected(id(2)));
+    pair.expect(B, Seen::Connected(id(1)));
+    pair.nodes[A].send(id(2), Lane::Calls, b"whole");
+    pair.expect(B, calls(1, b"whole"));
 }
 
 #[test]
 fn malformed_bytes_close_the_connection() {
-    run(async {
-        let (mut a, mut b) = pair().await;
-        a.links.send(b.id, Lane::Calls, BytesMut::from(&u32::MAX.to_le_bytes()[..]));
-        b.expect(Seen::Disconnected(a.id)).await;
-        a.expect(Seen::Disconnected(b.id)).await;
-        // The same member may try again; it is not banned.
-        a.expect(Seen::Connected(b.id)).await;
-    });
+    let mut pair = Pair::up();
+    pair.nodes[A].links.send(id(2), Lane::Calls, Bytes::copy_from_slice(&u32::MAX.to_le_bytes()));
+    pair.expect(B, Seen::Disconnected(id(1)));
+    pair.expect(A, Seen::Disconnected(id(2)));
+    // The same member may try again; it is not banned.
+    pair.expect(A, Seen::Connected(id(2)));
 }
 
 #[test]
 fn a_peer_that_takes_nothing_is_disconnected() {
-    run(async {
-        let (mut a, b) = pair().await;
-        for _ in 0..33 {
-            a.send(b.id, Lane::Bulk, &vec![0; 8 << 20]);
-        }
-        a.expect(Seen::Disconnected(b.id)).await;
-    });
+    let mut pair = Pair::up();
+    for _ in 0..40 {
+        pair.nodes[A].send(id(2), Lane::Bulk, &vec![0; 8 << 20]);
+    }
+    pair.expect(A, Seen::Disconnected(id(2)));
 }
 
 /// 64 MiB that waited closed the connection, however fast the peer took them.
 #[test]
 fn a_congested_peer_is_named_and_its_relief_is_told() {
-    run(async {
-        let (mut a, mut b) = pair().await;
-        let large = vec![7; CONGESTED_BYTES];
-        assert!(!a.links.send(b.id, Lane::Bulk, BytesMut::from(&8_u32.to_le_bytes()[..])), "only calls are congested");
-        let mut frame = BytesMut::from(&(large.len() as u32).to_le_bytes()[..]);
-        frame.extend_from_slice(&large);
-        assert!(a.links.send(b.id, Lane::Calls, frame));
-        a.expect(Seen::Drained(b.id)).await;
-        b.expect(Seen::Frame(a.id, Lane::Calls, large)).await;
-        assert!(!a.links.send(b.id, Lane::Calls, BytesMut::from(&0_u32.to_le_bytes()[..])));
-    });
+    let mut pair = Pair::up();
+    // More than the stream takes at once, for the peer grants it 16 MiB.
+    let large = vec![7; (16 << 20) + CONGESTED_BYTES];
+    assert!(!pair.nodes[A].links.send(id(2), Lane::Bulk, Bytes::from_static(&[8, 0, 0, 0])), "only calls are congested");
+    let mut frame = BytesMut::from(&(large.len() as u32).to_le_bytes()[..]);
+    frame.extend_from_slice(&large);
+    assert!(pair.nodes[A].links.send(id(2), Lane::Calls, frame.freeze()));
+    pair.expect(A, Seen::Drained(id(2)));
+    pair.expect(B, calls(1, &large));
+    assert!(!pair.nodes[A].links.send(id(2), Lane::Calls, Bytes::from_static(&[0; 4])));
 }
 
 #[test]
 fn only_peers_are_let_in() {
-    run(async {
-        let (mut a, mut b) = (Node::start(1, SECRET), Node::start(2, SECRET));
-        a.links.set_peers(&[b.entry()]);
-        // b does not know a, and refuses it until it does.
-        let failure = a.dial(b.id, &b).await.err().unwrap();
-        assert_eq!(failure, Failure::Stranger);
-        assert!(a.seen.try_recv().is_err() && b.seen.try_recv().is_err());
-        b.links.set_peers(&[a.entry()]);
-        b.expect(Seen::Connected(a.id)).await;
-        a.expect(Seen::Connected(b.id)).await;
-        // Whoever is no peer any more is disconnected.
-        b.links.set_peers(&[]);
-        b.expect(Seen::Disconnected(a.id)).await;
-        a.expect(Seen::Disconnected(b.id)).await;
-        assert!(!b.links.is_connected(a.id));
-    });
+    let mut pair = Pair::of(Node::new(1, SECRET), Node::new(2, SECRET));
+    let (a, b) = (pair.nodes[A].entry(), pair.nodes[B].entry());
+    pair.nodes[A].links.set_peers(&[b]);
+    // b does not know a, and refuses it until it does.
+    assert_eq!(pair.failure(A), Failure::Stranger);
+    assert!(pair.seen_nothing());
+    pair.nodes[B].links.set_peers(&[a]);
+    pair.expect(B, Seen::Connected(id(1)));
+    pair.expect(A, Seen::Connected(id(2)));
+    // Whoever is no peer any more is disconnected.
+    pair.nodes[B].links.set_peers(&[]);
+    pair.expect(B, Seen::Disconnected(id(1)));
+    pair.expect(A, Seen::Disconnected(id(2)));
+    assert!(!pair.nodes[B].links.is_connected(id(1)));
 }
 
 #[test]
 fn a_member_that_the_table_calls_otherwise_is_refused_on_both_sides() {
-    run(async {
-        let (mut a, mut b) = (Node::start(1, SECRET), Node::start(2, SECRET));
-        let renamed = |(id, _, address): (MemberId, Arc<str>, SocketAddr)| (id, Arc::from("somebody else"), address);
-        b.links.set_peers(&[renamed(a.entry())]);
-        let failure = a.dial(b.id, &b).await.err().unwrap();
-        assert!(failure.to_string().contains("is called \"somebody else\""), "{failure}");
-        b.links.set_peers(&[a.entry()]);
-        let (id, name, address) = renamed(b.entry());
-        let failure = a.links.dial(a.id, id, &Peer { address, name, void: Rc::default() }).await.err().unwrap();
-        assert!(failure.to_string().contains("is called \"somebody else\""), "{failure}");
-        assert!(a.seen.try_recv().is_err());
-        assert!(!matches!(b.seen.try_recv(), Ok(Seen::Frame(..))));
-    });
+    let mut pair = Pair::of(Node::new(1, SECRET), Node::new(2, SECRET));
+    let renamed = |(id, _, address): (MemberId, Arc<str>, SocketAddr)| (id, Arc::from("somebody else"), address);
+    let (a, b) = (pair.nodes[A].entry(), pair.nodes[B].entry());
+    pair.nodes[A].links.set_peers(std::slice::from_ref(&b));
+    pair.nodes[B].links.set_peers(&[renamed(a.clone())]);
+    let failure = pair.failure(A);
+    assert!(failure.to_string().contains("is called \"somebody else\""), "{failure}");
+    pair.nodes[A].links.set_peers(&[renamed(b)]);
+    pair.nodes[B].links.set_peers(&[a]);
+    let failure = pair.failure(A);
+    assert!(failure.to_string().contains("is called \"somebody else\""), "{failure}");
+    assert!(pair.nodes[A].seen.0.is_empty());
+    assert!(!pair.nodes[B].seen.0.iter().any(|s| matches!(s, Seen::Frame(..))));
 }
 
 #[test]
 fn another_secret_is_refused() {
-    run(async {
-        let (mut a, mut b) = (Node::start(1, SECRET), Node::start(2, b"another secret!!!"));
-        a.links.set_peers(&[b.entry()]);
-        b.links.set_peers(&[a.entry()]);
-        let failure = a.dial(b.id, &b).await.err().unwrap();
-        assert_eq!(failure, Failure::OtherSecret);
-        assert!(a.seen.try_recv().is_err() && b.seen.try_recv().is_err());
-    });
+    let mut pair = Pair::of(Node::new(1, SECRET), Node::new(2, b"another secret!!!"));
+    let (a, b) = (pair.nodes[A].entry(), pair.nodes[B].entry());
+    pair.nodes[A].links.set_peers(&[b]);
+    pair.nodes[B].links.set_peers(&[a]);
+    assert_eq!(pair.failure(A), Failure::OtherSecret);
+    assert!(pair.seen_nothing());
 }
 
 #[test]
 fn another_process_at_the_address_is_not_taken_for_the_peer() {
-    run(async {
-        let (a, b) = (Node::start(1, SECRET), Node::start(3, SECRET));
-        b.links.set_peers(&[a.entry()]);
-        let failure = a.dial(MemberId(2), &b).await.err().unwrap();
-        assert!(matches!(&failure, Failure::Unreachable(why) if why.contains("another process answers there")), "{failure}");
-    });
+    let mut pair = Pair::of(Node::new(1, SECRET), Node::new(3, SECRET));
+    let (a, (_, name, address)) = (pair.nodes[A].entry(), pair.nodes[B].entry());
+    pair.nodes[A].links.set_peers(&[(id(2), name, address)]);
+    pair.nodes[B].links.set_peers(&[a]);
+    let failure = pair.failure(A);
+    assert!(matches!(&failure, Failure::Unreachable(why) if why.contains("another process answers there")), "{failure}");
+}
+
+#[test]
+fn a_dial_that_nobody_answers_ends_and_is_tried_again() {
+    let mut pair = Pair::of(Node::new(1, SECRET), Node::new(2, SECRET));
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    pair.nodes[A].links.set_peers(&[(id(2), "node 2".into(), silent.local_addr().unwrap())]);
+    for _ in 0..2 {
+        assert!(matches!(pair.failure(A), Failure::Unreachable(_)));
+    }
 }
 
 #[test]
 fn a_new_incarnation_connects_anew() {
-    run(async {
-        let (mut a, mut b) = pair().await;
-        b.links.reset(MemberId(5));
-        b.id = MemberId(5);
-        a.expect(Seen::Disconnected(MemberId(2))).await;
-        b.links.set_peers(&[a.entry()]);
-        a.links.set_peers(&[b.entry()]);
-        a.expect(Seen::Connected(b.id)).await;
-        b.expect(Seen::Connected(a.id)).await;
-        a.send(b.id, Lane::Calls, b"hello");
-        b.expect(Seen::Frame(a.id, Lane::Calls, b"hello".to_vec())).await;
-    });
+    let mut pair = Pair::up();
+    pair.nodes[B].links.reset(id(5));
+    pair.nodes[B].id = id(5);
+    pair.expect(A, Seen::Disconnected(id(2)));
+    let (a, b) = (pair.nodes[A].entry(), pair.nodes[B].entry());
+    pair.nodes[B].links.set_peers(&[a]);
+    pair.nodes[A].links.set_peers(&[b]);
+    pair.expect(A, Seen::Connected(id(5)));
+    pair.expect(B, Seen::Connected(id(1)));
+    pair.nodes[A].send(id(5), Lane::Calls, b"hello");
+    pair.expect(B, calls(1, b"hello"));
+}
+
+#[test]
+fn the_end_is_told() {
+    let mut pair = Pair::up();
+    pair.nodes[B].links.reset(id(2));
+    pair.expect(A, Seen::Disconnected(id(2)));
+    pair.until("all has drained", |pair| pair.nodes[B].links.is_idle().then_some(()));
 }
 
 #[test]
 fn garbage_disturbs_nobody() {
-    run(async {
-        let (a, mut b) = pair().await;
-        let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let mut state = 1u64;
-        for length in (0..1200).step_by(3) {
-            let garbage: Vec<u8> = (0..length)
-                .map(|_| {
-                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                    (state >> 56) as u8
-                })
-                .collect();
-            stranger.send_to(&garbage, b.entry().2).unwrap();
-        }
-        a.send(b.id, Lane::Calls, b"still here");
-        b.expect(Seen::Frame(a.id, Lane::Calls, b"still here".to_vec())).await;
-    });
+    let mut pair = Pair::up();
+    let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut state = 1u64;
+    for length in (0..1200).step_by(3) {
+        let garbage: Vec<u8> = (0..length)
+            .map(|_| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (state >> 56) as u8
+            })
+            .collect();
+        stranger.send_to(&garbage, pair.nodes[B].entry().2).unwrap();
+    }
+    pair.nodes[A].send(id(2), Lane::Calls, b"still here");
+    pair.expect(B, calls(1, b"still here"));
 }

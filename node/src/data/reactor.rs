@@ -1,0 +1,199 @@
+//! The loop of the data thread.
+//!
+//! ```text
+//!   poll ─> network in ─> other threads ─> clients in ─> judge and hand out ─> network out ─> clients out ─> poll ...
+//! ```
+//!
+//! One pass takes what is there from every source, up to bounds that keep it below some milliseconds, and sends once what
+//! came of it. So the load itself decides how much a packet and a system call carry: one operation where one waits, hundreds
+//! where hundreds do, and none waits for company.
+
+use super::bell::Bell;
+use super::core::Core;
+use super::waiters::Waiter;
+use super::{DataOptions, DataStats, Message};
+use crate::control::Upcall;
+use crate::net::links::Links;
+use crate::resp::ready::Ready;
+use crate::resp::server::Clients;
+use crate::shared::Shared;
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, oneshot};
+
+pub(super) const BELL: Token = Token(0);
+const NETWORK: Token = Token(1);
+const CLIENTS_FROM: usize = 2;
+/// News of sockets in one pass.
+const EVENTS_MAX: usize = 256;
+/// Messages of other threads in one pass.
+const BATCH_MAX: usize = 256;
+/// How long the end waits until peers have been told.
+const CLOSE_MAX: Duration = Duration::from_millis(300);
+
+pub(super) struct Reactor {
+    poll: Poll,
+    events: Events,
+    bell: Arc<Bell>,
+    shared: Arc<Shared>,
+    core: Core,
+    clients: Clients,
+    incoming: mpsc::Receiver<Message>,
+    drained: Vec<oneshot::Sender<()>>,
+    /// The last pass left something for the next.
+    more: bool,
+}
+
+impl Reactor {
+    pub(super) fn new(
+        poll: Poll,
+        bell: Arc<Bell>,
+        mut options: DataOptions,
+        shared: Arc<Shared>,
+        upcalls: mpsc::Sender<Upcall>,
+        incoming: mpsc::Receiver<Message>,
+    ) -> io::Result<Self> {
+        let links = Links::new(options.socket.try_clone()?, options.identity.clone(), options.me)?;
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        poll.registry().register(&mut SourceFd(&links.socket().as_raw_fd()), NETWORK, interest)?;
+        let listeners = [(options.resp.take(), false), (options.resp_cluster.take(), true)];
+        let listeners = listeners.into_iter().filter_map(|(listener, cluster_port)| Some((listener?, cluster_port))).collect();
+        let ready = Rc::new(Ready::default());
+        let clients = Clients::new(poll.registry().try_clone()?, listeners, CLIENTS_FROM, ready.clone())?;
+        let core = Core::new(&options, links, &ready, shared.clone(), upcalls);
+        Ok(Self { poll, events: Events::with_capacity(EVENTS_MAX), bell, shared, core, clients, incoming, drained: Vec::new(), more: true })
+    }
+
+    /// Until it is told to stop, every handle is gone, or a socket breaks.
+    pub(super) fn run(&mut self) {
+        while !self.bell.is_stopped() {
+            if let Err(why) = self.pass() {
+                tracing::error!("the data thread ends: {why}");
+                break;
+            }
+            if self.incoming.is_closed() && self.incoming.is_empty() {
+                break;
+            }
+        }
+        self.close();
+    }
+
+    fn pass(&mut self) -> io::Result<()> {
+        self.wait()?;
+        let now = Instant::now();
+        self.core.begin();
+        self.more = self.core.receive(now)?;
+        self.core.tick();
+        self.take_messages();
+        self.clients.input(&mut self.core, now);
+        self.core.pump();
+        self.more |= self.core.transmit(now);
+        self.clients.output(&mut self.core, now);
+        if self.core.inner.connections.is_empty() {
+            self.drained.drain(..).for_each(|answer| {
+                // The asker may be gone.
+                let _ = answer.send(());
+            });
+        }
+        Ok(())
+    }
+
+    /// Waits until something comes or is due, and notes what.
+    fn wait(&mut self) -> io::Result<()> {
+        let busy = self.more || self.clients.is_busy();
+        let mut timeout = if busy { Duration::ZERO } else { self.idle() };
+        if !timeout.is_zero() {
+            self.bell.sleep();
+            if !self.incoming.is_empty() || self.bell.is_stopped() || !self.core.is_current(&self.shared) {
+                timeout = Duration::ZERO;
+            }
+        }
+        let result = self.poll.poll(&mut self.events, Some(timeout));
+        self.bell.wake();
+        match result {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => return Ok(()),
+            result => result?,
+        }
+        for event in &self.events {
+            match event.token() {
+                BELL => {}
+                NETWORK => self.core.links().ready(),
+                _ => self.clients.event(event),
+            }
+        }
+        Ok(())
+    }
+
+    fn idle(&mut self) -> Duration {
+        let due = self.core.links().timeout().into_iter().chain(self.clients.timeout()).min();
+        let idle = self.core.idle();
+        due.map_or(idle, |due| idle.min(due.saturating_duration_since(Instant::now())))
+    }
+
+    /// What other threads handed over.
+    fn take_messages(&mut self) {
+        for _ in 0..BATCH_MAX {
+            let Ok(message) = self.incoming.try_recv() else { return };
+            let inner = &mut self.core.inner;
+            match message {
+                Message::Key(operation, answer) => drop(inner.submit(operation, |redo| Waiter::Call { answer, redo })),
+                Message::Partition(operation, answer) => {
+                    inner.submit_partition(operation, |redo| Waiter::Call { answer, redo });
+                }
+                // The asker may be gone.
+                Message::Stats(answer) => drop(answer.send(self.stats())),
+                Message::Drain(answer) => {
+                    inner.draining = true;
+                    self.clients.drain();
+                    self.drained.push(answer);
+                }
+            }
+        }
+        self.more = true;
+    }
+
+    fn stats(&self) -> DataStats {
+        let inner = &self.core.inner;
+        DataStats {
+            shard: inner.shard.stats(),
+            connections: inner.connections.len() as u64,
+            connections_accepted: inner.counters.connections,
+            connections_rejected: inner.counters.connections_rejected,
+            commands: inner.counters.commands,
+            command_errors: inner.counters.errors,
+            protocol_errors: inner.counters.protocol_errors,
+            malformed_links: inner.counters.malformed,
+            input_bytes: inner.budget.counted().0 as u64,
+            answer_bytes: inner.budget.counted().1 as u64,
+            connections_expelled: inner.counters.connections_expelled,
+        }
+    }
+
+    /// Tells the peers, for a moment.
+    fn close(&mut self) {
+        let me = self.core.inner.me;
+        self.core.links().reset(me);
+        let end = Instant::now() + CLOSE_MAX;
+        loop {
+            let now = Instant::now();
+            self.core.transmit(now);
+            if self.core.links().is_idle() || now >= end {
+                return;
+            }
+            let wait = self.core.links().timeout().map_or(end, |t| t.min(end)).saturating_duration_since(now);
+            if self.poll.poll(&mut self.events, Some(wait)).is_err() {
+                return;
+            }
+            self.core.links().ready();
+            // A broken socket has no more to tell.
+            if self.core.receive(Instant::now()).is_err() {
+                return;
+            }
+        }
+    }
+}

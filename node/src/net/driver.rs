@@ -1,0 +1,363 @@
+//! QUIC without tasks: one socket, quinn's protocol machine and its connections, driven by the loop of a data thread.
+//!
+//! ```text
+//!   receive: a batch of datagrams ─> machines ─┐
+//!   timers ─────────────────────────> machines ├─> touched ─> poll: events ─> transmit: datagrams, many a system call
+//!   streams that were written ──────────────────┘
+//! ```
+//!
+//! A pass of the loop touches a connection once however much happened on it, so a batch of calls leaves in one packet train
+//! together with the acks for what came in. Tasks and channels between socket and stream cost as much again as the protocol.
+
+use super::endpoint::{Configs, Failure, HANDSHAKES_BEFORE_RETRY, HANDSHAKES_MAX, Purpose, data_config, prepare, transport};
+use super::identity::{Identity, ROLE};
+use bytes::{Bytes, BytesMut};
+use quinn_proto::{ConnectionHandle, DatagramEvent, Event, Incoming, Transmit, TransportConfig, VarInt};
+use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSocketState};
+use std::io::{self, IoSliceMut};
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// A datagram, or as many as the system received as one.
+const DATAGRAMS_BYTES: usize = 64 << 10;
+/// Received in one system call.
+const BATCH: usize = if BATCH_SIZE < 16 { BATCH_SIZE } else { 16 };
+/// System calls that receive in one pass; what is left waits for the next.
+const RECEIVES_MAX: usize = 8;
+/// Datagrams of one system call, as far as the system does that.
+const SEGMENTS_MAX: usize = 10;
+/// System calls that send for one connection in one pass.
+const SENDS_MAX: usize = 32;
+
+pub(super) struct Driver {
+    socket: UdpSocket,
+    state: UdpSocketState,
+    endpoint: quinn_proto::Endpoint,
+    identity: Arc<Identity>,
+    transport: Arc<TransportConfig>,
+    configs: Configs,
+    /// By handle.
+    machines: Vec<Option<Machine>>,
+    touched: Vec<ConnectionHandle>,
+    /// Where datagrams are received.
+    input: Vec<u8>,
+    /// One transmission.
+    output: Vec<u8>,
+    /// A transmission that the socket did not take.
+    blocked: Option<Transmit>,
+    /// There may be datagrams to receive.
+    readable: bool,
+}
+
+struct Machine {
+    connection: quinn_proto::Connection,
+    touched: bool,
+    timeout: Option<Instant>,
+}
+
+impl Driver {
+    pub(super) fn new(socket: UdpSocket, identity: Arc<Identity>) -> io::Result<Self> {
+        let transport = Arc::new(transport(Purpose::Data));
+        let configs = Configs::new(identity.tls(), &transport);
+        prepare(&socket, Purpose::Data)?;
+        let state = UdpSocketState::new((&socket).into())?;
+        let endpoint = quinn_proto::Endpoint::new(Arc::new(data_config()), Some(configs.server()), !state.may_fragment(), None);
+        Ok(Self {
+            socket,
+            state,
+            endpoint,
+            identity,
+            transport,
+            configs,
+            machines: Vec::new(),
+            touched: Vec::new(),
+            input: vec![0; BATCH * DATAGRAMS_BYTES],
+            output: Vec::new(),
+            blocked: None,
+            readable: true,
+        })
+    }
+
+    /// The socket, to wait for it.
+    pub(super) fn socket(&self) -> &UdpSocket {
+        &self.socket
+    }
+
+    /// The system says that the socket may be read or written.
+    pub(super) fn ready(&mut self) {
+        self.readable = true;
+    }
+
+    /// Dials; `Event::Connected` tells of success.
+    pub(super) fn dial(&mut self, now: Instant, address: SocketAddr) -> Result<ConnectionHandle, Failure> {
+        self.renew();
+        let client = self.configs.client();
+        let (handle, connection) = self.endpoint.connect(now, client, address, ROLE).map_err(|e| Failure::Unreachable(e.to_string()))?;
+        self.add(handle, connection);
+        Ok(handle)
+    }
+
+    /// A connection's machine; `None` once it has drained. Whoever writes to it touches it.
+    pub(super) fn get(&mut self, handle: ConnectionHandle) -> Option<&mut quinn_proto::Connection> {
+        self.machines.get_mut(handle.0)?.as_mut().map(|m| &mut m.connection)
+    }
+
+    /// This connection has something to say.
+    pub(super) fn touch(&mut self, handle: ConnectionHandle) {
+        if let Some(Some(machine)) = self.machines.get_mut(handle.0)
+            && !std::mem::replace(&mut machine.touched, true)
+        {
+            self.touched.push(handle);
+        }
+    }
+
+    /// Closes a connection; it drains by itself.
+    pub(super) fn close(&mut self, now: Instant, handle: ConnectionHandle, code: VarInt, reason: Bytes) {
+        if let Some(connection) = self.get(handle) {
+            connection.close(now, code, reason);
+            self.touch(handle);
+        }
+    }
+
+    /// No connection is left, not even one that drains.
+    pub(super) fn is_idle(&self) -> bool {
+        self.machines.iter().all(Option::is_none)
+    }
+
+    /// Receives what there is, up to a bound, where `under_way` handshakes are not finished; who dials us is added to
+    /// `accepted`. True: there may be more.
+    ///
+    /// # Errors
+    /// The socket is broken.
+    pub(super) fn receive(
+        &mut self,
+        now: Instant,
+        under_way: usize,
+        accepted: &mut Vec<(ConnectionHandle, SocketAddr)>,
+    ) -> io::Result<bool> {
+        let mut input = std::mem::take(&mut self.input);
+        let mut result = Ok(false);
+        for round in 0.. {
+            if !self.readable {
+                break;
+            }
+            if round == RECEIVES_MAX {
+                result = Ok(true);
+                break;
+            }
+            let mut metas = [RecvMeta::default(); BATCH];
+            let mut chunks = input.chunks_mut(DATAGRAMS_BYTES);
+            let mut slices: [IoSliceMut<'_>; BATCH] = std::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap_or_default()));
+            let received = match self.state.recv((&self.socket).into(), &mut slices, &mut metas) {
+                Ok(received) => received,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    self.readable = false;
+                    break;
+                }
+                // A peer's ICMP: QUIC finds out by itself.
+                Err(e) if matches!(e.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::Interrupted) => continue,
+                Err(e) => {
+                    result = Err(e);
+                    break;
+                }
+            };
+            // Fewer than fit: there were no more, and the next one is announced.
+            self.readable = received == BATCH;
+            for (meta, slice) in metas.iter().zip(&slices).take(received) {
+                let mut rest = BytesMut::from(&slice[..meta.len.min(DATAGRAMS_BYTES)]);
+                while !rest.is_empty() {
+                    let datagram = rest.split_to(meta.stride.clamp(1, rest.len()));
+                    self.datagram(now, meta, datagram, under_way, accepted);
+                }
+            }
+        }
+        self.input = input;
+        result
+    }
+
+    fn datagram(
+        &mut self,
+        now: Instant,
+        meta: &RecvMeta,
+        datagram: BytesMut,
+        under_way: usize,
+        accepted: &mut Vec<(ConnectionHandle, SocketAddr)>,
+    ) {
+        let ecn = meta.ecn.and_then(|ecn| quinn_proto::EcnCodepoint::from_bits(ecn as u8));
+        let mut response = Vec::new();
+        match self.endpoint.handle(now, meta.addr, meta.dst_ip, ecn, datagram, &mut response) {
+            Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                if let Some(connection) = self.get(handle) {
+                    connection.handle_event(event);
+                    self.touch(handle);
+                }
+            }
+            Some(DatagramEvent::NewConnection(incoming)) => {
+                let under_way = under_way + accepted.len();
+                accepted.extend(self.accept(now, incoming, under_way));
+            }
+            Some(DatagramEvent::Response(transmit)) => self.respond(&transmit, &response),
+            None => {}
+        }
+    }
+
+    /// Where `under_way` handshakes are not finished.
+    fn accept(&mut self, now: Instant, incoming: Incoming, under_way: usize) -> Option<(ConnectionHandle, SocketAddr)> {
+        let mut response = Vec::new();
+        if under_way >= HANDSHAKES_MAX {
+            let transmit = self.endpoint.refuse(incoming, &mut response);
+            self.respond(&transmit, &response);
+            return None;
+        }
+        if under_way >= HANDSHAKES_BEFORE_RETRY && !incoming.remote_address_validated() && incoming.may_retry() {
+            // Fails only if it may not be retried, which was asked just above.
+            if let Ok(transmit) = self.endpoint.retry(incoming, &mut response) {
+                self.respond(&transmit, &response);
+            }
+            return None;
+        }
+        self.renew();
+        let address = incoming.remote_address();
+        match self.endpoint.accept(incoming, now, &mut response, Some(self.configs.server())) {
+            Ok((handle, connection)) => {
+                self.add(handle, connection);
+                Some((handle, address))
+            }
+            Err(e) => {
+                tracing::debug!("an incoming connection failed at once: {}", e.cause);
+                if let Some(transmit) = e.response {
+                    self.respond(&transmit, &response);
+                }
+                None
+            }
+        }
+    }
+
+    fn add(&mut self, handle: ConnectionHandle, connection: quinn_proto::Connection) {
+        if self.machines.len() <= handle.0 {
+            self.machines.resize_with(handle.0 + 1, || None);
+        }
+        self.machines[handle.0] = Some(Machine { connection, touched: false, timeout: None });
+        self.touch(handle);
+    }
+
+    /// Certificates may be renewed while we run.
+    fn renew(&mut self) {
+        let tls = self.identity.tls();
+        if !self.configs.are_of(&tls) {
+            self.configs = Configs::new(tls, &self.transport);
+            // The machine itself decrypts first packets with this one, and checks its retry tokens.
+            self.endpoint.set_server_config(Some(self.configs.server()));
+        }
+    }
+
+    /// Answers of the endpoint itself are sent once; who needs them asks again.
+    fn respond(&self, transmit: &Transmit, contents: &[u8]) {
+        let _ = self.state.send((&self.socket).into(), &datagrams(transmit, contents));
+    }
+
+    /// Connections that something happened to, since the last `transmit`.
+    pub(super) fn touched(&self, index: usize) -> Option<ConnectionHandle> {
+        self.touched.get(index).copied()
+    }
+
+    /// What happened on a connection.
+    pub(super) fn poll(&mut self, handle: ConnectionHandle) -> Option<Event> {
+        self.get(handle)?.poll()
+    }
+
+    /// When `expire` is due.
+    pub(super) fn timeout(&self) -> Option<Instant> {
+        self.machines.iter().flatten().filter_map(|m| m.timeout).min()
+    }
+
+    /// Time passed.
+    pub(super) fn expire(&mut self, now: Instant) {
+        for at in 0..self.machines.len() {
+            if let Some(machine) = &mut self.machines[at]
+                && machine.timeout.is_some_and(|t| t <= now)
+            {
+                machine.timeout = None;
+                machine.connection.handle_timeout(now);
+                self.touch(ConnectionHandle(at));
+            }
+        }
+    }
+
+    /// Sends what the touched connections have to say. True: there is more than one pass should send.
+    pub(super) fn transmit(&mut self, now: Instant) -> bool {
+        if let Some(transmit) = self.blocked.take()
+            && !self.send(transmit)
+        {
+            return false;
+        }
+        let segments = self.state.max_gso_segments().min(SEGMENTS_MAX);
+        let mut again = Vec::new();
+        while let Some(handle) = self.touched.pop() {
+            if let Some(Some(machine)) = self.machines.get_mut(handle.0) {
+                machine.touched = false;
+            }
+            let mut sends = 0;
+            while let Some(Some(machine)) = self.machines.get_mut(handle.0) {
+                if sends == SENDS_MAX {
+                    again.push(handle);
+                    break;
+                }
+                self.output.clear();
+                match machine.connection.poll_transmit(now, segments, &mut self.output) {
+                    Some(transmit) => {
+                        sends += 1;
+                        if !self.send(transmit) {
+                            self.touch(handle);
+                            return false;
+                        }
+                    }
+                    None => break,
+                }
+            }
+            self.settle(handle);
+        }
+        let more = !again.is_empty();
+        again.into_iter().for_each(|handle| self.touch(handle));
+        more
+    }
+
+    /// What a connection tells the endpoint; it goes once it has drained.
+    fn settle(&mut self, handle: ConnectionHandle) {
+        let Some(Some(machine)) = self.machines.get_mut(handle.0) else { return };
+        let mut drained = false;
+        while let Some(event) = machine.connection.poll_endpoint_events() {
+            drained |= event.is_drained();
+            if let Some(event) = self.endpoint.handle_event(handle, event) {
+                machine.connection.handle_event(event);
+            }
+        }
+        machine.timeout = machine.connection.poll_timeout();
+        if drained {
+            self.machines[handle.0] = None;
+        }
+    }
+
+    /// False: the socket takes no more for now, and what this was is kept.
+    fn send(&mut self, transmit: Transmit) -> bool {
+        match self.state.send((&self.socket).into(), &datagrams(&transmit, &self.output[..transmit.size])) {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                self.blocked = Some(transmit);
+                false
+            }
+            // What cannot be sent is lost, as on the way; the protocol notices.
+            Ok(()) | Err(_) => true,
+        }
+    }
+}
+
+fn datagrams<'a>(transmit: &Transmit, contents: &'a [u8]) -> quinn_udp::Transmit<'a> {
+    quinn_udp::Transmit {
+        destination: transmit.destination,
+        ecn: transmit.ecn.and_then(|ecn| quinn_udp::EcnCodepoint::from_bits(ecn as u8)),
+        contents,
+        segment_size: transmit.segment_size,
+        src_ip: transmit.src_ip,
+    }
+}

@@ -1,0 +1,86 @@
+//! One lane of one link: a long-lived stream, and what waits on either side of it.
+
+use bytes::{Bytes, BytesMut};
+use quinn_proto::{Connection, ReadError, StreamId, WriteError};
+use std::collections::VecDeque;
+
+/// Read in one pass at most, about, before others have a turn.
+const READ_BYTES: usize = 128 << 10;
+
+#[derive(Debug)]
+pub(super) struct LaneIo {
+    pub(super) stream: StreamId,
+    /// What the stream did not take yet.
+    waiting: VecDeque<Bytes>,
+    /// Bytes of that.
+    pub(super) queued: usize,
+    /// Read and not consumed.
+    pub(super) input: BytesMut,
+    /// How many of those are counted as a partial frame.
+    pub(super) counted: usize,
+    /// The stream may have more.
+    pub(super) readable: bool,
+    /// There is more in `input` than one call should handle.
+    pub(super) again: bool,
+}
+
+/// The stream ended: whatever ends one lane ends the connection.
+#[derive(Debug)]
+pub(super) struct Ended;
+
+impl LaneIo {
+    pub(super) fn new(stream: StreamId) -> Self {
+        Self { stream, waiting: VecDeque::new(), queued: 0, input: BytesMut::new(), counted: 0, readable: true, again: false }
+    }
+
+    /// Sends, or keeps for when the peer takes more.
+    pub(super) fn push(&mut self, connection: &mut Connection, bytes: Bytes) {
+        self.queued += bytes.len();
+        self.waiting.push_back(bytes);
+        if self.waiting.len() == 1 {
+            self.flush(connection);
+        }
+    }
+
+    /// Gives the stream what it takes.
+    pub(super) fn flush(&mut self, connection: &mut Connection) {
+        let mut stream = connection.send_stream(self.stream);
+        while let Some(first) = self.waiting.front_mut() {
+            match stream.write_chunks(std::slice::from_mut(first)) {
+                Ok(written) => {
+                    self.queued -= written.bytes;
+                    if written.chunks > 0 {
+                        self.waiting.pop_front();
+                    }
+                }
+                // `Writable` tells when to go on; a stream that ended is told as such.
+                Err(WriteError::Blocked | WriteError::Stopped(_) | WriteError::ClosedStream) => return,
+            }
+        }
+    }
+
+    /// Takes what has come, up to a bound.
+    pub(super) fn read(&mut self, connection: &mut Connection) -> Result<(), Ended> {
+        self.readable = false;
+        let mut stream = connection.recv_stream(self.stream);
+        let mut chunks = stream.read(true).map_err(|_| Ended)?;
+        let mut read = 0;
+        let result = loop {
+            if read >= READ_BYTES {
+                self.readable = true;
+                break Ok(());
+            }
+            match chunks.next(READ_BYTES) {
+                Ok(Some(chunk)) => {
+                    read += chunk.bytes.len();
+                    self.input.extend_from_slice(&chunk.bytes);
+                }
+                Err(ReadError::Blocked) => break Ok(()),
+                Ok(None) | Err(ReadError::Reset(_)) => break Err(Ended),
+            }
+        };
+        // The connection is touched anyway, so what this wants to be said is said.
+        let _ = chunks.finalize();
+        result
+    }
+}

@@ -1,0 +1,187 @@
+//! A connection on its way up: hello, answer, two lanes.
+//!
+//! ```text
+//!   dialler   hello ─────────────>  accepted
+//!             <───────────── hello
+//!             lane of calls, lane of bulk ──>  both up
+//! ```
+
+use super::super::endpoint::{Close, Failure};
+use super::super::hello::{HELLO_BYTES_MAX, Hello, judge};
+use super::super::identity::Identity;
+use doyen_placement::MemberId;
+use quinn_proto::{Connection, Dir, ReadError, StreamId};
+use std::net::SocketAddr;
+
+const TAG_CALLS: u8 = 1;
+const TAG_BULK: u8 = 2;
+const PRIORITY_BULK: i32 = -1;
+
+#[derive(Debug)]
+pub(super) enum Opening {
+    /// We dialled this peer; our hello is sent once the handshake is done.
+    Dialled { peer: MemberId, address: SocketAddr, hello: Option<StreamId>, bytes: Vec<u8> },
+    /// Somebody dialled us.
+    Accepted { address: SocketAddr, hello: Option<StreamId>, bytes: Vec<u8> },
+    /// It is this peer, and opens its lanes.
+    Lanes { address: SocketAddr, peer: MemberId, lanes: Vec<(StreamId, Option<u8>)> },
+}
+
+/// Which peer it is, and its lanes of calls and of bulk.
+type Opened = (MemberId, StreamId, StreamId);
+
+impl Opening {
+    pub(super) const fn dialled(peer: MemberId, address: SocketAddr) -> Self {
+        Self::Dialled { peer, address, hello: None, bytes: Vec::new() }
+    }
+
+    pub(super) const fn accepted(address: SocketAddr) -> Self {
+        Self::Accepted { address, hello: None, bytes: Vec::new() }
+    }
+
+    pub(super) const fn is_dialled(&self) -> bool {
+        matches!(self, Self::Dialled { .. })
+    }
+
+    pub(super) const fn address(&self) -> SocketAddr {
+        match self {
+            Self::Dialled { address, .. } | Self::Accepted { address, .. } | Self::Lanes { address, .. } => *address,
+        }
+    }
+
+    /// Whom we dialled.
+    pub(super) const fn peer(&self) -> Option<MemberId> {
+        match self {
+            Self::Dialled { peer, .. } => Some(*peer),
+            Self::Accepted { .. } | Self::Lanes { .. } => None,
+        }
+    }
+
+    /// Goes on as far as what has come allows. `admit` judges who dials us, `expect` whether who answers is whom we dialled.
+    ///
+    /// # Errors
+    /// Why it ends, and as what it is closed.
+    pub(super) fn advance(
+        &mut self,
+        connection: &mut Connection,
+        identity: &Identity,
+        ours: &Hello,
+        admit: impl FnOnce(&Hello) -> Result<(), Failure>,
+        expect: impl FnOnce(MemberId, &Hello) -> Result<(), Failure>,
+    ) -> Result<Option<Opened>, (Failure, Close)> {
+        match self {
+            Self::Dialled { peer, hello, bytes, .. } => {
+                if connection.is_handshaking() {
+                    return Ok(None);
+                }
+                let Some(stream) = *hello else {
+                    *hello = Some(open(connection, &ours.encode(), true)?);
+                    return Ok(None);
+                };
+                if !read(connection, stream, bytes)? {
+                    return Ok(None);
+                }
+                let theirs = judge(connection.crypto_session().peer_identity(), identity, ours, bytes).map_err(refusal)?;
+                if theirs.id != *peer {
+                    let why = format!("another process answers there ({}, {})", theirs.name, theirs.id);
+                    return Err((Failure::Unreachable(why), Close::Stranger));
+                }
+                expect(*peer, &theirs).map_err(refusal)?;
+                let calls = open(connection, &[TAG_CALLS], false)?;
+                let bulk = open(connection, &[TAG_BULK], false)?;
+                let _ = connection.send_stream(bulk).set_priority(PRIORITY_BULK);
+                Ok(Some((*peer, calls, bulk)))
+            }
+            Self::Accepted { address, hello, bytes } => {
+                if hello.is_none() {
+                    *hello = connection.streams().accept(Dir::Bi);
+                }
+                let Some(stream) = *hello else { return Ok(None) };
+                if !read(connection, stream, bytes)? {
+                    return Ok(None);
+                }
+                let theirs = judge(connection.crypto_session().peer_identity(), identity, ours, bytes).map_err(refusal)?;
+                admit(&theirs).map_err(refusal)?;
+                say(connection, stream, &ours.encode(), true)?;
+                *self = Self::Lanes { address: *address, peer: theirs.id, lanes: Vec::new() };
+                Ok(None)
+            }
+            Self::Lanes { peer, lanes, .. } => {
+                while lanes.len() < 2
+                    && let Some(stream) = connection.streams().accept(Dir::Bi)
+                {
+                    lanes.push((stream, None));
+                }
+                for (stream, tag) in lanes.iter_mut().filter(|(_, tag)| tag.is_none()) {
+                    *tag = read_tag(connection, *stream)?;
+                }
+                let [(calls, Some(first)), (bulk, Some(second))] = lanes[..] else { return Ok(None) };
+                if [first, second] != [TAG_CALLS, TAG_BULK] {
+                    return Err((Failure::Hello(format!("it opened unknown lanes {:?}", [first, second])), Close::Malformed));
+                }
+                let _ = connection.send_stream(bulk).set_priority(PRIORITY_BULK);
+                Ok(Some((*peer, calls, bulk)))
+            }
+        }
+    }
+}
+
+fn refusal(failure: Failure) -> (Failure, Close) {
+    let close = if failure == Failure::Stranger { Close::Stranger } else { Close::Hello };
+    (failure, close)
+}
+
+fn broken(why: &str) -> (Failure, Close) {
+    (Failure::Hello(format!("its hello broke off: {why}")), Close::Hello)
+}
+
+fn open(connection: &mut Connection, bytes: &[u8], whole: bool) -> Result<StreamId, (Failure, Close)> {
+    let stream = connection.streams().open(Dir::Bi).ok_or_else(|| broken("it grants no stream"))?;
+    say(connection, stream, bytes, whole)?;
+    Ok(stream)
+}
+
+/// Says a few bytes, which fit into any window; `whole`: nothing more follows.
+fn say(connection: &mut Connection, stream: StreamId, bytes: &[u8], whole: bool) -> Result<(), (Failure, Close)> {
+    let mut send = connection.send_stream(stream);
+    let written = send.write(bytes).map_err(|e| broken(&e.to_string()))?;
+    if written < bytes.len() {
+        return Err(broken("it takes nothing"));
+    }
+    if whole {
+        let _ = send.finish();
+    }
+    Ok(())
+}
+
+/// Reads on to the end of a stream; true once that is there.
+fn read(connection: &mut Connection, stream: StreamId, bytes: &mut Vec<u8>) -> Result<bool, (Failure, Close)> {
+    let mut recv = connection.recv_stream(stream);
+    let mut chunks = recv.read(true).map_err(|e| broken(&e.to_string()))?;
+    let ended = loop {
+        match chunks.next(HELLO_BYTES_MAX) {
+            Ok(Some(chunk)) => bytes.extend_from_slice(&chunk.bytes),
+            Ok(None) => break true,
+            Err(ReadError::Blocked) => break false,
+            Err(e) => return Err(broken(&e.to_string())),
+        }
+        if bytes.len() > HELLO_BYTES_MAX {
+            return Err(broken("it is too long"));
+        }
+    };
+    let _ = chunks.finalize();
+    Ok(ended)
+}
+
+/// The first byte of a lane, if it is there.
+fn read_tag(connection: &mut Connection, stream: StreamId) -> Result<Option<u8>, (Failure, Close)> {
+    let mut recv = connection.recv_stream(stream);
+    let mut chunks = recv.read(true).map_err(|e| broken(&e.to_string()))?;
+    let tag = match chunks.next(1) {
+        Ok(Some(chunk)) => chunk.bytes.first().copied(),
+        Err(ReadError::Blocked) => None,
+        Ok(None) | Err(ReadError::Reset(_)) => return Err(broken("it ended a lane")),
+    };
+    let _ = chunks.finalize();
+    Ok(tag)
+}
