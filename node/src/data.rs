@@ -12,7 +12,7 @@ use self::bell::Bell;
 use self::reactor::Reactor;
 use crate::control::Upcall;
 use crate::net::identity::Identity;
-use crate::shard::op::{Action, Failure, Operation, Outcome, PartitionAction, PartitionOperation};
+use crate::shard::op::{Failure, Operation, Outcome, PartitionAction, PartitionOperation};
 use crate::shard::{self, Limits};
 use crate::shared::Shared;
 use doyen_placement::MemberId;
@@ -126,8 +126,7 @@ enum Message {
 impl DataHandle {
     /// Runs an operation, wherever its key lives. Dropping the future does not undo it.
     pub async fn execute(&self, op: Operation) -> Outcome {
-        let read = matches!(op.action, Action::Get | Action::Strlen | Action::Exists | Action::PTtl | Action::PExpireTime);
-        self.ask(read, |answer| Message::Key(op, answer)).await
+        self.ask(!op.action.is_write(), |answer| Message::Key(op, answer)).await
     }
 
     /// Runs an operation on a whole partition.

@@ -35,12 +35,12 @@ use copying::Sink;
 use dedup::Dedup;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest, View};
-use doyen_placement::{Epoch, Lineage, MemberId, Partition, PartitionRef, TableName};
+use doyen_placement::{Epoch, Lineage, MapId, MemberId, Partition, PartitionRef, TableName};
 use following::Follow;
 use forwarding::{Call, Calls, Executed, Source};
-use frame::{Frame, Work};
+use frame::Frame;
 use log::Log;
-use op::{Failure, Operation, Outcome, PartitionOperation};
+use op::{Failure, Operation, Outcome, PartitionOperation, Work};
 use peers::Peers;
 use replication::{Clock, Lead};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -166,6 +166,8 @@ struct Held {
     /// The last thing that was asked of the primary, not to ask it for every frame.
     wanted: Option<(Epoch, u64)>,
     drop_at: Option<Time>,
+    /// Which of the acks of a batch is this partition's, if it has one.
+    ack_noted: usize,
 }
 
 impl Held {
@@ -184,6 +186,7 @@ impl Held {
             sink: None,
             wanted: None,
             drop_at: None,
+            ack_noted: 0,
         }
     }
 
@@ -308,6 +311,13 @@ impl Shard {
         self.pump_all();
     }
 
+    /// The calls of local callers that are not answered, when nothing else of this machine counts any more.
+    pub fn into_calls(self) -> impl Iterator<Item = (Token, Work)> {
+        let executed = self.core.ready.into_iter().map(|(_, e)| e.call);
+        let calls = self.slots.into_values().flat_map(|s| s.calls.into_all());
+        executed.chain(calls).filter_map(|c| Some((c.source.token()?, c.work)))
+    }
+
     /// An operation of a local caller. `unix_ms` is wall time, read by the shell at most once a batch. Says whether its
     /// outcome comes from another node.
     pub fn submit(&mut self, now: Time, unix_ms: u64, token: Token, operation: Operation) -> bool {
@@ -348,6 +358,34 @@ impl Shard {
         self.core.take_call(at, slot, call);
         self.core.notice(at, slot);
         slot.primary() != Some(self.core.me)
+    }
+
+    /// What a key holds, where this node can say so at once: it leads the partition, nothing waits there, and what it has is
+    /// committed. Otherwise `None`, and the read is to be submitted. It may be answered only if `may_answer` agrees, asked
+    /// with a clock, a lease and a generation that were read *after* this.
+    pub fn read(&mut self, now: Time, at: PartitionRef, map: MapId, key: &[u8]) -> Option<Option<&[u8]>> {
+        self.core.now = self.core.now.max(now);
+        let slot = self.slots.get(&at)?;
+        let held = slot.held.as_deref()?;
+        if !slot.serving() || !slot.calls.parked.is_empty() || !held.lead.as_ref().is_some_and(|l| l.open) {
+            return None;
+        }
+        let found = held.store.entry(map, key);
+        let seq = found.map_or_else(|| held.log.deleted(), entry::Entry::version);
+        if seq > held.log.committed() || found.is_some_and(|e| e.overdue(held.clock.advance(self.core.now))) {
+            return None;
+        }
+        self.core.stats.executed += 1;
+        let value = found.map(entry::Entry::value);
+        self.core.worked += value.map_or(0, <[u8]>::len);
+        Some(value)
+    }
+
+    /// Whether what was read or committed may be answered (rule 8), by a clock and a lease that were read after it; `current`
+    /// says whether the view last installed is still the one that the control thread shows.
+    #[must_use]
+    pub fn may_answer(now: Time, lease: Time, current: bool) -> bool {
+        current && now <= lease
     }
 
     /// How many operations may be submitted before `Overloaded` is the answer.
@@ -634,12 +672,19 @@ impl Shard {
     /// expired lease or an old view nothing is released, and what was executed is judged again later (rule 8).
     pub fn release(&mut self, now: Time, lease: Time, current: bool) {
         self.core.now = self.core.now.max(now);
-        if !current || now > lease {
+        if !Self::may_answer(now, lease, current) {
             // The tenure decides: while it lasts nobody else can have led, so what was read stays true until `install`
             // ends the tenure and sends these back to be executed again.
             return;
         }
         while let Some((at, executed)) = self.core.ready.pop_front() {
+            if let Source::Local(token) = executed.call.source
+                && !executed.call.work.is_write()
+            {
+                self.core.outstanding -= 1;
+                self.core.outcomes.push_back((token, executed.outcome));
+                continue;
+            }
             let Some(slot) = self.slots.get_mut(&at) else { continue };
             self.core.answer(slot, at, executed.call, executed.outcome);
         }

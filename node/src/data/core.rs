@@ -4,7 +4,7 @@
 //! then `pump`, which judges what was executed against a clock, a lease and a generation that are read after it, hands out
 //! the outcomes, and carries away bytes and requests.
 
-use super::waiters::{Redo, Waiter, Waiters};
+use super::waiters::{Waiter, Waiters};
 use super::{Counters, DataOptions};
 use crate::clock;
 use crate::control::Upcall;
@@ -12,14 +12,14 @@ use crate::net::links::{LinkHandler, Links};
 use crate::resp::budget::Budget;
 use crate::resp::ready::Ready;
 use crate::resp::session::Connection;
-use crate::shard::op::{Action, Failure, Operation, Outcome, PartitionAction, PartitionOperation};
+use crate::shard::op::{Failure, Operation, Outcome, PartitionAction, PartitionOperation, Work};
 use crate::shard::{Lane, Limits, Malformed, Request, Shard};
 use crate::shared::Shared;
 use bytes::BytesMut;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
 use doyen_placement::MemberId;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -70,6 +70,8 @@ pub(crate) struct Inner {
     lease: Time,
     pub(crate) unix_ms: u64,
     pub(crate) started: Time,
+    /// Connections with replies that must not leave unless the pass is judged well.
+    pub(crate) provisional: Vec<Rc<Connection>>,
     /// Connections whose sweep over partitions can go on.
     sweeping: VecDeque<(Rc<Connection>, u64)>,
     pub(crate) connections: BTreeMap<u64, Rc<Connection>>,
@@ -84,23 +86,22 @@ pub(crate) struct Inner {
     pub(crate) draining: bool,
     incarnations: u64,
     /// Reads of an earlier incarnation, which wait for a view so long at most.
-    redo: Vec<(u64, Redo)>,
+    redo: Vec<(u64, Work)>,
     redo_until: Time,
 }
 
 impl Inner {
-    /// Hands an operation to the shard: its token, and whether its outcome comes from another node.
-    pub(crate) fn submit(&mut self, operation: Operation, waiter: impl FnOnce(Redo) -> Waiter) -> (u64, bool) {
-        let read = matches!(operation.action, Action::Get | Action::Strlen | Action::Exists | Action::PTtl | Action::PExpireTime);
-        let token = self.waiters.insert(waiter(if read { Redo::Key(operation.clone()) } else { Redo::Never }));
+    /// Hands an operation to the shard: its token, and whether its outcome comes from another node. `waiter`: who waits,
+    /// given whether it is a read.
+    pub(crate) fn submit(&mut self, operation: Operation, waiter: impl FnOnce(bool) -> Waiter) -> (u64, bool) {
+        let token = self.waiters.insert(waiter(!operation.action.is_write()));
         let elsewhere = self.shard.submit(self.now, self.unix_ms, token, operation);
         (token, elsewhere)
     }
 
     /// Hands an operation on a partition to the shard.
-    pub(crate) fn submit_partition(&mut self, operation: PartitionOperation, waiter: impl FnOnce(Redo) -> Waiter) -> u64 {
-        let redo = if operation.action == PartitionAction::Clear { Redo::Never } else { Redo::Partition(operation.clone()) };
-        let token = self.waiters.insert(waiter(redo));
+    pub(crate) fn submit_partition(&mut self, operation: PartitionOperation, waiter: impl FnOnce(bool) -> Waiter) -> u64 {
+        let token = self.waiters.insert(waiter(operation.action != PartitionAction::Clear));
         self.shard.submit_partition(self.now, token, operation);
         token
     }
@@ -109,6 +110,13 @@ impl Inner {
     /// whomever an old table names.
     pub(crate) fn is_led(&self) -> bool {
         self.now <= self.lease + LED_MAX
+    }
+
+    /// What was read at once in this pass may leave, or is asked again.
+    fn settle(&mut self, well: bool) {
+        let mut connections = std::mem::take(&mut self.provisional);
+        connections.drain(..).for_each(|c| c.settle(self, well));
+        self.provisional = connections;
     }
 
     /// Nobody waits for this any more.
@@ -120,44 +128,41 @@ impl Inner {
 
     fn deliver(&mut self, token: u64, outcome: Outcome) {
         match self.waiters.remove(token) {
-            Some(Waiter::Reply { connection, slot, part, redo }) => {
-                let goes_on = connection.deliver(slot, part, token, outcome, !matches!(redo, Redo::Never));
+            Some(Waiter::Reply { connection, slot, part, read }) => {
+                let goes_on = connection.deliver(slot, part, token, outcome, read);
                 self.sweeping.extend(goes_on.then_some((connection, slot)));
             }
             // An answer that nobody takes any more is dropped.
-            Some(Waiter::Call { answer, .. }) => drop(answer.send(outcome)),
+            Some(Waiter::Call(answer)) => drop(answer.send(outcome)),
             None => {}
         }
     }
 
-    /// This process is another member now: nothing that was held counts.
+    /// This process is another member now: nothing that was held counts. Reads are asked again; of writes it is not known
+    /// whether they happened.
     fn restart(&mut self, me: MemberId) {
         self.incarnations += 1;
         self.me = me;
         self.view = None;
-        self.shard = Shard::new(me, self.limits.clone(), seed(me, self.incarnations), self.now);
+        let shard = Shard::new(me, self.limits.clone(), seed(me, self.incarnations), self.now);
+        let former = std::mem::replace(&mut self.shard, shard);
         self.redo_until = self.now + self.limits.park;
-        self.redo.clear();
-        for (token, redo) in self.waiters.redo() {
-            match redo {
-                Redo::Never => self.deliver(token, Outcome::Failed(Failure::Unknown)),
-                read => self.redo.push((token, read)),
-            }
+        self.redo.extend(former.into_calls().filter(|(_, call)| !call.is_write()));
+        let again: BTreeSet<u64> = self.redo.iter().map(|(token, _)| *token).collect();
+        for token in self.waiters.tokens().into_iter().filter(|token| !again.contains(token)) {
+            self.deliver(token, Outcome::Failed(Failure::Unknown));
         }
     }
 
     /// Asks again what an earlier incarnation did not answer, now that there is a view.
     fn redo(&mut self) {
-        for (token, redo) in std::mem::take(&mut self.redo) {
+        for (token, call) in std::mem::take(&mut self.redo) {
             if !self.waiters.contains(token) {
                 continue;
             }
-            match redo {
-                Redo::Key(operation) => {
-                    self.shard.submit(self.now, self.unix_ms, token, operation);
-                }
-                Redo::Partition(operation) => self.shard.submit_partition(self.now, token, operation),
-                Redo::Never => {}
+            match call {
+                Work::Key(operation) => drop(self.shard.submit(self.now, self.unix_ms, token, operation)),
+                Work::Partition(operation) => self.shard.submit_partition(self.now, token, operation),
             }
         }
     }
@@ -191,6 +196,7 @@ impl Core {
             unix_ms: clock::unix_ms(),
             lease: Time::ZERO,
             started: now,
+            provisional: Vec::new(),
             sweeping: VecDeque::new(),
             connections: BTreeMap::new(),
             budget: Rc::new(Budget::new(&options.limits, ready.clone())),
@@ -274,6 +280,7 @@ impl Core {
             let lease = self.shared.lease();
             let now = clock::now();
             let current = inner.generation == Some(self.shared.generation());
+            inner.settle(Shard::may_answer(now, lease, current));
             inner.shard.release(now, lease, current);
             while let Some((token, outcome)) = inner.shard.poll_outcome() {
                 inner.deliver(token, outcome);

@@ -141,9 +141,9 @@ impl Reactor {
             let Ok(message) = self.incoming.try_recv() else { return };
             let inner = &mut self.core.inner;
             match message {
-                Message::Key(operation, answer) => drop(inner.submit(operation, |redo| Waiter::Call { answer, redo })),
+                Message::Key(operation, answer) => drop(inner.submit(operation, |_| Waiter::Call(answer))),
                 Message::Partition(operation, answer) => {
-                    inner.submit_partition(operation, |redo| Waiter::Call { answer, redo });
+                    inner.submit_partition(operation, |_| Waiter::Call(answer));
                 }
                 // The asker may be gone.
                 Message::Stats(answer) => drop(answer.send(self.stats())),

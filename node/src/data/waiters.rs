@@ -1,28 +1,17 @@
 //! Who waits for which operation.
 
 use crate::resp::session::Connection;
-use crate::shard::op::{Operation, Outcome, PartitionOperation};
+use crate::shard::op::Outcome;
 use std::rc::Rc;
 use tokio::sync::oneshot;
-
-/// What to do with an operation when this process becomes another member before it was answered.
-#[derive(Debug, Clone)]
-pub(crate) enum Redo {
-    /// A read: ask again.
-    Key(Operation),
-    /// A read of a partition: ask again.
-    Partition(PartitionOperation),
-    /// A write: it is not known whether it happened.
-    Never,
-}
 
 /// Who waits.
 #[derive(Debug)]
 pub(crate) enum Waiter {
-    /// A reply of a connection: which slot of its queue, and which part of it.
-    Reply { connection: Rc<Connection>, slot: u64, part: u32, redo: Redo },
+    /// A reply of a connection: which slot of its queue, and which part of it. `read`: nothing is lost with the outcome.
+    Reply { connection: Rc<Connection>, slot: u64, part: u32, read: bool },
     /// A caller of the library.
-    Call { answer: oneshot::Sender<Outcome>, redo: Redo },
+    Call(oneshot::Sender<Outcome>),
 }
 
 /// Waiters by token. Tokens are reused under another number, so that a late outcome finds nobody.
@@ -68,18 +57,9 @@ impl Waiters {
         entry.is_some_and(|e| e.waiter.is_some())
     }
 
-    /// Everything that waits, and what to do with it.
-    pub(crate) fn redo(&self) -> Vec<(u64, Redo)> {
-        let waiting = self.entries.iter().zip(0_u64..).filter_map(|(e, i)| Some((u64::from(e.uses) << 32 | i, e.waiter.as_ref()?)));
-        waiting
-            .map(|(token, w)| {
-                (
-                    token,
-                    match w {
-                        Waiter::Reply { redo, .. } | Waiter::Call { redo, .. } => redo.clone(),
-                    },
-                )
-            })
-            .collect()
+    /// Everything that waits.
+    pub(crate) fn tokens(&self) -> Vec<u64> {
+        let waiting = self.entries.iter().zip(0_u64..).filter(|(e, _)| e.waiter.is_some());
+        waiting.map(|(e, i)| u64::from(e.uses) << 32 | i).collect()
     }
 }

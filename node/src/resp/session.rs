@@ -17,10 +17,11 @@ use crate::data::waiters::Waiter;
 use crate::shard::op::{Action, Condition, Expiry, Failure, Operation, Outcome, PartitionOperation};
 use bytes::{Bytes, BytesMut};
 use doyen_gossip::Time;
-use doyen_placement::MapId;
+use doyen_placement::{MapId, PartitionRef};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::rc::Rc;
 
 /// Replies that one connection may wait for.
@@ -43,6 +44,8 @@ const COMPARE_AT_ONCE: usize = 1 << 16;
 const SLOTS_KEPT_MAX: usize = 256;
 /// No single reply is larger.
 pub(super) const REPLY_BYTES_MAX: usize = 512 << 20;
+/// The largest value that is encoded before it is judged whether it may leave.
+const READ_AT_ONCE_MAX: usize = 16 << 10;
 /// Longest name that a client may give itself.
 const NAME_BYTES_MAX: usize = 256;
 
@@ -79,6 +82,11 @@ pub(crate) struct Session {
     slots: VecDeque<Slot>,
     /// The number of the first slot.
     first: u64,
+    /// Replies of this pass that are in `out` and must not leave unless the pass is judged well: reads, and what was answered
+    /// after them. They had the numbers before `first`.
+    provisional: Vec<Provisional>,
+    /// Where they begin in `out`.
+    provisional_from: usize,
     pending_bytes: usize,
     sweeping: bool,
     /// Nothing more is taken; closed when everything is answered.
@@ -117,6 +125,15 @@ struct Slot {
     state: State,
 }
 
+/// A reply that is encoded already, and what it is made of if it may not leave.
+#[derive(Debug)]
+enum Provisional {
+    /// The value of this key, in this protocol.
+    Read(Bytes, Protocol),
+    /// It says the same at any time; where it stands in `out`.
+    Encoded(Range<usize>),
+}
+
 #[derive(Debug)]
 enum State {
     Waiting { shape: Shape, token: u64 },
@@ -145,6 +162,8 @@ impl Connection {
             name: Bytes::new(),
             slots: VecDeque::new(),
             first: 0,
+            provisional: Vec::new(),
+            provisional_from: 0,
             pending_bytes: 0,
             sweeping: false,
             closing: false,
@@ -273,6 +292,9 @@ impl Connection {
             return session.partway.is_none();
         }
         inner.counters.commands += 1;
+        if session.read_at_once(self, inner, args) {
+            return true;
+        }
         if let Some(what) = args.too_large() {
             inner.counters.errors += 1;
             let max = inner.limits.value_bytes_max;
@@ -291,6 +313,16 @@ impl Connection {
             }
         }
         session.partway.is_none()
+    }
+
+    /// The pass was judged: what was read in it may leave, or is asked again.
+    pub(crate) fn settle(self: &Rc<Self>, inner: &mut Inner, well: bool) {
+        let mut session = self.session.borrow_mut();
+        if well {
+            session.provisional.clear();
+        } else {
+            session.ask_again(self, inner);
+        }
     }
 
     /// The client is gone: nobody waits for its outcomes.
@@ -340,7 +372,7 @@ fn submit_steps(connection: &Rc<Connection>, inner: &mut Inner, slot: u64, gathe
         let operation = PartitionOperation { keyspace: cluster::KEYSPACE, partition, map: MapId(0), action };
         let connection = connection.clone();
         let part = partition.0;
-        let token = inner.submit_partition(operation, |redo| Waiter::Reply { connection, slot, part, redo });
+        let token = inner.submit_partition(operation, |read| Waiter::Reply { connection, slot, part, read });
         gather.waits_for(token);
     }
 }
@@ -371,8 +403,67 @@ impl Session {
         self.closing = true;
     }
 
+    /// `GET` of what this node may read at once, the commonest command: encoded straight from the store. False: it goes the way
+    /// of all others.
+    fn read_at_once(&mut self, connection: &Rc<Connection>, inner: &mut Inner, args: Args<'_>) -> bool {
+        if args.len() != 2 || !args.get(0).eq_ignore_ascii_case(b"GET") || !self.slots.is_empty() || !self.authenticated {
+            return false;
+        }
+        let key = args.get(1);
+        let partition = cluster::keyspace(inner.view.as_ref()).and_then(|k| k.partition_of(MapId(0), key));
+        let Some(partition) = partition.filter(|_| key.len() <= inner.limits.key_bytes_max) else { return false };
+        let at = PartitionRef { keyspace: cluster::KEYSPACE, partition };
+        // What is larger is weighed first.
+        let Some(value) = inner.shard.read(inner.now, at, MapId(0), key).filter(|v| v.is_none_or(|v| v.len() <= READ_AT_ONCE_MAX)) else {
+            return false;
+        };
+        if self.provisional.is_empty() {
+            self.provisional_from = self.out.len();
+        }
+        let mut encoder = Encoder::new(&mut self.out, self.protocol);
+        match value {
+            Some(value) => encoder.bulk(value),
+            None => encoder.nil(),
+        }
+        if self.provisional.is_empty() {
+            inner.provisional.push(connection.clone());
+        }
+        self.provisional.push(Provisional::Read(args.bytes(1), self.protocol));
+        self.first += 1;
+        true
+    }
+
+    /// Takes provisional replies back, and waits for them as for any other.
+    fn ask_again(&mut self, connection: &Rc<Connection>, inner: &mut Inner) {
+        let from = self.provisional_from;
+        let taken = self.out.split_off(from).freeze();
+        let provisional = std::mem::take(&mut self.provisional);
+        let later = std::mem::take(&mut self.slots);
+        self.first -= provisional.len() as u64;
+        for reply in provisional {
+            match reply {
+                Provisional::Read(key, protocol) => {
+                    let (token, _) = operation(connection, inner, self.next(), 0, key, Action::Get);
+                    self.push(State::Waiting { shape: Shape::Plain, token }, 0);
+                    if let Some(slot) = self.slots.back_mut() {
+                        slot.protocol = protocol;
+                    }
+                }
+                Provisional::Encoded(at) => {
+                    let bytes = taken.slice(at.start - from..at.end - from);
+                    let weight = bytes.len();
+                    self.push(State::Encoded(bytes), weight);
+                }
+            }
+        }
+        self.slots.extend(later);
+    }
+
     /// Encodes the replies whose turn it is; true if there is something to write.
     pub(crate) fn encode_ready(&mut self) -> bool {
+        if !self.provisional.is_empty() {
+            return false;
+        }
         while self.out.len() < OUTPUT_BYTES_SOFT {
             let Some(slot) = self.slots.front_mut() else { break };
             let mut encoder = Encoder::new(&mut self.out, slot.protocol);
@@ -419,7 +510,13 @@ impl Session {
     /// Answers at once, in order.
     fn answer(&mut self, encode: impl FnOnce(&mut Encoder<'_>)) {
         if self.slots.is_empty() {
-            return encode(&mut Encoder::new(&mut self.out, self.protocol));
+            let start = self.out.len();
+            encode(&mut Encoder::new(&mut self.out, self.protocol));
+            if !self.provisional.is_empty() {
+                self.provisional.push(Provisional::Encoded(start..self.out.len()));
+                self.first += 1;
+            }
+            return;
         }
         let mut bytes = BytesMut::new();
         encode(&mut Encoder::new(&mut bytes, self.protocol));
@@ -563,7 +660,7 @@ const HELLO_NOAUTH: &str = "NOAUTH HELLO must be called with the client already 
 fn operation(connection: &Rc<Connection>, inner: &mut Inner, slot: u64, part: u32, key: Bytes, action: Action) -> (u64, bool) {
     let operation = Operation { keyspace: cluster::KEYSPACE, map: MapId(0), key, action };
     let connection = connection.clone();
-    inner.submit(operation, |redo| Waiter::Reply { connection, slot, part, redo })
+    inner.submit(operation, |read| Waiter::Reply { connection, slot, part, read })
 }
 
 impl Drop for Session {

@@ -30,11 +30,6 @@ pub(super) enum Change {
     Deadline(u64),
 }
 
-/// Whether an action may change its key.
-pub(super) const fn is_write(action: &Action) -> bool {
-    !matches!(action, Action::Get | Action::Strlen | Action::Exists | Action::PTtl | Action::PExpireTime)
-}
-
 /// Whether an action answers with the value that it finds.
 pub(super) const fn answers_value(action: &Action) -> bool {
     matches!(action, Action::Get | Action::GetEx { .. } | Action::GetDel | Action::Set { get: true, .. })

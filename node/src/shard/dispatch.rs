@@ -3,8 +3,8 @@
 use super::dedup::OpId;
 use super::execute;
 use super::forwarding::{Call, Executed, Source};
-use super::frame::{self, Frame, Work};
-use super::op::{Failure, Outcome};
+use super::frame::{self, Frame};
+use super::op::{Failure, Outcome, Work};
 use super::{Core, Lane, Malformed, Slot};
 use doyen_placement::{Lineage, MemberId, PartitionRef};
 use std::collections::{BTreeSet, VecDeque};

@@ -4,19 +4,16 @@ use super::action::{self, Change, Context};
 use super::dedup::{Known, OpId};
 use super::entry::Entry;
 use super::forwarding::{Call, Executed, Source};
-use super::frame::Work;
+
 use super::log::{Logged, RECORD_OVERHEAD};
-use super::op::{Failure, Outcome, PartitionAction};
+use super::op::{Failure, Outcome, PartitionAction, Work};
 use super::store::{ENTRY_OVERHEAD, Effect, Key};
 use super::{Core, Held, PartitionRef, Request, Slot};
 use doyen_placement::MapId;
 
 /// Whether an operation may change something.
 pub(super) const fn is_write(work: &Work) -> bool {
-    match work {
-        Work::Key(op) => action::is_write(&op.action),
-        Work::Partition(op) => matches!(op.action, PartitionAction::Clear),
-    }
+    work.is_write()
 }
 
 /// What executing came to.

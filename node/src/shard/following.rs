@@ -113,10 +113,17 @@ impl Core {
     }
 
     /// Notes an ack; the last one of a batch is sent.
-    pub(super) fn acknowledge(&mut self, held: &Held, to: MemberId, at: PartitionRef, epoch: Epoch) {
+    pub(super) fn acknowledge(&mut self, held: &mut Held, to: MemberId, at: PartitionRef, epoch: Epoch) {
         let ack = Ack { at, epoch, session: held.follow.map_or(0, |f| f.session), seq: held.log.last() };
         if let Some(peer) = self.peers.get(to) {
-            peer.acks.insert(at, ack);
+            // Where its last one was noted; if that is still there, this one says as much.
+            match peer.acks.get_mut(held.ack_noted) {
+                Some(noted) if noted.at == at => *noted = ack,
+                _ => {
+                    held.ack_noted = peer.acks.len();
+                    peer.acks.push(ack);
+                }
+            }
         }
     }
 
@@ -130,10 +137,16 @@ impl Core {
         let headroom = self.memory_left();
         let Some(peer) = self.peers.get(to) else { return };
         if !peer.acks.is_empty() {
-            let acks = std::mem::take(&mut peer.acks).into_values().collect();
+            let acks = std::mem::take(&mut peer.acks);
             let received = peer.received;
             peer.told = (headroom, received);
-            self.peers.send(to, Lane::Calls, &Frame::Acks { headroom, received, acks });
+            let mut frame = Frame::Acks { headroom, received, acks };
+            self.peers.send(to, Lane::Calls, &frame);
+            if let (Frame::Acks { acks, .. }, Some(peer)) = (&mut frame, self.peers.get(to)) {
+                // Its room serves the next batch.
+                acks.clear();
+                peer.acks = std::mem::take(acks);
+            }
         }
     }
 

@@ -4,8 +4,7 @@
 //! primary that refuses one call of an attempt refuses all later ones of it, so that resending does not reorder them.
 
 use super::Token;
-use super::frame::Work;
-use super::op::Outcome;
+use super::op::{Outcome, Work};
 use doyen_gossip::Time;
 use doyen_placement::{Lineage, MemberId};
 use std::collections::VecDeque;
@@ -151,6 +150,11 @@ impl Calls {
     /// All calls that are not committed.
     pub(super) fn all(&self) -> impl Iterator<Item = &Call> {
         self.parked.iter().chain(&self.sent).chain(self.waiting.iter().map(|e| &e.call))
+    }
+
+    /// Everything that is not answered.
+    pub(super) fn into_all(self) -> impl Iterator<Item = Call> {
+        self.parked.into_iter().chain(self.sent).chain(self.waiting.into_iter().map(|e| e.call))
     }
 
     /// Takes out everything that has waited long enough: what was parked, sent, executed.

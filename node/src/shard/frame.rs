@@ -9,7 +9,7 @@ use super::Malformed;
 use super::dedup::{OpId, Remembered};
 use super::entry::Entry;
 use super::log::Logged;
-use super::op::{Action, Condition, ExpireCondition, Expiry, Failure, Operation, Outcome, PartitionAction, PartitionOperation, Value};
+use super::op::{Action, Condition, ExpireCondition, Expiry, Failure, Operation, Outcome, PartitionAction, PartitionOperation, Value, Work};
 use super::store::{Effect, Key};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use doyen_placement::{ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, PartitionId, PartitionRef, TableName, Term, Version};
@@ -19,15 +19,6 @@ use read::Reader;
 
 /// Room in a frame beside the largest key and values: a log entry may carry an old value as its outcome.
 pub(super) const FRAME_SLACK: usize = 1 << 20;
-
-/// An operation, on a key or on a partition.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum Work {
-    /// On one key.
-    Key(Operation),
-    /// On a partition.
-    Partition(PartitionOperation),
-}
 
 /// One frame.
 #[derive(Debug, Clone, PartialEq)]

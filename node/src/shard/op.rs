@@ -55,6 +55,26 @@ impl fmt::Debug for Value {
     }
 }
 
+/// An operation, on a key or on a partition.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Work {
+    /// On one key.
+    Key(Operation),
+    /// On a partition.
+    Partition(PartitionOperation),
+}
+
+impl Work {
+    /// Whether it may change something.
+    #[must_use]
+    pub const fn is_write(&self) -> bool {
+        match self {
+            Self::Key(op) => op.action.is_write(),
+            Self::Partition(op) => matches!(op.action, PartitionAction::Clear),
+        }
+    }
+}
+
 /// An operation on one key.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Operation {
@@ -126,6 +146,14 @@ pub enum Action {
     },
     /// Remove the deadline. → `Int` 0 or 1
     Persist,
+}
+
+impl Action {
+    /// Whether it may change its key.
+    #[must_use]
+    pub const fn is_write(&self) -> bool {
+        !matches!(self, Self::Get | Self::Strlen | Self::Exists | Self::PTtl | Self::PExpireTime)
+    }
 }
 
 /// When a `Set` writes.

@@ -34,7 +34,7 @@ pub(super) struct Peer {
     /// Attempts that were refused, for each partition: what follows in them is refused silently.
     pub(super) refused: BTreeMap<PartitionRef, u32>,
     /// Acks to send at the end of the batch.
-    pub(super) acks: BTreeMap<PartitionRef, Ack>,
+    pub(super) acks: Vec<Ack>,
     /// Bytes received since it connected.
     pub(super) received: u64,
     /// What it was told last of this node's memory: bytes left, having received so many.
