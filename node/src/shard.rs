@@ -36,7 +36,7 @@ use copying::Sink;
 use dedup::Dedup;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest, View};
-use doyen_placement::{Epoch, Lineage, MapId, MemberId, Partition, PartitionRef, TableName};
+use doyen_placement::{Epoch, KeyspaceId, Lineage, MapId, MemberId, Partition, PartitionRef, TableName};
 use following::Follow;
 use forwarding::{Call, Calls, Executed, Source};
 use frame::Frame;
@@ -70,6 +70,8 @@ const EXPIRE_ROUND: usize = 2_000;
 const FORGOTTEN_MAX: usize = 4_096;
 /// Bytes of values and frames handled in one `receive`, about: a few milliseconds of work.
 const RECEIVE_WORK_MAX: usize = 4 << 20;
+/// Frames from which on it pays to load what they look up beforehand.
+const WARM_LEAST: usize = 3;
 /// What a frame costs beside its bytes.
 const FRAME_WORK: usize = 512;
 /// First pause before an operation that was refused is sent again, and the longest.
@@ -489,14 +491,19 @@ impl Shard {
     }
 
     /// Bytes of one lane. Whole frames are consumed from the front; a partial frame stays for the next call. True: there
-    /// was more work in them than others should wait for; call it again with what is left, once they had their turn.
+    /// was more work in them than others should wait for; call it again with what is left (which may be nothing), once they
+    /// had their turn.
     ///
     /// # Errors
     /// `Malformed`: close the connection.
     pub fn receive(&mut self, now: Time, unix_ms: u64, peer: MemberId, lane: Lane, bytes: &mut BytesMut) -> Result<bool, Malformed> {
         self.core.now = now;
         self.core.wall = (unix_ms, now);
-        let result = self.receive_all(peer, lane, bytes);
+        let mut batch = self.core.peers.get(peer).map(|p| std::mem::take(p.batch(lane))).unwrap_or_default();
+        let result = self.receive_all(peer, lane, bytes, &mut batch);
+        if let Some(p) = self.core.peers.get(peer) {
+            *p.batch(lane) = batch;
+        }
         if result.is_err() {
             self.core.stats.malformed += 1;
         }
@@ -504,30 +511,79 @@ impl Shard {
         result
     }
 
-    fn receive_all(&mut self, peer: MemberId, lane: Lane, bytes: &mut BytesMut) -> Result<bool, Malformed> {
+    fn receive_all(&mut self, peer: MemberId, lane: Lane, bytes: &mut BytesMut, batch: &mut VecDeque<Frame>) -> Result<bool, Malformed> {
         // A frame holds at most a key, two values (the old one as an outcome) and a batch.
         let limits = &self.core.limits;
         let frame_bytes_max = 3 * limits.value_bytes_max + 2 * limits.key_bytes_max + frame::FRAME_SLACK + limits.chunk_bytes;
         self.core.worked = 0;
-        while let Some(whole) = frame::take(bytes, frame_bytes_max)? {
-            self.core.worked += whole.len() + FRAME_WORK;
-            if let Some(known) = self.core.peers.get(peer) {
-                known.received += whole.len() as u64 + 4;
-            } else {
-                // Bytes of a connection that is gone.
-                return Ok(false);
+        loop {
+            let read = if batch.is_empty() { self.read_batch(peer, lane, bytes, frame_bytes_max, batch) } else { Ok(()) };
+            if batch.is_empty() {
+                return read.map(|()| false);
             }
+            self.warm_batch(batch);
+            while let Some(frame) = batch.pop_front() {
+                self.handle(peer, frame)?;
+                if self.core.worked >= RECEIVE_WORK_MAX && (!batch.is_empty() || !bytes.is_empty()) {
+                    return read.map(|()| true);
+                }
+            }
+            read?;
+        }
+    }
+
+    /// Takes some whole frames.
+    fn read_batch(
+        &mut self,
+        peer: MemberId,
+        lane: Lane,
+        bytes: &mut BytesMut,
+        frame_bytes_max: usize,
+        batch: &mut VecDeque<Frame>,
+    ) -> Result<(), Malformed> {
+        while batch.len() < index::WARM_GROUP && self.core.worked < RECEIVE_WORK_MAX {
+            let Some(whole) = frame::take(bytes, frame_bytes_max)? else { break };
+            self.core.worked += whole.len() + FRAME_WORK;
+            let Some(known) = self.core.peers.get(peer) else {
+                // Bytes of a connection that is gone.
+                batch.clear();
+                break;
+            };
+            known.received += whole.len() as u64 + 4;
             let read = Frame::read(whole)?;
             let bulk = matches!(read, Frame::Chunk { .. } | Frame::Outcomes { .. } | Frame::Finish { .. });
             if bulk != (lane == Lane::Bulk) {
                 return Err(Malformed("a frame on the wrong lane"));
             }
-            self.handle(peer, read)?;
-            if self.core.worked >= RECEIVE_WORK_MAX && !bytes.is_empty() {
-                return Ok(true);
-            }
+            batch.push_back(read);
         }
-        Ok(false)
+        Ok(())
+    }
+
+    /// Loads what these frames will look up.
+    fn warm_batch(&self, batch: &VecDeque<Frame>) {
+        if batch.len() < WARM_LEAST {
+            return;
+        }
+        let keys = batch.iter().filter_map(|frame| match frame {
+            Frame::Append { head, entries } => Some((head.at, entries.first()?.effect.map(), entries.first()?.effect.key()?)),
+            Frame::Forward { at, work: Work::Key(op), .. } => Some((*at, op.map, &*op.key)),
+            _ => None,
+        });
+        self.warm_lookups(keys);
+    }
+
+    fn warm_lookups<'a>(&self, keys: impl Iterator<Item = (PartitionRef, MapId, &'a [u8])>) {
+        let store = |at| Some(&self.slots.get(&at)?.held.as_ref()?.store);
+        index::Index::warm(keys.filter_map(|(at, map, key)| store(at)?.lookup(map, key)));
+    }
+
+    /// Says which keys of a map will be looked up next. Each lookup by itself waits for memory several times; together they
+    /// wait hardly longer than one.
+    pub fn warm<'a>(&self, keyspace: KeyspaceId, map: MapId, keys: impl Iterator<Item = &'a [u8]>) {
+        let Some(keyspace) = self.core.view.as_ref().and_then(|v| v.installed.keyspace(keyspace)) else { return };
+        let at = |partition| PartitionRef { keyspace: keyspace.id, partition };
+        self.warm_lookups(keys.filter_map(|key| Some((at(keyspace.partition_of(map, key)?), map, key))));
     }
 
     fn handle(&mut self, peer: MemberId, read: Frame) -> Result<(), Malformed> {

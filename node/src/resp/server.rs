@@ -2,11 +2,13 @@
 //! of it (`input`), and once the outcomes were handed out writes what each of them is answered (`output`), at once.
 
 use super::budget::Budget;
+use super::cluster;
 use super::frame::Parser;
 use super::ready::Ready;
 use super::session::Connection;
 use crate::data::core::Core;
 use bytes::{Buf, Bytes, BytesMut};
+use doyen_placement::MapId;
 use mio::event::Event;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
@@ -21,7 +23,11 @@ const PASS_COMMANDS_MAX: usize = 256;
 /// Bytes of values handled for one client in one pass, about.
 const PASS_WORK_MAX: usize = 4 << 20;
 /// Commands, and bytes of values, of all clients in one pass, about; who is left comes first in the next.
-const PASS_ALL_MAX: Spent = Spent { commands: 1024, bytes: 4 << 20 };
+const PASS_ALL_COMMANDS_MAX: usize = 1024;
+const PASS_ALL_WORK_MAX: usize = 4 << 20;
+/// Commands from which on it pays to load what they look up beforehand, and the longest key for which it does.
+const WARM_LEAST: usize = 3;
+const WARM_KEY_BYTES: usize = 512;
 /// Clients accepted in one pass.
 const PASS_ACCEPTS_MAX: usize = 64;
 /// A larger output buffer than this is given back once it is written.
@@ -81,6 +87,8 @@ struct Client {
     chunk_len: usize,
     /// There may be whole commands in `input`.
     unparsed: bool,
+    /// What follows the parsed commands is not the protocol.
+    error: Option<String>,
     /// The client sends nothing more.
     ended: bool,
     /// On its way out.
@@ -90,13 +98,6 @@ struct Client {
     budget: Rc<Budget>,
     /// Closed in order: it counts no more, and what it still sends is dropped.
     lingers: bool,
-}
-
-/// What a pass has cost so far.
-#[derive(Debug, Clone, Copy, Default)]
-struct Spent {
-    commands: usize,
-    bytes: usize,
 }
 
 /// What becomes of a client after its turn.
@@ -186,16 +187,30 @@ impl Clients {
         }
         let mut turn = std::mem::take(&mut self.late);
         self.ready.append_to(&mut turn);
-        let mut spent = Spent::default();
+        let mut commands = 0;
         for next in 0..turn.len() {
-            if spent.commands >= PASS_ALL_MAX.commands || spent.bytes >= PASS_ALL_MAX.bytes {
+            if commands >= PASS_ALL_COMMANDS_MAX {
                 self.late.extend(turn.drain(next..));
                 break;
             }
             let Some(client) = self.all.get_mut(turn[next]) else { continue };
             // From now on a change puts it among those that are written.
             client.connection.queued.set(false);
-            client.input(core, &mut self.scratch, &mut spent);
+            commands += client.prepare(core, &mut self.scratch);
+        }
+        if commands >= WARM_LEAST {
+            let keys = turn.iter().filter_map(|at| self.all.get(*at)).flat_map(Client::keys);
+            core.inner.shard.warm(cluster::KEYSPACE, MapId(0), keys);
+        }
+        let mut bytes = 0;
+        for next in 0..turn.len() {
+            if bytes >= PASS_ALL_WORK_MAX {
+                // What is parsed waits as it is.
+                self.late.extend(turn.drain(next..));
+                break;
+            }
+            let Some(client) = self.all.get_mut(turn[next]) else { continue };
+            bytes += client.run_commands(core);
         }
         self.turn = turn;
     }
@@ -293,6 +308,7 @@ impl Clients {
             chunk_next: 0,
             chunk_len: 0,
             unparsed: false,
+            error: None,
             ended: false,
             output: BytesMut::new(),
             output_bytes: 0,
@@ -327,24 +343,24 @@ impl Clients {
 }
 
 impl Client {
-    /// Runs what is parsed, else what is read, else what can be read, at most one pass of it.
-    fn input(&mut self, core: &mut Core, scratch: &mut BytesMut, spent: &mut Spent) {
-        if self.lingers || self.connection.expelled.get() {
-            return;
-        }
-        let mut ran = 0;
-        while ran < PASS_COMMANDS_MAX {
-            {
-                let session = self.connection.session.borrow();
-                if session.closing || session.is_blocked() {
-                    return;
-                }
+    /// Parses what is there or can be read, unless there are commands already; how many there are to run.
+    fn prepare(&mut self, core: &mut Core, scratch: &mut BytesMut) -> usize {
+        {
+            let session = self.connection.session.borrow();
+            if self.lingers || self.connection.expelled.get() || session.closing || session.is_blocked() {
+                return 0;
             }
-            if self.chunk_next >= self.chunk_len && !self.unparsed && !self.read(core, scratch) {
-                return;
-            }
-            ran += self.run_commands(core, spent);
         }
+        if self.chunk_next >= self.chunk_len && (self.unparsed || self.read(core, scratch)) {
+            self.parse(core);
+        }
+        self.chunk_len - self.chunk_next
+    }
+
+    /// The keys of parsed commands: of most commands the first argument is one.
+    fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        let all = self.parser.commands(&self.chunk).skip(self.chunk_next);
+        all.map(|args| args.get(1)).filter(|key| !key.is_empty() && key.len() <= WARM_KEY_BYTES)
     }
 
     /// Whether there is something new to parse.
@@ -452,10 +468,12 @@ impl Client {
         if answered && (self.ended || core.inner.draining) { Next::Finished } else { Next::Wait }
     }
 
-    /// Runs parsed commands, at most one pass of them, and says how many.
-    fn run_commands(&mut self, core: &mut Core, spent: &mut Spent) -> usize {
-        let (mut ran, mut work) = (0, 0);
-        let error = if self.chunk_next >= self.chunk_len { self.parse() } else { None };
+    /// Runs parsed commands, at most one pass of them, and says how many bytes of values that was.
+    fn run_commands(&mut self, core: &mut Core) -> usize {
+        if self.chunk_next >= self.chunk_len {
+            return 0;
+        }
+        let mut work = 0;
         let inner = &mut core.inner;
         self.connection.moved_at.set(inner.now);
         // What others left of theirs is not ours.
@@ -463,40 +481,19 @@ impl Client {
         for args in self.parser.commands(&self.chunk).skip(self.chunk_next) {
             if !self.connection.execute(inner, args) {
                 // A slice: others first.
-                ran = PASS_COMMANDS_MAX;
                 break;
             }
             self.chunk_next += 1;
-            ran += 1;
             work += inner.shard.take_work();
-            if work >= PASS_WORK_MAX {
-                ran = PASS_COMMANDS_MAX;
+            if work >= PASS_WORK_MAX || self.connection.session.borrow().is_blocked() {
                 break;
             }
-            if self.connection.session.borrow().is_blocked() {
-                break;
-            }
-        }
-        if let Some(text) = error {
-            inner.counters.errors += 1;
-            inner.counters.protocol_errors += 1;
-            self.connection.session.borrow_mut().protocol_error(&text);
         }
         if self.chunk_next >= self.chunk_len {
-            self.parser.clear();
-            // The common room gets it back once no operation holds a key of it.
-            self.chunk = Bytes::new();
-            if self.input.is_empty() {
-                self.input = BytesMut::new();
-            }
-        }
-        if !self.unparsed {
-            self.own_input();
+            self.end_chunk(core);
         }
         self.count_input();
-        spent.commands += ran;
-        spent.bytes += work;
-        ran
+        work
     }
 
     /// A few bytes that wait for more shall not hold the common room.
@@ -515,8 +512,8 @@ impl Client {
         }
     }
 
-    /// Finds whole commands, and gives the text of a protocol error that follows them.
-    fn parse(&mut self) -> Option<String> {
+    /// Finds whole commands, and a protocol error that follows them.
+    fn parse(&mut self, core: &mut Core) {
         let authenticated = self.connection.session.borrow().authenticated;
         // One by one before the password, because each may change what is allowed.
         let most = if authenticated { PASS_COMMANDS_MAX } else { 1 };
@@ -525,7 +522,30 @@ impl Client {
         self.chunk_next = 0;
         self.chunk_len = self.parser.commands(&self.chunk).count();
         self.unparsed = self.chunk_len == most && !self.input.is_empty();
-        result.err().map(|e| e.to_string())
+        if let Err(why) = result {
+            self.error = Some(why.to_string());
+        }
+        if self.input.is_empty() {
+            self.input = BytesMut::new();
+        } else if !self.unparsed {
+            self.own_input();
+        }
+        if self.chunk_len == 0 {
+            self.end_chunk(core);
+        }
+        self.count_input();
+    }
+
+    /// All parsed commands are run.
+    fn end_chunk(&mut self, core: &mut Core) {
+        self.parser.clear();
+        // The common room gets it back once no operation holds a key of it.
+        self.chunk = Bytes::new();
+        if let Some(text) = self.error.take() {
+            core.inner.counters.errors += 1;
+            core.inner.counters.protocol_errors += 1;
+            self.connection.session.borrow_mut().protocol_error(&text);
+        }
     }
 
     /// It counts no more.

@@ -79,6 +79,16 @@ impl Entry {
         }
     }
 
+    /// Where it is, so that looking at it loads the pointer and not what it points to.
+    pub(super) fn address(&self) -> u64 {
+        ThinArc::as_ptr(&self.0) as usize as u64
+    }
+
+    /// Looks at its first and its last bytes, so that they are in a cache.
+    pub(super) fn touch(&self) -> u64 {
+        self.version() ^ self.0.slice.last().map_or(0, |b| u64::from(*b))
+    }
+
     /// Bytes of key and value.
     pub(super) fn len(&self) -> usize {
         self.key().len() + self.value().len()

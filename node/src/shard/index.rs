@@ -34,6 +34,8 @@ const BLOCK: usize = 64;
 const SEGMENTS_MAX: usize = 1 << 24;
 /// Tags looked at around the place where one is guessed to be.
 const WINDOW: usize = 32;
+/// Lookups that are warmed together: more would be more than a core waits for at once.
+pub(super) const WARM_GROUP: usize = 16;
 
 /// What puts keys in order.
 pub(super) trait Order {
@@ -95,6 +97,39 @@ impl<O: Order> Index<O> {
         let (segment, depth) = self.segment(tag_of(order))?;
         let at = segment.find(&self.seed, depth, order, key).ok()?;
         Some(&segment.entries[at])
+    }
+
+    /// Loads what looking up these orders will touch. Every step of a lookup waits for memory; the same step of many lookups
+    /// waits once.
+    pub(super) fn warm<'a>(mut lookups: impl Iterator<Item = (&'a Self, u64)>)
+    where
+        O: 'a,
+    {
+        loop {
+            let mut group = [None; WARM_GROUP];
+            let mut count = 0;
+            for (place, (index, order)) in group.iter_mut().zip(&mut lookups) {
+                *place = index.segment(tag_of(order)).map(|(segment, depth)| (segment, depth, tag_of(order)));
+                count += 1;
+            }
+            let group = &group[..count];
+            let mut sum = 0;
+            for (segment, depth, tag) in group.iter().flatten() {
+                sum ^= segment.tags.get(segment.guess(*depth, *tag)).map_or(0, |tag| u64::from(*tag));
+            }
+            let mut found = [None; WARM_GROUP];
+            for ((segment, depth, tag), found) in group.iter().flatten().zip(&mut found) {
+                *found = segment.entries.get(segment.first(*depth, *tag));
+                sum ^= found.map_or(0, Entry::address);
+            }
+            for entry in found.iter().flatten() {
+                sum ^= entry.touch();
+            }
+            std::hint::black_box(sum);
+            if count < WARM_GROUP {
+                return;
+            }
+        }
     }
 
     /// Puts an entry in its place; gives the one that had its key. `order` is that of its key.
@@ -260,14 +295,18 @@ impl Segment {
         if tags.len() <= WINDOW {
             return tags.iter().map(|t| usize::from(*t < tag)).sum();
         }
-        // What part of the segment is before it, by the bits that its tags do not share.
-        let part = u64::from(tag << depth);
-        let guess = ((part * tags.len() as u64) >> 32) as usize;
+        let guess = self.guess(depth, tag);
         let low = guess.saturating_sub(WINDOW / 2).min(tags.len() - WINDOW);
         let high = low + WINDOW;
         let before: u32 = tags[low..high].iter().map(|t| u32::from(*t < tag)).sum();
         let within = (low == 0 || before > 0) && (high == tags.len() || (before as usize) < WINDOW);
         if within { low + before as usize } else { tags.partition_point(|t| *t < tag) }
+    }
+
+    /// About how many tags are before this one, by the bits that they do not share.
+    fn guess(&self, depth: u32, tag: u32) -> usize {
+        let part = u64::from(tag << depth);
+        ((part * self.tags.len() as u64) >> 32) as usize
     }
 
     fn insert(&mut self, at: usize, tag: u32, entry: Entry) {

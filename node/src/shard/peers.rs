@@ -43,6 +43,8 @@ pub(super) struct Peer {
     sent: u64,
     /// What it said last: bytes of memory left, having received so many bytes.
     headroom: Option<(u64, u64)>,
+    /// Frames of each lane that were taken and not handled.
+    batches: [VecDeque<Frame>; 2],
     out: [BytesMut; 2],
     queued: [bool; 2],
     /// The shell says that too many bytes wait for it.
@@ -56,6 +58,11 @@ pub(super) struct Peer {
 }
 
 impl Peer {
+    /// Frames of a lane that were taken and not handled.
+    pub(super) fn batch(&mut self, lane: Lane) -> &mut VecDeque<Frame> {
+        &mut self.batches[index(lane)]
+    }
+
     fn crowded(&self) -> bool {
         self.congested || self.out[index(Lane::Calls)].len() >= CROWDED_BYTES
     }

@@ -42,8 +42,15 @@ impl Effect {
         }
     }
 
+    /// The map that it is about.
+    pub(super) const fn map(&self) -> MapId {
+        match self {
+            Self::Put { map, .. } | Self::Delete { map, .. } | Self::Deadline { map, .. } | Self::Clear { map } => *map,
+        }
+    }
+
     /// The key that it is about.
-    fn key(&self) -> Option<&[u8]> {
+    pub(super) fn key(&self) -> Option<&[u8]> {
         match self {
             Self::Put { entry, .. } => Some(entry.key()),
             Self::Delete { key, .. } | Self::Deadline { key, .. } => Some(key),
@@ -217,6 +224,11 @@ impl Store {
     /// The entry under a key, overdue or not.
     pub(super) fn entry(&self, map: MapId, order: u64, key: &[u8]) -> Option<&Entry> {
         self.maps.get(&map)?.index.get(order, key)
+    }
+
+    /// Where a key would be looked up.
+    pub(super) fn lookup(&self, map: MapId, key: &[u8]) -> Option<(&Index, u64)> {
+        Some((&self.maps.get(&map)?.index, self.order(key)))
     }
 
     /// How many keys a map has.
