@@ -109,7 +109,8 @@ impl fmt::Display for Report {
             writeln!(f, "hits           {:>12}  of {} reads", self.hits, self.gets)?;
         }
         let errors: Vec<String> = self.errors.iter().map(|(kind, n)| format!("{kind} {n}")).collect();
-        writeln!(f, "errors         {:>12}  {}", self.errors.values().sum::<u64>(), errors.join(", "))?;
+        let line = format!("errors         {:>12}  {}", self.errors.values().sum::<u64>(), errors.join(", "));
+        writeln!(f, "{}", line.trim_end())?;
         if self.behind > 0 {
             writeln!(f, "behind by      {:>12}  starts that were due and never sent: no latency below knows them", self.behind)?;
         }
@@ -215,7 +216,7 @@ mod tests {
         assert!(text.contains("\nhits                     90  of 100 reads\nerrors                    1  BUSY 1\n"), "{text}");
         assert!(text.contains(&format!("\nbelow 200 us        90.000%  {}\n", "#".repeat(50))), "{text}");
         assert!(text.contains("\nbelow 10 ms          0.000%\n") && !text.contains("behind"), "{text}");
-        assert!(report(7).to_string().contains("\nbehind by                7  starts"));
+        assert!(report(7).to_string().contains("\nbehind by                 7  starts"));
     }
 
     #[test]
