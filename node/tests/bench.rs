@@ -152,3 +152,31 @@ fn a_server_that_goes_away_ends_it() {
     refused(&at, "--connections 1", 1, &[&at, "gone"]);
     server.join().expect("it ends");
 }
+
+/// Answers whatever comes in one read with what `answer` says, on one connection after the other.
+fn server(answer: impl Fn(&str) -> String + Send + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let at = listener.local_addr().expect("known").to_string();
+    // It ends with the test's process.
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let mut asked = [0; 1024];
+            while let Ok(n @ 1..) = stream.read(&mut asked) {
+                let _ = stream.write_all(answer(&String::from_utf8_lossy(&asked[..n])).as_bytes());
+            }
+        }
+    });
+    at
+}
+
+#[test]
+fn a_key_that_moved_is_asked_for_where_it_went() {
+    let new = server(|_| "$1\r\nv\r\n".to_owned());
+    let moved = format!("-MOVED {} {new}\r\n", doyen_placement::hash::slot(b"key:000000000000"));
+    let old = server(move |_| moved.clone());
+    let port = old.rsplit(':').next().expect("a port").to_owned();
+    // Whom it asks first knows only the old one.
+    let front = server(move |_| format!("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$0\r\n\r\n:{port}\r\n"));
+    let report = went_well(&front, "--cluster --keys 1 --connections 1 --operation get");
+    assert_eq!(report["hits"], report["operations"]);
+}

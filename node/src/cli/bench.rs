@@ -29,13 +29,13 @@ use std::process::ExitCode;
     Status: 0 done; 1 a server refused, went away, or answered nothing but errors; 2 a flag says something wrong."
 )]
 pub(super) struct Bench {
+    /// Print one JSON object: times in microseconds
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     target: resp::Target,
     #[command(flatten)]
     load: Load,
-    /// Print one JSON object: times in microseconds
-    #[arg(long)]
-    json: bool,
 }
 
 impl Bench {

@@ -112,6 +112,14 @@ impl Load {
         self.keys
     }
 
+    pub(super) fn value_bytes(&self) -> usize {
+        self.value_bytes
+    }
+
+    pub(super) fn connections(&self) -> usize {
+        self.connections.into()
+    }
+
     pub(super) fn in_flight(&self) -> usize {
         self.in_flight.into()
     }

@@ -27,8 +27,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use worker::Worker;
 
-/// Unanswered writes of a connection while keys are filled.
-const FILL_IN_FLIGHT: usize = 16;
+/// Unanswered writes of a connection while keys are filled, at most.
+const FILL_IN_FLIGHT_MAX: usize = 16;
+/// Bytes of unanswered writes while keys are filled, about: a server should not need to refuse any.
+const FILL_BYTES: usize = 32 << 20;
 
 /// Which servers, and how they are spoken to.
 #[derive(Debug, clap::Args)]
@@ -59,7 +61,6 @@ impl Target {
     pub(super) fn run(&self, load: &Load) -> Result<(Recorder, u64), Failed> {
         let clock = Clock::start();
         let mut workers = self.connect(load, clock)?;
-        let writes = self.write(load)?;
         if load.fill() {
             on_threads(&mut workers)?;
         }
@@ -69,7 +70,9 @@ impl Target {
             shared.plan = load.plan(thread)?;
             shared.schedule = load.schedule(thread, starts_at);
             shared.recorder.measure_from(starts_at + load.warmup().as_nanos() as u64);
-            shared.set = writes.clone();
+            if let Some(copies) = self.wait {
+                shared.set.then_wait(copies);
+            }
             (shared.in_flight, shared.batch) = (load.in_flight(), load.batch());
         }
         on_threads(&mut workers)?;
@@ -85,13 +88,15 @@ impl Target {
     /// All connections of all threads, about to fill.
     fn connect(&self, load: &Load, clock: Clock) -> Result<Vec<Worker>, Failed> {
         let addresses = self.addresses()?;
-        let get = Command::parse(&self.command_get, &load.value()).map_err(|e| Failed::usage(format!("--command-get {e}")))?;
-        let set = Command::parse(&self.command_set, &load.value()).map_err(|e| Failed::usage(format!("--command-set {e}")))?;
+        let value = load.value();
+        let get = Command::parse(&self.command_get, &value).map_err(|e| Failed::usage(format!("--command-get {e}")))?;
+        let set = Command::parse(&self.command_set, &value).map_err(|e| Failed::usage(format!("--command-set {e}")))?;
         let dial = Dial { password: self.password.clone() };
         let router = if self.cluster { Some(dial.router(&addresses, load.keys())?) } else { None };
         if let Some(masters) = router.as_ref().map(route::Router::masters).filter(|masters| *masters > load.lanes(load.threads() - 1)) {
             return Err(Failed::usage(format!("--connections are too few: each thread needs one for each of {masters} masters")));
         }
+        let fill_in_flight = (FILL_BYTES / load.value_bytes().max(1) / load.connections()).clamp(1, FILL_IN_FLIGHT_MAX);
         (0..load.threads())
             .map(|thread| {
                 let shared = Shared {
@@ -102,7 +107,7 @@ impl Target {
                     router: router.clone(),
                     get: get.clone(),
                     set: set.clone(),
-                    in_flight: FILL_IN_FLIGHT,
+                    in_flight: fill_in_flight,
                     batch: false,
                 };
                 // Threads begin with different servers, so that all of them get their share of connections.
@@ -113,15 +118,6 @@ impl Target {
                 Worker::connect(dial.clone(), &addresses, load.lanes(thread), shared)
             })
             .collect()
-    }
-
-    /// A write that is measured.
-    fn write(&self, load: &Load) -> Result<Command, Failed> {
-        let set = Command::parse(&self.command_set, &load.value()).map_err(Failed::usage)?;
-        Ok(match self.wait {
-            Some(copies) => set.then_wait(copies),
-            None => set,
-        })
     }
 
     fn addresses(&self) -> Result<Vec<SocketAddr>, Failed> {

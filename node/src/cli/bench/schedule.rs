@@ -71,6 +71,13 @@ impl Schedule {
         Some(start)
     }
 
+    /// There was nothing to do for the start that the lane took last: it is still to come.
+    pub(super) fn give_back(&mut self, lane: usize) {
+        if let Some(open) = &mut self.open {
+            open.taken[lane] -= 1;
+        }
+    }
+
     /// A lane that got a start since this was last asked; again and again, until there is none. Nothing in the closed loop.
     pub(super) fn due_lane(&mut self, now: u64) -> Option<usize> {
         let open = self.open.as_mut()?;
@@ -141,6 +148,8 @@ mod tests {
         assert_eq!(schedule.due_lane(u64::MAX), Some(2));
         assert_eq!((schedule.due_lane(u64::MAX), schedule.next_start()), (None, None));
         assert_eq!((schedule.take(0, 100 + 6 * MS), schedule.behind()), (None, 4));
+        schedule.give_back(1);
+        assert_eq!((schedule.take(1, 100 + 5 * MS), schedule.behind()), (Some(100 + 4 * MS), 4));
     }
 
     #[test]

@@ -31,11 +31,10 @@ impl Command {
     }
 
     /// Sends `WAIT copies 0` after it: the operation is done when both are answered.
-    pub(super) fn then_wait(mut self, copies: u16) -> Self {
+    pub(super) fn then_wait(&mut self, copies: u16) {
         let copies_text = copies.to_string();
         self.bytes.extend_from_slice(format!("*3\r\n$4\r\nWAIT\r\n${}\r\n{copies_text}\r\n$1\r\n0\r\n", copies_text.len()).as_bytes());
         self.wait = Some(copies);
-        self
     }
 
     fn push(&mut self, word: &str, value: &[u8]) {
@@ -96,7 +95,8 @@ mod tests {
 
     #[test]
     fn wait_follows_on_the_same_connection() {
-        let set = Command::parse("SET {key} {value}", b"").expect("a command").then_wait(1);
+        let mut set = Command::parse("SET {key} {value}", b"").expect("a command");
+        set.then_wait(1);
         assert_eq!(encoded(&set, 1), "*3 $3 SET $16 key:000000000001 $0  *3 $4 WAIT $1 1 $1 0 ");
         assert_eq!(set.wait(), Some(1));
     }

@@ -75,7 +75,11 @@ impl Shared {
                 let operation = match &mut self.router {
                     Some(router) => router.next(master, &mut self.plan),
                     None => self.plan.next(),
-                }?;
+                };
+                let Some(operation) = operation else {
+                    self.schedule.give_back(lane);
+                    return None;
+                };
                 self.recorder.sent(now);
                 (operation, intended, false)
             }
