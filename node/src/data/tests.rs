@@ -1,8 +1,8 @@
 //! One node, end to end: real TCP, the real shard, a hand-made view, and this test in place of the control thread.
 
 use super::*;
-use crate::shard::op::Action;
 use crate::resp::client::{Client, Reply};
+use crate::shard::op::Action;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
 use doyen_placement::{

@@ -51,6 +51,9 @@ impl Dedup {
         if id.n < origin.finished {
             return Known::Finished;
         }
+        if origin.applied.back().is_none_or(|(n, ..)| *n < id.n) {
+            return Known::New;
+        }
         match origin.applied.binary_search_by_key(&id.n, |(n, ..)| *n) {
             Ok(at) => Known::Applied(origin.applied[at].1, origin.applied[at].2.clone()),
             Err(_) => Known::New,
@@ -66,6 +69,9 @@ impl Dedup {
         }
         if id.n < origin.finished {
             return;
+        }
+        if origin.applied.back().is_none_or(|(n, ..)| *n < id.n) {
+            return origin.applied.push_back((id.n, seq, outcome));
         }
         match origin.applied.binary_search_by_key(&id.n, |(n, ..)| *n) {
             Ok(at) => origin.applied[at] = (id.n, seq, outcome),

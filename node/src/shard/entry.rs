@@ -8,6 +8,7 @@
 //! Pointers are what small keys cost: key, value and their counts apart, with version and deadline in the tree, were 266
 //! bytes for a key of 14 and a value of 100; this is 182. Store, log and undo records share it.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::iter;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,6 +18,15 @@ use triomphe::{Arc, ThinArc};
 const INLINE_MAX: usize = 512;
 /// Keys from this length on say it in four more bytes.
 const LONG_KEY: u8 = u8::MAX;
+
+/// The largest that is recycled, and how many wait for it: a batch's worth.
+const RECYCLED_BYTES_MAX: usize = 1 << 10;
+const SPARE_MAX: usize = 64;
+
+thread_local! {
+    /// Entries that nobody has any more, for the room that they take.
+    static SPARE: RefCell<Vec<Entry>> = const { RefCell::new(Vec::new()) };
+}
 
 /// What stands under a key, with the key.
 #[derive(Clone)]
@@ -39,10 +49,17 @@ impl Entry {
         let inline: &[u8] = if large.is_some() { &[] } else { value };
         let head = Head { version: AtomicU64::new(version), deadline: AtomicU64::new(deadline), large };
         let length = 1 + long.len() + key.len() + inline.len();
-        let mut entry = ThinArc::from_header_and_iter(head, iter::repeat_n(0, length));
+        let spare = if length <= RECYCLED_BYTES_MAX { Self::spare(length) } else { None };
+        let (mut entry, head) = match spare {
+            Some(spare) => (spare.0, Some(head)),
+            None => (ThinArc::from_header_and_iter(head, iter::repeat_n(0, length)), None),
+        };
         entry.with_arc_mut(|entry| {
             // Nobody else has it yet, so this is never absent.
             let Some(entry) = Arc::get_mut(entry) else { return };
+            if let Some(head) = head {
+                *entry.header_mut() = head;
+            }
             let mut rest = entry.slice_mut();
             rest[0] = if long.is_empty() { key.len() as u8 } else { LONG_KEY };
             rest = &mut rest[1..];
@@ -84,9 +101,43 @@ impl Entry {
         ThinArc::as_ptr(&self.0) as usize as u64
     }
 
-    /// Looks at its first and its last bytes, so that they are in a cache.
+    /// Looks at its head, its key and its end, so that they are in a cache.
     pub(super) fn touch(&self) -> u64 {
-        self.version() ^ self.0.slice.last().map_or(0, |b| u64::from(*b))
+        let bytes = &self.0.slice;
+        let at = |i: usize| bytes.get(i).map_or(0, |b| u64::from(*b));
+        self.version() ^ at(usize::from(bytes[0])) ^ at(bytes.len() - 1)
+    }
+
+    /// Gives it up. Where nobody else has it, the next entry of its size takes its place in memory: what was just looked at is
+    /// in a cache, and what the allocator would give is not.
+    pub(super) fn recycle(mut self) {
+        let length = self.0.slice.len();
+        if length > RECYCLED_BYTES_MAX || self.is_shared() {
+            return;
+        }
+        self.0.with_arc_mut(|entry| {
+            if let Some(entry) = Arc::get_mut(entry) {
+                entry.header_mut().large = None;
+            }
+        });
+        SPARE.with_borrow_mut(|spare| {
+            if spare.len() < SPARE_MAX {
+                spare.push(self);
+            }
+        });
+    }
+
+    /// Room for so many bytes that is given up, if the last that were have that size.
+    fn spare(length: usize) -> Option<Self> {
+        SPARE.with_borrow_mut(|spare| {
+            let fits = spare.last().is_some_and(|e| e.0.slice.len() == length);
+            let found = if fits { spare.pop() } else { None };
+            if !fits && spare.len() >= SPARE_MAX {
+                // Of a size that nobody wants any more.
+                spare.clear();
+            }
+            found
+        })
     }
 
     /// Bytes of key and value.

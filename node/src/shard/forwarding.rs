@@ -90,7 +90,11 @@ impl Calls {
 
     /// A local operation is answered, for good.
     pub(super) fn finish(&mut self, n: u64) {
-        if let Ok(at) = self.unfinished.binary_search_by_key(&n, |(n, _)| *n) {
+        // Mostly they finish in order.
+        let first = self.unfinished.front().is_some_and(|(first, _)| *first == n);
+        if first {
+            self.unfinished.pop_front();
+        } else if let Ok(at) = self.unfinished.binary_search_by_key(&n, |(n, _)| *n) {
             self.unfinished[at].1 = true;
         }
         while self.unfinished.front().is_some_and(|(_, done)| *done) {

@@ -9,7 +9,9 @@ use super::Malformed;
 use super::dedup::{OpId, Remembered};
 use super::entry::Entry;
 use super::log::Logged;
-use super::op::{Action, Condition, ExpireCondition, Expiry, Failure, Operation, Outcome, PartitionAction, PartitionOperation, Value, Work};
+use super::op::{
+    Action, Condition, ExpireCondition, Expiry, Failure, Operation, Outcome, PartitionAction, PartitionOperation, Value, Work,
+};
 use super::store::{Effect, Key};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use doyen_placement::{ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, PartitionId, PartitionRef, TableName, Term, Version};

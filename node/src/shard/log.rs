@@ -8,6 +8,8 @@ use std::collections::VecDeque;
 
 /// What a record costs beside its key and value, with the room that the queue of records grows into.
 pub(super) const RECORD_OVERHEAD: usize = 152;
+/// How far ahead of what is trimmed the log is loaded.
+const TRIM_AHEAD: usize = 3;
 /// A queue with this many times the room that it needs gives it back.
 const SPARE_FACTOR: usize = 4;
 
@@ -125,8 +127,10 @@ impl Log {
         let to = to.min(self.last());
         while self.committed < to {
             self.committed += 1;
-            if let Some(Undo::Map(map)) = self.undos.pop_front() {
-                garbage.push(*map);
+            match self.undos.pop_front() {
+                Some(Undo::Map(map)) => garbage.push(*map),
+                Some(Undo::Was(entry)) => entry.recycle(),
+                _ => {}
             }
         }
     }
@@ -138,6 +142,13 @@ impl Log {
             let Some(record) = self.records.pop_front() else { return };
             self.base += 1;
             self.start = record.end;
+            if let Effect::Put { entry, .. } = record.logged.effect {
+                entry.recycle();
+            }
+            // Nobody has looked at the next ones for long: one is loaded while others are still dropped.
+            if let Some(Record { logged: Logged { effect: Effect::Put { entry, .. }, .. }, .. }) = self.records.get(TRIM_AHEAD) {
+                std::hint::black_box(entry.version());
+            }
         }
         let spare = SPARE_FACTOR * self.records.len().max(16);
         if self.records.capacity() > spare {

@@ -7,6 +7,12 @@ pub(super) struct Reader(pub(super) Bytes);
 
 pub(super) type Read<T> = Result<T, Malformed>;
 
+/// A length, so many bytes, and what follows.
+fn run(bytes: &[u8]) -> Read<(&[u8], &[u8])> {
+    let (length, rest) = bytes.split_first_chunk::<4>().ok_or(SHORT)?;
+    rest.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or(SHORT)
+}
+
 const SHORT: Malformed = Malformed("frame ends too early");
 
 impl Reader {
@@ -54,6 +60,15 @@ impl Reader {
     pub(super) fn bytes(&mut self) -> Read<Bytes> {
         let length = self.u32()? as usize;
         self.need(length).map(|()| self.0.split_to(length))
+    }
+
+    /// Two runs of bytes, looked at where they are.
+    fn pair<T>(&mut self, look: impl FnOnce(&[u8], &[u8]) -> T) -> Read<T> {
+        let (first, after) = run(&self.0)?;
+        let (second, rest) = run(after)?;
+        let (seen, left) = (look(first, second), rest.len());
+        self.0.advance(self.0.len() - left);
+        Ok(seen)
     }
 
     pub(super) fn all<T>(&mut self, one: impl Fn(&mut Self) -> Read<T>) -> Read<Vec<T>> {
@@ -107,9 +122,9 @@ impl Reader {
         let map = MapId(self.u32()?);
         let effect = match kind {
             0 => {
-                let (key, value, deadline) = (self.bytes()?, self.bytes()?, self.u64()?);
                 // Dated when it is applied.
-                Effect::Put { map, entry: Entry::new(&key, &value, 0, 0), deadline }
+                let entry = self.pair(|key, value| Entry::new(key, value, 0, 0))?;
+                Effect::Put { map, entry, deadline: self.u64()? }
             }
             1 => Effect::Delete { map, key: self.key()? },
             2 => Effect::Deadline { map, key: self.key()?, deadline: self.u64()? },
