@@ -21,6 +21,7 @@ mod execute;
 mod following;
 mod forwarding;
 mod frame;
+mod index;
 mod inspect;
 mod log;
 mod peers;
@@ -39,6 +40,7 @@ use doyen_placement::{Epoch, Lineage, MemberId, Partition, PartitionRef, TableNa
 use following::Follow;
 use forwarding::{Call, Calls, Executed, Source};
 use frame::{Frame, Work};
+use index::Seed;
 use log::Log;
 use op::{Failure, Operation, Outcome, PartitionOperation};
 use peers::Peers;
@@ -117,7 +119,6 @@ struct Core {
     timers: BTreeSet<(Time, PartitionRef)>,
     garbage: Vec<Map>,
     forgotten: BTreeSet<Token>,
-    scans: scan::Scans,
     /// Partitions that the next upkeep looks at; all others have nothing to be done. An idle node looks at none: going through
     /// a thousand partitions twenty times a second was a third of what it cost.
     noticed: Vec<PartitionRef>,
@@ -169,13 +170,13 @@ struct Held {
 }
 
 impl Held {
-    fn empty(lineage: Lineage, now: Time) -> Self {
+    fn empty(lineage: Lineage, seed: Seed, now: Time) -> Self {
         Self {
             lineage,
             epoch: Epoch(0),
             fence: Epoch(0),
             was_in_sync: false,
-            store: Store::default(),
+            store: Store::new(seed),
             log: Log::default(),
             dedup: Dedup::default(),
             clock: Clock::new(now),
@@ -245,7 +246,6 @@ impl Shard {
             timers: BTreeSet::new(),
             garbage: Vec::new(),
             forgotten: BTreeSet::new(),
-            scans: scan::Scans::default(),
             worked: 0,
             noticed: Vec::new(),
             next_upkeep: now,
@@ -710,6 +710,11 @@ impl Core {
             self.next_upkeep = self.now + UPKEEP;
         }
         self.noticed.push(at);
+    }
+
+    /// What orders keys: the same at every member of the cluster, so that a place in a scan is, too.
+    fn seed(&self) -> Seed {
+        Seed(self.name.map_or(0, |name| (name.cluster.0 ^ (name.cluster.0 >> 64)) as u64))
     }
 
     /// When upkeep is due.

@@ -1,4 +1,4 @@
-//! Copying a partition to a learner: a snapshot in key order beside the running log, then equal checksums at one sequence.
+//! Copying a partition to a learner: a snapshot in the order of the index beside the running log, then equal checksums at one sequence.
 //!
 //! ```text
 //!   primary                                   learner
@@ -25,7 +25,7 @@ use super::following::Follow;
 use super::frame::{self, Frame};
 use super::log::Log;
 use super::replication::WINDOW;
-use super::store::{Cursor, Store, digest_bytes};
+use super::store::{Cursor, digest_bytes};
 use super::{Core, Held, Lane, Malformed, PartitionRef, SLICE, Slot};
 use bytes::{Bytes, BytesMut};
 use doyen_gossip::Time;
@@ -486,7 +486,7 @@ impl Core {
         self.memory = self.memory.saturating_sub(held.bytes());
         self.garbage.append(&mut held.store.take());
         held.was_in_sync = false;
-        held.store = Store::default();
+        held.store = held.store.emptied();
         held.store.keep_tombstones(true);
         held.log = Log::after(seq);
         held.dedup = Dedup::default();

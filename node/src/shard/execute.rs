@@ -8,7 +8,7 @@ use super::frame::Work;
 use super::log::{Logged, RECORD_OVERHEAD};
 use super::op::{Failure, Outcome, PartitionAction};
 use super::store::{ENTRY_OVERHEAD, Effect, Key};
-use super::{Core, Held, PartitionRef, Request, Slot};
+use super::{Core, Held, PartitionRef, Request, Slot, scan};
 use doyen_placement::MapId;
 
 /// Whether an operation may change something.
@@ -91,7 +91,8 @@ impl Core {
                     return Step::Refused(Failure::OutOfMemory);
                 }
                 let clock = held.clock.advance(self.now);
-                let mut found = held.store.entry(op.map, &op.key);
+                let order = held.store.order(&op.key);
+                let mut found = held.store.entry(op.map, order, &op.key);
                 if let Some(entry) = found
                     && entry.overdue(clock)
                 {
@@ -101,7 +102,7 @@ impl Core {
                     }
                     let key = entry.key().into();
                     self.expire(at, held, op.map, key);
-                    found = held.store.entry(op.map, &op.key);
+                    found = held.store.entry(op.map, order, &op.key);
                 }
                 if let (Source::Peer { member, .. }, Some(entry)) = (call.source, found)
                     && action::answers_value(&op.action)
@@ -133,7 +134,7 @@ impl Core {
                         _ => Effect::Deadline { map: op.map, key: key(), deadline },
                     },
                 };
-                let seq = self.log(at, held, effect, Some(id), outcome.clone());
+                let seq = self.log(at, held, order, effect, Some(id), outcome.clone());
                 Step::Done(outcome, seq, true)
             }
             Work::Partition(op) => match &op.action {
@@ -143,14 +144,14 @@ impl Core {
                 }
                 PartitionAction::Scan { cursor, count } => {
                     let clock = held.clock.advance(self.now);
-                    let (next, keys) = self.scans.scan(at, &held.store, op.map, *cursor, *count, clock);
+                    let (next, keys) = scan::scan(&held.store, op.map, *cursor, *count, clock);
                     Step::Done(Outcome::Keys { next, keys }, held.log.last(), false)
                 }
                 PartitionAction::Clear => {
                     if held.store.count(op.map) == 0 {
                         return Step::Done(Outcome::Ok, held.log.last(), false);
                     }
-                    let seq = self.log(at, held, Effect::Clear { map: op.map }, Some(id), Outcome::Ok);
+                    let seq = self.log(at, held, 0, Effect::Clear { map: op.map }, Some(id), Outcome::Ok);
                     Step::Done(Outcome::Ok, seq, true)
                 }
             },
@@ -170,15 +171,16 @@ impl Core {
 
     /// Deletes an overdue key, as a logged effect of no operation.
     pub(super) fn expire(&mut self, at: PartitionRef, held: &mut Held, map: MapId, key: Key) {
-        self.log(at, held, Effect::Delete { map, key }, None, Outcome::Ok);
+        let order = held.store.order(&key);
+        self.log(at, held, order, Effect::Delete { map, key }, None, Outcome::Ok);
         self.stats.expired += 1;
     }
 
-    /// Applies an effect here, logs it and sends it to every copy that is up to date.
-    fn log(&mut self, at: PartitionRef, held: &mut Held, effect: Effect, op: Option<OpId>, outcome: Outcome) -> u64 {
+    /// Applies an effect here, logs it and sends it to every copy that is up to date. `order` is that of its key, if it has one.
+    fn log(&mut self, at: PartitionRef, held: &mut Held, order: u64, effect: Effect, op: Option<OpId>, outcome: Outcome) -> u64 {
         let before = held.bytes();
         let seq = held.log.last() + 1;
-        let undo = held.store.apply(seq, &effect);
+        let undo = held.store.apply_at(order, seq, &effect);
         if let Some(id) = op {
             held.dedup.remember(id, seq, outcome.clone());
         }

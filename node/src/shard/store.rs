@@ -1,22 +1,22 @@
-//! Keys of one partition: ordered trees, one a map, with the deadlines that they carry.
+//! Keys of one partition: an index a map (`index.rs`), and the deadlines that they carry in an ordered set.
 //!
-//! Trees and not hash tables: no pause for rehashing, ordered scans and resumable snapshots. A tree holds one pointer a
-//! key; entries are shared with the log and its undo records, so that a write copies its bytes once.
+//! What follows a key, in the index's order, is the same whoever holds the partition and whatever was written meanwhile:
+//! scans, snapshots and checksums stand at a key. Entries are shared with the log and its undo records, so that a write
+//! copies its bytes once.
 
 use super::entry::Entry;
+use super::index::{Index, Order, Seed};
 use doyen_placement::MapId;
-use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
 use std::sync::Arc;
 
 /// A key by itself: of a deletion, of a place in a scan.
 pub(super) type Key = Arc<[u8]>;
 
-/// What an entry costs beside the bytes of its key and value: its header, a tree slot, what the allocator rounds up.
+/// What an entry costs beside the bytes of its key and value: its header, its place in the index, what the allocator rounds up.
 pub(super) const ENTRY_OVERHEAD: usize = 80;
-/// The second tree of an entry that expires.
+/// The place among deadlines of an entry that expires.
 const EXPIRY_OVERHEAD: usize = 32;
 
 /// What a log entry does. Effects are replicated, never commands.
@@ -41,6 +41,15 @@ impl Effect {
             Self::Clear { .. } => 0,
         }
     }
+
+    /// The key that it is about.
+    fn key(&self) -> Option<&[u8]> {
+        match self {
+            Self::Put { entry, .. } => Some(entry.key()),
+            Self::Delete { key, .. } | Self::Deadline { key, .. } => Some(key),
+            Self::Clear { .. } => None,
+        }
+    }
 }
 
 /// What an effect replaced.
@@ -60,22 +69,16 @@ pub(super) enum Undo {
 }
 
 /// Keys of one map.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Map {
-    tree: BTreeSet<ByKey>,
+    index: Index,
     expiring: BTreeSet<(u64, ByKey)>,
     bytes: usize,
 }
 
-/// An entry, found and ordered by its key.
+/// An entry, ordered by its key.
 #[derive(Debug, Clone)]
 struct ByKey(Entry);
-
-impl Borrow<[u8]> for ByKey {
-    fn borrow(&self) -> &[u8] {
-        self.0.key()
-    }
-}
 
 impl PartialEq for ByKey {
     fn eq(&self, other: &Self) -> bool {
@@ -98,58 +101,60 @@ impl Ord for ByKey {
 }
 
 impl Map {
+    const fn new(seed: Seed) -> Self {
+        Self { index: Index::new(seed), expiring: BTreeSet::new(), bytes: 0 }
+    }
+
     /// How many keys it has.
-    pub(super) fn len(&self) -> usize {
-        self.tree.len()
+    pub(super) const fn len(&self) -> usize {
+        self.index.len()
     }
 
     /// Drops up to `count` keys; says whether any are left. Large maps are freed in slices.
     pub(super) fn shed(&mut self, count: usize) -> bool {
-        for _ in 0..count {
-            let dropped = self.tree.pop_first().is_some() | self.expiring.pop_first().is_some();
-            if !dropped {
-                return false;
-            }
+        self.index.shed(count);
+        for _ in 0..count.min(self.expiring.len()) {
+            self.expiring.pop_first();
         }
-        true
+        !self.index.is_empty() || !self.expiring.is_empty()
     }
 
-    fn insert(&mut self, entry: Entry) -> Option<Entry> {
+    fn insert(&mut self, order: u64, entry: Entry) -> Option<Entry> {
         self.bytes += cost(&entry);
         let expires = (entry.deadline() != 0).then(|| (entry.deadline(), ByKey(entry.clone())));
-        let old = self.tree.replace(ByKey(entry));
+        let old = self.index.replace(order, entry);
         self.drop_old(&old);
         self.expiring.extend(expires);
-        old.map(|old| old.0)
+        old
     }
 
-    /// Takes what is no longer in the tree out of the accounts.
-    fn drop_old(&mut self, old: &Option<ByKey>) {
+    /// Takes what is no longer in the index out of the accounts.
+    fn drop_old(&mut self, old: &Option<Entry>) {
         let Some(old) = old else { return };
-        self.bytes -= cost(&old.0);
-        if old.0.deadline() != 0 {
-            self.expiring.remove(&(old.0.deadline(), old.clone()));
+        self.bytes -= cost(old);
+        if old.deadline() != 0 {
+            self.expiring.remove(&(old.deadline(), ByKey(old.clone())));
         }
     }
 
-    fn remove(&mut self, key: &[u8]) -> Option<Entry> {
-        let old = self.tree.take(key);
+    fn remove(&mut self, order: u64, key: &[u8]) -> Option<Entry> {
+        let old = self.index.take(order, key);
         self.drop_old(&old);
-        old.map(|old| old.0)
+        old
     }
 
     /// Gives an entry another deadline and version; what it had.
-    fn date(&mut self, key: &[u8], deadline: u64, version: u64) -> Option<(u64, u64)> {
-        let entry = self.tree.get(key)?.clone();
-        let old = (entry.0.deadline(), entry.0.version());
-        self.bytes -= cost(&entry.0);
+    fn date(&mut self, order: u64, key: &[u8], deadline: u64, version: u64) -> Option<(u64, u64)> {
+        let entry = self.index.get(order, key)?.clone();
+        let old = (entry.deadline(), entry.version());
+        self.bytes -= cost(&entry);
         if old.0 != 0 {
-            self.expiring.remove(&(old.0, entry.clone()));
+            self.expiring.remove(&(old.0, ByKey(entry.clone())));
         }
-        entry.0.date(deadline, version);
-        self.bytes += cost(&entry.0);
+        entry.date(deadline, version);
+        self.bytes += cost(&entry);
         if deadline != 0 {
-            self.expiring.insert((deadline, entry));
+            self.expiring.insert((deadline, ByKey(entry)));
         }
         Some(old)
     }
@@ -163,18 +168,18 @@ fn cost(entry: &Entry) -> usize {
 #[derive(Debug)]
 struct Sum {
     session: u32,
-    upto: Option<(MapId, Key)>,
+    upto: Option<(MapId, u64, Key)>,
     done: bool,
     maps: BTreeMap<MapId, u64>,
 }
 
 impl Sum {
-    fn covers(&self, map: MapId, key: &[u8]) -> bool {
-        self.done || self.upto.as_ref().is_some_and(|(m, k)| (map, key) <= (*m, &**k))
+    fn covers(&self, map: MapId, order: u64, key: &[u8]) -> bool {
+        self.done || self.upto.as_ref().is_some_and(|(m, o, k)| (map, order, key) <= (*m, *o, &**k))
     }
 }
 
-/// Where a scan in key order stands: after this key.
+/// How far a snapshot has come: after this key, in the order of the map's index.
 pub(super) type Cursor = Option<(MapId, Key)>;
 
 /// Deletions that a copy remembers while a snapshot of older entries is still arriving.
@@ -185,17 +190,33 @@ struct Tombstones {
 }
 
 /// Everything that one partition holds.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Store {
+    seed: Seed,
     maps: BTreeMap<MapId, Map>,
     sums: Vec<Sum>,
     tombstones: Option<Tombstones>,
 }
 
 impl Store {
+    /// An empty one. The seed orders its keys: all members have the same.
+    pub(super) const fn new(seed: Seed) -> Self {
+        Self { seed, maps: BTreeMap::new(), sums: Vec::new(), tombstones: None }
+    }
+
+    /// The same without its contents.
+    pub(super) const fn emptied(&self) -> Self {
+        Self::new(self.seed)
+    }
+
+    /// Where a key stands in every map's order: what an operation that looks several times works out once.
+    pub(super) fn order(&self, key: &[u8]) -> u64 {
+        self.seed.order(key)
+    }
+
     /// The entry under a key, overdue or not.
-    pub(super) fn entry(&self, map: MapId, key: &[u8]) -> Option<&Entry> {
-        self.maps.get(&map)?.tree.get(key).map(|e| &e.0)
+    pub(super) fn entry(&self, map: MapId, order: u64, key: &[u8]) -> Option<&Entry> {
+        self.maps.get(&map)?.index.get(order, key)
     }
 
     /// How many keys a map has.
@@ -215,14 +236,20 @@ impl Store {
 
     /// Applies an effect as of sequence `seq`; what it replaced is moved out.
     pub(super) fn apply(&mut self, seq: u64, effect: &Effect) -> Undo {
+        let order = effect.key().map_or(0, |key| self.order(key));
+        self.apply_at(order, seq, effect)
+    }
+
+    /// `apply`, with the order of the effect's key.
+    pub(super) fn apply_at(&mut self, order: u64, seq: u64, effect: &Effect) -> Undo {
         match effect {
             Effect::Put { map, entry, deadline } => {
                 entry.date(*deadline, seq);
-                self.insert(*map, entry.clone()).map_or(Undo::Absent, Undo::Was)
+                self.insert(*map, order, entry.clone()).map_or(Undo::Absent, Undo::Was)
             }
-            Effect::Delete { map, key } => self.remove(*map, key).map_or(Undo::Nothing, Undo::Was),
+            Effect::Delete { map, key } => self.remove(*map, order, key).map_or(Undo::Nothing, Undo::Was),
             Effect::Deadline { map, key, deadline } => {
-                self.date(*map, key, *deadline, seq).map_or(Undo::Nothing, |(deadline, version)| Undo::Dated(deadline, version))
+                self.date(*map, order, key, *deadline, seq).map_or(Undo::Nothing, |(deadline, version)| Undo::Dated(deadline, version))
             }
             Effect::Clear { map } => {
                 for sum in &mut self.sums {
@@ -235,16 +262,17 @@ impl Store {
 
     /// Takes an effect back. Effects are undone in the reverse order of `apply`.
     pub(super) fn undo(&mut self, effect: &Effect, undo: Undo) {
+        let order = effect.key().map_or(0, |key| self.order(key));
         match (effect, undo) {
             (_, Undo::Nothing) => {}
             (Effect::Put { map, entry, .. }, Undo::Absent) => {
-                self.remove(*map, entry.key());
+                self.remove(*map, order, entry.key());
             }
             (Effect::Put { map, .. } | Effect::Delete { map, .. }, Undo::Was(entry)) => {
-                self.insert(*map, entry);
+                self.insert(*map, order, entry);
             }
             (Effect::Deadline { map, key, .. }, Undo::Dated(deadline, version)) => {
-                self.date(*map, key, deadline, version);
+                self.date(*map, order, key, deadline, version);
             }
             (Effect::Clear { map }, Undo::Map(entries)) => {
                 self.maps.insert(*map, *entries);
@@ -256,16 +284,17 @@ impl Store {
 
     /// Applies an effect while a snapshot is still arriving: what is newer already stays.
     pub(super) fn apply_fuzzy(&mut self, seq: u64, effect: &Effect) {
+        let order = effect.key().map_or(0, |key| self.order(key));
         match effect {
             Effect::Put { map, entry, deadline } => {
-                if self.entry(*map, entry.key()).is_none_or(|e| e.version() < seq) {
+                if self.entry(*map, order, entry.key()).is_none_or(|e| e.version() < seq) {
                     entry.date(*deadline, seq);
-                    self.insert(*map, entry.clone());
+                    self.insert(*map, order, entry.clone());
                 }
             }
             Effect::Delete { map, key } => {
-                if self.entry(*map, key).is_some_and(|e| e.version() < seq) {
-                    self.remove(*map, key);
+                if self.entry(*map, order, key).is_some_and(|e| e.version() < seq) {
+                    self.remove(*map, order, key);
                 }
                 if let Some(t) = &mut self.tombstones {
                     t.keys.insert((*map, key.clone()), seq);
@@ -274,17 +303,14 @@ impl Store {
             // While a snapshot is under way its primary logs changes of deadlines as puts, because the entry may still be
             // on its way here.
             Effect::Deadline { map, key, deadline } => {
-                if self.entry(*map, key).is_some_and(|old| old.version() < seq) {
-                    self.date(*map, key, *deadline, seq);
+                if self.entry(*map, order, key).is_some_and(|old| old.version() < seq) {
+                    self.date(*map, order, key, *deadline, seq);
                 }
             }
             Effect::Clear { map } => {
-                let old: Vec<Key> = self
-                    .maps
-                    .get(map)
-                    .map_or_else(Vec::new, |m| m.tree.iter().filter(|e| e.0.version() < seq).map(|e| e.0.key().into()).collect());
+                let old: Vec<Key> = self.following_in(*map, None).filter(|e| e.version() < seq).map(|e| e.key().into()).collect();
                 for key in old {
-                    self.remove(*map, &key);
+                    self.remove(*map, self.order(&key), &key);
                 }
                 if let Some(t) = &mut self.tombstones {
                     t.clears.insert(*map, seq);
@@ -303,8 +329,9 @@ impl Store {
                 return;
             }
         }
-        if self.entry(map, entry.key()).is_none_or(|e| e.version() < entry.version()) {
-            self.insert(map, entry);
+        let order = self.order(entry.key());
+        if self.entry(map, order, entry.key()).is_none_or(|e| e.version() < entry.version()) {
+            self.insert(map, order, entry);
         }
     }
 
@@ -328,24 +355,24 @@ impl Store {
         self.maps.values().any(|m| !m.expiring.is_empty())
     }
 
-    /// The entries that follow `after`, in key order, over all maps.
+    /// The entries that follow `after`, over all maps.
     pub(super) fn following<'a>(&'a self, after: &Cursor) -> impl Iterator<Item = (MapId, &'a Entry)> + use<'a> {
         let first_map = after.as_ref().map_or(MapId(0), |(m, _)| *m);
         let skip = after.clone();
         self.maps.range(first_map..).flat_map(move |(id, map)| {
-            let from = match &skip {
-                Some((m, key)) if m == id => Bound::Excluded(&**key),
-                _ => Bound::Unbounded,
-            };
-            map.tree.range::<[u8], _>((from, Bound::Unbounded)).map(|e| (*id, &e.0))
+            let after = skip.as_ref().filter(|(m, _)| m == id).map(|(_, key)| &**key);
+            map.index.iter_after(after).map(|e| (*id, e))
         })
     }
 
-    /// The entries of one map that follow `after`, in key order.
+    /// The entries of one map that follow `after`.
     pub(super) fn following_in(&self, map: MapId, after: Option<&[u8]>) -> impl Iterator<Item = &Entry> + use<'_> {
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let range = self.maps.get(&map).map(|m| m.tree.range::<[u8], _>((from, Bound::Unbounded)));
-        range.into_iter().flatten().map(|e| &e.0)
+        self.maps.get(&map).map(|m| m.index.iter_after(after)).into_iter().flatten()
+    }
+
+    /// The entries of one map with this order or a later one.
+    pub(super) fn at_or_after(&self, map: MapId, order: u64) -> impl Iterator<Item = &Entry> + use<'_> {
+        self.maps.get(&map).map(|m| m.index.iter_from(order)).into_iter().flatten()
     }
 
     /// Begins a checksum; `advance_sum` covers more and more of the store, and writes keep what is covered right.
@@ -360,7 +387,7 @@ impl Store {
         if self.sums[at].done {
             return true;
         }
-        let after = self.sums[at].upto.clone();
+        let after = self.sums[at].upto.as_ref().map(|(map, _, key)| (*map, key.clone()));
         let mut added: BTreeMap<MapId, u64> = BTreeMap::new();
         let mut last = None;
         let mut taken = 0;
@@ -370,7 +397,7 @@ impl Store {
             last = Some((map, entry));
             taken += 1;
         }
-        let last = last.map(|(map, entry)| (map, Key::from(entry.key())));
+        let last = last.map(|(map, entry)| (map, self.order(entry.key()), Key::from(entry.key())));
         let sum = &mut self.sums[at];
         for (map, more) in added {
             let total = sum.maps.entry(map).or_default();
@@ -411,41 +438,42 @@ impl Store {
         std::mem::take(&mut self.maps).into_values().collect()
     }
 
-    fn insert(&mut self, map: MapId, entry: Entry) -> Option<Entry> {
+    fn insert(&mut self, map: MapId, order: u64, entry: Entry) -> Option<Entry> {
+        let entries = self.maps.entry(map).or_insert_with(|| Map::new(self.seed));
         if self.sums.is_empty() {
-            return self.maps.entry(map).or_default().insert(entry);
+            return entries.insert(order, entry);
         }
         let added = digest(map, &entry);
-        let old = self.maps.entry(map).or_default().insert(entry.clone());
-        self.summed(map, entry.key(), added, old.as_ref().map_or(0, |e| digest(map, e)));
+        let old = entries.insert(order, entry.clone());
+        self.summed((map, order, entry.key()), added, old.as_ref().map_or(0, |e| digest(map, e)));
         old
     }
 
-    fn date(&mut self, map: MapId, key: &[u8], deadline: u64, version: u64) -> Option<(u64, u64)> {
+    fn date(&mut self, map: MapId, order: u64, key: &[u8], deadline: u64, version: u64) -> Option<(u64, u64)> {
         let sums = !self.sums.is_empty();
-        let digested = |store: &Self| if sums { store.entry(map, key).map_or(0, |e| digest(map, e)) } else { 0 };
+        let digested = |store: &Self| if sums { store.entry(map, order, key).map_or(0, |e| digest(map, e)) } else { 0 };
         let before = digested(self);
-        let old = self.maps.get_mut(&map)?.date(key, deadline, version)?;
-        self.summed(map, key, digested(self), before);
+        let old = self.maps.get_mut(&map)?.date(order, key, deadline, version)?;
+        self.summed((map, order, key), digested(self), before);
         Some(old)
     }
 
     /// What checksums cover changed.
-    fn summed(&mut self, map: MapId, key: &[u8], added: u64, removed: u64) {
-        for sum in self.sums.iter_mut().filter(|s| s.covers(map, key)) {
+    fn summed(&mut self, (map, order, key): (MapId, u64, &[u8]), added: u64, removed: u64) {
+        for sum in self.sums.iter_mut().filter(|s| s.covers(map, order, key)) {
             let total = sum.maps.entry(map).or_default();
             *total = total.wrapping_add(added).wrapping_sub(removed);
         }
     }
 
-    fn remove(&mut self, map: MapId, key: &[u8]) -> Option<Entry> {
+    fn remove(&mut self, map: MapId, order: u64, key: &[u8]) -> Option<Entry> {
         let entries = self.maps.get_mut(&map)?;
-        let old = entries.remove(key)?;
-        if entries.tree.is_empty() {
+        let old = entries.remove(order, key)?;
+        if entries.index.is_empty() {
             self.maps.remove(&map);
         }
         if !self.sums.is_empty() {
-            self.summed(map, key, 0, digest(map, &old));
+            self.summed((map, order, key), 0, digest(map, &old));
         }
         Some(old)
     }
@@ -462,7 +490,7 @@ fn digest(map: MapId, entry: &Entry) -> u64 {
     h.finish()
 }
 
-/// Digest of a run of bytes, for cursors and snapshot chunks.
+/// Digest of a run of bytes, for snapshot chunks.
 pub(super) fn digest_bytes(bytes: &[u8]) -> u64 {
     let mut h = Digest(0x2545_f491_4f6c_dd1d);
     h.bytes(bytes);

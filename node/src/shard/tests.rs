@@ -963,8 +963,25 @@ fn a_copy_follows_the_clock_of_a_new_primary_even_back() {
     assert_eq!(w.get(1, &key), text("x"));
 }
 
+impl World {
+    /// One answer of a scan, asked at a node.
+    fn scan(&mut self, n: u64, p: u32, cursor: u64, count: u32) -> (u64, Vec<Bytes>) {
+        let token = self.next_token;
+        self.next_token += 1;
+        let action = op::PartitionAction::Scan { cursor, count };
+        let operation = PartitionOperation { keyspace: KeyspaceId(0), partition: PartitionId(p), map: MapId(0), action };
+        self.nodes.get_mut(&n).unwrap().shard.submit_partition(self.now, token, operation);
+        self.drain(n);
+        while !self.outcomes.contains_key(&token) {
+            self.settle(Duration::from_millis(20));
+        }
+        let Outcome::Keys { next, keys } = self.outcomes[&token].clone() else { panic!("no keys") };
+        (next, keys)
+    }
+}
+
 #[test]
-fn a_scan_gives_every_key_once_while_it_is_remembered() {
+fn a_scan_gives_every_key_once() {
     let mut w = World::new(15, 2, |_| vec![1, 2]);
     for n in 0..100 {
         w.submit(1, &format!("k{n}"), set("x"));
@@ -974,14 +991,8 @@ fn a_scan_gives_every_key_once_while_it_is_remembered() {
     for p in 0..u32::from(PARTITIONS) {
         let mut cursor = 0;
         loop {
-            let token = w.next_token;
-            w.next_token += 1;
-            let action = op::PartitionAction::Scan { cursor, count: 7 };
-            let operation = PartitionOperation { keyspace: KeyspaceId(0), partition: PartitionId(p), map: MapId(0), action };
-            w.nodes.get_mut(&2).unwrap().shard.submit_partition(w.now, token, operation);
-            w.drain(2);
-            w.settle(Duration::from_millis(20));
-            let Outcome::Keys { next, keys } = w.outcomes[&token].clone() else { panic!("no keys") };
+            let (next, keys) = w.scan(2, p, cursor, 7);
+            assert!(keys.len() <= 7 && next < 1 << 48);
             assert!(keys.into_iter().all(|k| found.insert(k)));
             cursor = next;
             if cursor == 0 {
@@ -990,6 +1001,45 @@ fn a_scan_gives_every_key_once_while_it_is_remembered() {
         }
     }
     assert_eq!(found.len(), 100);
+}
+
+#[test]
+fn a_scan_goes_on_at_the_next_primary_while_the_map_grows_and_shrinks() {
+    let mut w = World::new(18, 3, |_| vec![1, 2]);
+    for n in 0..400 {
+        w.submit(3, &format!("k{n}"), set("x"));
+    }
+    w.settle(Duration::from_millis(100));
+    let mut found = Vec::new();
+    let mut more = 0;
+    for p in 0..u32::from(PARTITIONS) {
+        let mut cursor = 0;
+        loop {
+            let (next, keys) = w.scan(3, p, cursor, 10);
+            found.extend(keys);
+            cursor = next;
+            if cursor == 0 {
+                break;
+            }
+            for n in more..more + 40 {
+                w.submit(3, &format!("more{n}"), set("x"));
+                if n >= 800 {
+                    w.submit(3, &format!("more{}", n - 800), Action::Delete);
+                }
+            }
+            more += 40;
+            w.settle(Duration::from_millis(50));
+            if p == 1 && w.nodes[&1].alive {
+                w.kill(1);
+                w.propose(|t| remove(t, 1));
+                w.settle(Duration::from_millis(900));
+            }
+        }
+    }
+    assert!(!w.nodes[&1].alive && more > 800);
+    let kept = found.iter().filter(|k| !k.starts_with(b"more"));
+    assert_eq!(kept.clone().count(), 400);
+    assert_eq!(kept.collect::<BTreeSet<_>>().len(), 400);
 }
 
 #[test]

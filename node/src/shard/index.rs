@@ -1,0 +1,343 @@
+//! Where the keys of one map are: a hash index that grows and shrinks a segment at a time, in an order that stays.
+//!
+//! ```text
+//!   key ── xxh3, seeded ──> its order, 64 bits     segments, as the first bits of the order say:
+//!
+//!   first 32 bits  0110 1...   tag                  0..  ┌ tags    [u32]  sorted, beside each other
+//!                  ^^                               10.  └ entries [pointer]  in the same places
+//!                  the segment                      11.
+//! ```
+//! Linear hashing: there are n = 2^k + p segments, of which the first p and the last p are one bit deeper than the others. One
+//! entry too many splits segment p, some too few join the last segment to the one it came from, so that no operation ever
+//! costs more than a segment: a table that doubles would stand still for seconds with ten million keys.
+//!
+//! Segments are numbered by the *reversed* first bits of the order (as Redis' cursors are), so that a split takes nothing away
+//! from any other segment; within one, entries are sorted. So the order of iteration, (order, key), is the same whatever n is,
+//! and at every node: scans, snapshots and checksums go on after a key while the index grows and shrinks.
+//!
+//! A segment is two sorted arrays and not a small hash table: they are exactly as large as they need be (12 bytes an entry and
+//! a twelfth in reserve; tables of a power of two are 11 to 23), a split cuts them and touches no entry, and iteration sorts
+//! nothing. Hashes are spread evenly, so that a place is guessed from the tag, and 32 tags around it are compared at once. A
+//! lookup touches a segment's header, two lines of tags, one of pointers, and the entry.
+
+use super::entry::Entry;
+use std::mem;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// Entries a segment, on average, above which one is split.
+const LOAD_MAX: usize = 48;
+/// Where the average is below this part of it, two are joined.
+const JOIN_BELOW: usize = 4;
+/// Segments in one block: the vector of blocks stays so small that growing it is nothing.
+const BLOCK: usize = 64;
+/// Beyond so many (800 million keys) segments just become larger: tags have to tell keys apart.
+const SEGMENTS_MAX: usize = 1 << 24;
+/// Tags looked at around the place where one is guessed to be.
+const WINDOW: usize = 32;
+
+/// What puts keys in order.
+pub(super) trait Order {
+    /// A number that means the same at every member; keys with equal ones are ordered by themselves.
+    fn order(&self, key: &[u8]) -> u64;
+}
+
+/// Orders keys by their hashes, evenly. The seed is the cluster's: whoever does not know it cannot choose keys that collide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Seed(pub(super) u64);
+
+impl Order for Seed {
+    fn order(&self, key: &[u8]) -> u64 {
+        xxh3_64_with_seed(key, self.0)
+    }
+}
+
+/// The index.
+#[derive(Debug)]
+pub(super) struct Index<O = Seed> {
+    seed: O,
+    /// All blocks but the last are full.
+    blocks: Vec<Vec<Segment>>,
+    segments: usize,
+    len: usize,
+}
+
+/// Entries whose orders begin with the same bits, sorted by (order, key).
+#[derive(Debug, Default)]
+struct Segment {
+    /// The first 32 bits of each order.
+    tags: Vec<u32>,
+    entries: Vec<Entry>,
+}
+
+/// The first bits of an order.
+const fn tag_of(order: u64) -> u32 {
+    (order >> 32) as u32
+}
+
+impl<O: Order> Index<O> {
+    /// An empty one; it has allocated nothing.
+    pub(super) const fn new(seed: O) -> Self {
+        Self { seed, blocks: Vec::new(), segments: 0, len: 0 }
+    }
+
+    /// How many entries there are.
+    pub(super) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The entry under a key whose order this is.
+    pub(super) fn get(&self, order: u64, key: &[u8]) -> Option<&Entry> {
+        let (segment, depth) = self.segment(tag_of(order))?;
+        let at = segment.find(&self.seed, depth, order, key).ok()?;
+        Some(&segment.entries[at])
+    }
+
+    /// Puts an entry in its place; gives the one that had its key. `order` is that of its key.
+    pub(super) fn replace(&mut self, order: u64, entry: Entry) -> Option<Entry> {
+        if self.segments == 0 {
+            self.push(Segment::default());
+        }
+        let (number, depth) = self.number(tag_of(order));
+        let segment = &mut self.blocks[number / BLOCK][number % BLOCK];
+        match segment.find(&self.seed, depth, order, entry.key()) {
+            Ok(at) => Some(mem::replace(&mut segment.entries[at], entry)),
+            Err(at) => {
+                segment.insert(at, tag_of(order), entry);
+                self.len += 1;
+                if self.len > self.segments * LOAD_MAX && self.segments < SEGMENTS_MAX {
+                    self.split();
+                }
+                None
+            }
+        }
+    }
+
+    /// Takes the entry under a key away.
+    pub(super) fn take(&mut self, order: u64, key: &[u8]) -> Option<Entry> {
+        if self.segments == 0 {
+            return None;
+        }
+        let (number, depth) = self.number(tag_of(order));
+        let segment = &mut self.blocks[number / BLOCK][number % BLOCK];
+        let at = segment.find(&self.seed, depth, order, key).ok()?;
+        let entry = segment.remove(at);
+        self.len -= 1;
+        if self.segments > 1 && self.len * JOIN_BELOW < self.segments * LOAD_MAX {
+            self.join();
+        }
+        Some(entry)
+    }
+
+    /// Drops up to `count` entries, in no order.
+    pub(super) fn shed(&mut self, count: usize) {
+        let mut left = count.min(self.len);
+        // An empty segment costs as much as an entry to go by.
+        let mut looked = count;
+        while left > 0 && looked > 0 {
+            looked -= 1;
+            let Some(segment) = self.blocks.last_mut().and_then(|b| b.last_mut()) else { return };
+            let drop = left.min(segment.entries.len());
+            let keep = segment.entries.len() - drop;
+            segment.entries.truncate(keep);
+            segment.tags.truncate(keep);
+            self.len -= drop;
+            left -= drop;
+            if keep == 0 {
+                self.pop();
+            }
+        }
+    }
+
+    /// The entries after a key, in order; all of them without one.
+    pub(super) fn iter_after(&self, after: Option<&[u8]>) -> Iter<'_, O> {
+        let Some(key) = after else { return self.iter_from(0) };
+        let order = self.seed.order(key);
+        self.iter_at(tag_of(order), |segment, depth| segment.find(&self.seed, depth, order, key).map_or_else(|at| at, |at| at + 1))
+    }
+
+    /// The entries whose keys have this order or a later one, in order.
+    pub(super) fn iter_from(&self, order: u64) -> Iter<'_, O> {
+        self.iter_at(tag_of(order), |segment, depth| {
+            let (from, same) = segment.run(depth, tag_of(order));
+            from + segment.entries[from..from + same].partition_point(|e| self.seed.order(e.key()) < order)
+        })
+    }
+
+    fn iter_at(&self, tag: u32, place: impl Fn(&Segment, u32) -> usize) -> Iter<'_, O> {
+        let mut iter = Iter { index: self, entries: [].iter(), next: None };
+        if let Some((segment, depth)) = self.segment(tag) {
+            iter.entries = segment.entries[place(segment, depth)..].iter();
+            iter.next = after_segment(tag, depth);
+        }
+        iter
+    }
+
+    /// The segment of a tag, and how many bits its tags have in common.
+    fn segment(&self, tag: u32) -> Option<(&Segment, u32)> {
+        if self.segments == 0 {
+            return None;
+        }
+        let (number, depth) = self.number(tag);
+        Some((&self.blocks[number / BLOCK][number % BLOCK], depth))
+    }
+
+    /// Which segment a tag belongs to, and its depth. There must be one.
+    fn number(&self, tag: u32) -> (usize, u32) {
+        let bits = self.segments.ilog2();
+        let whole = 1_usize << bits;
+        let number = tag.reverse_bits() as usize & (2 * whole - 1);
+        // Its other half was not split off yet.
+        let number = if number >= self.segments { number - whole } else { number };
+        let split = number < self.segments - whole || number >= whole;
+        (number, bits + u32::from(split))
+    }
+
+    /// Splits the next segment in two.
+    fn split(&mut self) {
+        let bits = self.segments.ilog2();
+        let number = self.segments - (1 << bits);
+        let half = self.blocks[number / BLOCK][number % BLOCK].split(1 << (31 - bits));
+        self.push(half);
+    }
+
+    /// Joins the last segment to the one that it was split from.
+    fn join(&mut self) {
+        let Some(half) = self.pop() else { return };
+        let number = self.segments - (1 << self.segments.ilog2());
+        self.blocks[number / BLOCK][number % BLOCK].append(half);
+    }
+
+    fn push(&mut self, segment: Segment) {
+        if self.segments.is_multiple_of(BLOCK) {
+            // Most maps are small.
+            self.blocks.push(Vec::with_capacity(if self.segments == 0 { 1 } else { BLOCK }));
+        }
+        if let Some(block) = self.blocks.last_mut() {
+            block.push(segment);
+            self.segments += 1;
+        }
+    }
+
+    fn pop(&mut self) -> Option<Segment> {
+        let block = self.blocks.last_mut()?;
+        let segment = block.pop();
+        if block.is_empty() {
+            self.blocks.pop();
+        }
+        self.segments -= usize::from(segment.is_some());
+        segment
+    }
+}
+
+impl Segment {
+    /// Where a key is, or where it belongs.
+    fn find(&self, seed: &impl Order, depth: u32, order: u64, key: &[u8]) -> Result<usize, usize> {
+        let (from, same) = self.run(depth, tag_of(order));
+        match &self.entries[from..from + same] {
+            [] => Err(from),
+            [one] if one.key() == key => Ok(from),
+            all => {
+                let place = all.binary_search_by(|e| (seed.order(e.key()), e.key()).cmp(&(order, key)));
+                place.map(|at| from + at).map_err(|at| from + at)
+            }
+        }
+    }
+
+    /// The first place whose tag is this or a later one, and how many from there have this one: rarely more than one.
+    fn run(&self, depth: u32, tag: u32) -> (usize, usize) {
+        let from = self.first(depth, tag);
+        (from, self.tags[from..].iter().take_while(|t| **t == tag).count())
+    }
+
+    /// The first place whose tag is this or a later one.
+    fn first(&self, depth: u32, tag: u32) -> usize {
+        let tags = &*self.tags;
+        if tags.len() <= WINDOW {
+            return tags.iter().map(|t| usize::from(*t < tag)).sum();
+        }
+        // What part of the segment is before it, by the bits that its tags do not share.
+        let part = u64::from(tag << depth);
+        let guess = ((part * tags.len() as u64) >> 32) as usize;
+        let low = guess.saturating_sub(WINDOW / 2).min(tags.len() - WINDOW);
+        let high = low + WINDOW;
+        let before: u32 = tags[low..high].iter().map(|t| u32::from(*t < tag)).sum();
+        let within = (low == 0 || before > 0) && (high == tags.len() || (before as usize) < WINDOW);
+        if within { low + before as usize } else { tags.partition_point(|t| *t < tag) }
+    }
+
+    fn insert(&mut self, at: usize, tag: u32, entry: Entry) {
+        if self.tags.len() == self.tags.capacity() {
+            // As allocators' size classes grow: four to a power of two.
+            let step = (self.tags.len().next_power_of_two() / 8).max(4);
+            let more = step - self.tags.len() % step;
+            self.tags.reserve_exact(more);
+            self.entries.reserve_exact(more);
+        }
+        self.tags.insert(at, tag);
+        self.entries.insert(at, entry);
+    }
+
+    fn remove(&mut self, at: usize) -> Entry {
+        self.tags.remove(at);
+        let entry = self.entries.remove(at);
+        if self.tags.capacity() > 2 * self.tags.len() + 8 {
+            self.tags.shrink_to_fit();
+            self.entries.shrink_to_fit();
+        }
+        entry
+    }
+
+    /// Cuts off those whose tags have this bit, which comes after those that all have in common: the upper part.
+    fn split(&mut self, bit: u32) -> Self {
+        let at = self.tags.partition_point(|t| t & bit == 0);
+        let half = Self { tags: self.tags.split_off(at), entries: self.entries.split_off(at) };
+        self.tags.shrink_to_fit();
+        self.entries.shrink_to_fit();
+        half
+    }
+
+    fn append(&mut self, mut half: Self) {
+        self.tags.reserve_exact(half.tags.len());
+        self.entries.reserve_exact(half.entries.len());
+        self.tags.append(&mut half.tags);
+        self.entries.append(&mut half.entries);
+    }
+}
+
+/// The first tag of the segment that follows, in order, the one that holds `tag`; `None` after the last.
+fn after_segment(tag: u32, depth: u32) -> Option<u32> {
+    (tag | u32::MAX >> depth).checked_add(1)
+}
+
+/// Entries of an index, in order.
+#[derive(Debug)]
+pub(super) struct Iter<'a, O = Seed> {
+    index: &'a Index<O>,
+    entries: std::slice::Iter<'a, Entry>,
+    /// The first tag of the next segment.
+    next: Option<u32>,
+}
+
+impl<'a, O: Order> Iterator for Iter<'a, O> {
+    type Item = &'a Entry;
+
+    fn next(&mut self) -> Option<&'a Entry> {
+        loop {
+            if let Some(entry) = self.entries.next() {
+                return Some(entry);
+            }
+            let tag = self.next.take()?;
+            let (segment, depth) = self.index.segment(tag)?;
+            self.entries = segment.entries.iter();
+            self.next = after_segment(tag, depth);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
