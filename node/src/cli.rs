@@ -10,6 +10,7 @@
 //! | 128 + n | `run` was told twice to end (signal n), and ended at once |
 
 mod admin;
+mod bench;
 mod demo;
 mod run;
 
@@ -34,6 +35,8 @@ enum Command {
     Run(Box<run::Run>),
     /// Start a cluster on this machine, kill its coordinator under load, and count what was lost
     Demo(demo::Demo),
+    /// Put load on servers that speak Redis, and tell how fast they answer
+    Bench(Box<bench::Bench>),
     /// Show the members, the keyspaces and whether all is safe
     Status(admin::Status),
     /// Show who holds which partition
@@ -81,6 +84,7 @@ pub fn main() -> ExitCode {
     let done = match cli.command {
         Command::Run(run) => run.main(),
         Command::Demo(demo) => demo.main(),
+        Command::Bench(bench) => bench.main(),
         Command::Status(status) => block_on(status.main()),
         Command::Table(table) => block_on(table.main()),
         Command::Recover(recover) => block_on(recover.main()),
@@ -112,7 +116,7 @@ fn one_line(e: &clap::Error) -> String {
         }
     }
     if parts.first().is_none_or(|first: &String| first.starts_with("A peer-to-peer")) {
-        return "say what to do: doyen run, demo, status, table, recover or version; `doyen --help` tells more".into();
+        return "say what to do: doyen run, demo, bench, status, table, recover or version; `doyen --help` tells more".into();
     }
     format!("{} (see `doyen --help`, `doyen run --help`)", parts.join(" "))
 }

@@ -361,7 +361,7 @@ fn distance(from: &str, to: &str) -> usize {
 }
 
 /// `HOST:PORT`, `HOST` or `:PORT`; what is missing comes from `default`.
-fn address(flag: &str, said: Option<&str>, default: SocketAddr) -> Result<SocketAddr, ConfigError> {
+pub(crate) fn address(flag: &str, said: Option<&str>, default: SocketAddr) -> Result<SocketAddr, ConfigError> {
     let Some(text) = said else { return Ok(default) };
     if let Ok(ip) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
         return Ok(SocketAddr::new(ip, default.port()));

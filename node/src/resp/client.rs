@@ -82,6 +82,14 @@ impl Client {
         Ok(replies)
     }
 
+    /// The connection, for others to go on with. Every reply must have been taken.
+    ///
+    /// # Errors
+    /// The system does not let go of it.
+    pub fn into_std(self) -> io::Result<std::net::TcpStream> {
+        self.stream.into_std()
+    }
+
     /// Appends a command to what `flush` sends.
     fn push<A: AsRef<[u8]>>(&mut self, args: &[A]) {
         self.output.extend_from_slice(format!("*{}\r\n", args.len()).as_bytes());

@@ -1,0 +1,254 @@
+//! What load is asked for, whichever way it goes: flags, and what each thread makes of them.
+
+use super::Failed;
+use super::keys::{KEYS_MAX, Keys};
+use super::plan::Plan;
+use super::schedule::Schedule;
+use clap::ValueEnum;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng, distr::Alphanumeric};
+use std::time::Duration;
+
+/// The largest value.
+const VALUE_BYTES_MAX: usize = 1 << 29;
+/// A day.
+const SECONDS_MAX: f64 = 86_400.0;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Which {
+    Get,
+    Set,
+    Mixed,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Distribution {
+    Uniform,
+    Zipf,
+}
+
+/// What load.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Load")]
+pub(super) struct Load {
+    /// What is done
+    #[arg(long, value_enum, default_value = "mixed", value_name = "WHICH")]
+    operation: Which,
+    /// Reads among mixed operations, in percent
+    #[arg(long, default_value_t = 80, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
+    reads: u8,
+    /// Keys: key:000000000000 and those that follow
+    #[arg(long, default_value_t = 100_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=KEYS_MAX))]
+    keys: u64,
+    /// How keys are drawn: each as often as any other, or few of them most of the time
+    #[arg(long, value_enum, default_value = "uniform", value_name = "HOW")]
+    distribution: Distribution,
+    /// Zipf's exponent: the larger, the hotter the first keys
+    #[arg(long, default_value_t = 0.99, value_name = "S")]
+    exponent: f64,
+    /// Bytes of a value
+    #[arg(long, default_value_t = 100, value_name = "N")]
+    value_bytes: usize,
+    /// Connections, over all threads
+    #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    connections: u16,
+    /// Operations of a connection that are unanswered at a time
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    in_flight: u16,
+    /// Wait for the replies to all operations in flight before the next ones are sent
+    #[arg(long)]
+    batch: bool,
+    /// Open loop: that many operations a second, however fast the answers come; latency counts from the intended start
+    #[arg(long, value_name = "OPS")]
+    rate: Option<f64>,
+    /// Seconds that are measured
+    #[arg(long, default_value_t = 5.0, value_name = "S")]
+    seconds: f64,
+    /// Seconds of the same load before that
+    #[arg(long, default_value_t = 1.0, value_name = "S")]
+    warmup: f64,
+    /// Write every key once before, so that reads find something
+    #[arg(long)]
+    fill: bool,
+    /// Threads of the generator
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: u16,
+    /// What operations, keys and values are drawn from
+    #[arg(long, default_value_t = 1, value_name = "SEED")]
+    seed: u64,
+}
+
+impl Load {
+    /// What no single flag can tell.
+    pub(super) fn check(&self) -> Result<(), Failed> {
+        let wrong = |what: String| Err(Failed::usage(what));
+        if !(self.seconds > 0.0 && self.seconds <= SECONDS_MAX) {
+            return wrong(format!("--seconds {} measures nothing: give more than 0 and at most {SECONDS_MAX}", self.seconds));
+        }
+        if !(self.warmup >= 0.0 && self.warmup <= SECONDS_MAX) {
+            return wrong(format!("--warmup {} is no time: give 0 to {SECONDS_MAX} seconds", self.warmup));
+        }
+        if let Some(rate) = self.rate.filter(|rate| !(*rate > 0.0 && rate.is_finite())) {
+            return wrong(format!("--rate {rate} is no rate: give operations a second, or leave it out for the closed loop"));
+        }
+        if self.value_bytes > VALUE_BYTES_MAX {
+            return wrong(format!("--value-bytes {} is too much: give at most {VALUE_BYTES_MAX}", self.value_bytes));
+        }
+        if self.threads > self.connections {
+            return wrong(format!("--threads {} leaves threads without a connection: give at least as many --connections", self.threads));
+        }
+        self.drawn().map(drop)
+    }
+
+    pub(super) fn operation(&self) -> &'static str {
+        match self.operation {
+            Which::Get => "get",
+            Which::Set => "set",
+            Which::Mixed => "mixed",
+        }
+    }
+
+    pub(super) fn keys(&self) -> u64 {
+        self.keys
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight.into()
+    }
+
+    pub(super) fn batch(&self) -> bool {
+        self.batch
+    }
+
+    pub(super) fn fill(&self) -> bool {
+        self.fill
+    }
+
+    pub(super) fn threads(&self) -> usize {
+        self.threads.into()
+    }
+
+    pub(super) fn seconds(&self) -> f64 {
+        self.seconds
+    }
+
+    pub(super) fn warmup(&self) -> Duration {
+        Duration::from_secs_f64(self.warmup)
+    }
+
+    /// Connections of one of the threads.
+    pub(super) fn lanes(&self, thread: usize) -> usize {
+        let (all, threads) = (usize::from(self.connections), self.threads());
+        all / threads + usize::from(thread < all % threads)
+    }
+
+    /// The bytes of every value: letters and digits, so that they can be read in a dump, and are not packed to nothing.
+    pub(super) fn value(&self) -> Vec<u8> {
+        StdRng::seed_from_u64(self.seed).sample_iter(Alphanumeric).take(self.value_bytes).collect()
+    }
+
+    /// What one of the threads writes first.
+    pub(super) fn filling(&self, thread: usize) -> Plan {
+        let bound = |thread: usize| (u128::from(self.keys) * thread as u128 / self.threads() as u128) as u64;
+        Plan::every(bound(thread)..bound(thread + 1))
+    }
+
+    /// What one of the threads does.
+    pub(super) fn plan(&self, thread: usize) -> Result<Plan, Failed> {
+        let reads = match self.operation {
+            Which::Get => 100,
+            Which::Set => 0,
+            Which::Mixed => self.reads,
+        };
+        // Threads must not do the same; neighbouring seeds are no neighbours to the generator.
+        Ok(Plan::drawn(self.drawn()?, reads, self.seed.wrapping_add(1 + thread as u64)))
+    }
+
+    /// When one of the threads does it.
+    pub(super) fn schedule(&self, thread: usize, starts_at: u64) -> Schedule {
+        let ends_at = starts_at + self.warmup().as_nanos() as u64 + Duration::from_secs_f64(self.seconds).as_nanos() as u64;
+        let Some(rate) = self.rate else { return Schedule::closed(ends_at) };
+        let lanes = self.lanes(thread);
+        // The threads' starts are woven into each other.
+        let offset = (thread as f64 * 1e9 / rate) as u64;
+        Schedule::open(rate * lanes as f64 / f64::from(self.connections), lanes, starts_at + offset, ends_at)
+    }
+
+    fn drawn(&self) -> Result<Keys, Failed> {
+        match self.distribution {
+            Distribution::Uniform => Ok(Keys::uniform(self.keys)),
+            Distribution::Zipf => Keys::zipf(self.keys, self.exponent).map_err(Failed::usage),
+        }
+    }
+
+    /// All that in words.
+    pub(super) fn words(&self) -> String {
+        let mut words = self.operation().to_owned();
+        if self.operation == Which::Mixed {
+            words += &format!(" ({} % reads)", self.reads);
+        }
+        words += &match self.distribution {
+            Distribution::Uniform => format!(", {} keys", self.keys),
+            Distribution::Zipf => format!(", {} keys by Zipf ({})", self.keys, self.exponent),
+        };
+        words += &format!(", values of {} bytes; {} connections with {} in flight", self.value_bytes, self.connections, self.in_flight);
+        if self.batch {
+            words += " in batches";
+        }
+        match self.rate {
+            Some(rate) => words + &format!(", open loop of {rate} a second"),
+            None => words + ", closed loop",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Alone {
+        #[command(flatten)]
+        load: Load,
+    }
+
+    fn load(flags: &str) -> Load {
+        Alone::try_parse_from(std::iter::once("bench").chain(flags.split_whitespace())).expect("flags").load
+    }
+
+    #[test]
+    fn threads_share_keys_connections_and_rate() {
+        let load = load("--threads 3 --connections 10 --keys 100 --rate 1000 --seconds 2 --warmup 0");
+        assert_eq!((0..3).map(|t| load.lanes(t)).collect::<Vec<_>>(), [4, 3, 3]);
+        let filled: Vec<u64> = (0..3).flat_map(|t| load.filling(t)).map(|o| o.key).collect();
+        assert_eq!(filled, (0..100).collect::<Vec<_>>());
+        let starts: u64 = (0..3).map(|t| load.schedule(t, 0).behind()).sum();
+        assert!((1996..=2001).contains(&starts), "{starts}");
+    }
+
+    #[test]
+    fn flags_that_make_no_load_are_refused_by_name() {
+        assert!(load("").check().is_ok());
+        for (wrong, name) in [
+            ("--seconds 0", "--seconds"),
+            ("--seconds NaN", "--seconds"),
+            ("--warmup=-1", "--warmup"),
+            ("--rate 0", "--rate"),
+            ("--rate inf", "--rate"),
+            ("--value-bytes 9999999999", "--value-bytes"),
+            ("--threads 2 --connections 1", "--threads"),
+            ("--distribution zipf --exponent=-1", "--exponent"),
+        ] {
+            let failed = load(wrong).check().expect_err(wrong);
+            assert!(failed.status == 2 && failed.message.contains(name), "{wrong}: {failed:?}");
+        }
+    }
+
+    #[test]
+    fn values_are_as_long_as_asked_for() {
+        assert_eq!(load("--value-bytes 33").value().len(), 33);
+        assert!(load("--value-bytes 33").value().iter().all(u8::is_ascii_alphanumeric));
+        assert!(load("--value-bytes 0").value().is_empty());
+    }
+}

@@ -1,0 +1,99 @@
+//! What comes next: every key once, or operations drawn from a seed.
+
+use super::keys::Keys;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::ops::Range;
+
+/// What is done with a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// It is read.
+    Get,
+    /// It is written.
+    Set,
+}
+
+/// One operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Operation {
+    /// What is done.
+    pub(super) kind: Kind,
+    /// With which key.
+    pub(super) key: u64,
+}
+
+/// The operations of one thread, in order. The same seed draws the same operations.
+#[derive(Debug)]
+pub(super) struct Plan(Source);
+
+#[derive(Debug)]
+enum Source {
+    Every(Range<u64>),
+    Drawn { keys: Keys, reads_percent: u8, rng: Box<StdRng> },
+}
+
+impl Plan {
+    /// Writes every key once.
+    pub(super) fn every(keys: Range<u64>) -> Self {
+        Self(Source::Every(keys))
+    }
+
+    /// Never ends; of a hundred operations, `reads_percent` are reads.
+    pub(super) fn drawn(keys: Keys, reads_percent: u8, seed: u64) -> Self {
+        Self(Source::Drawn { keys, reads_percent, rng: Box::new(StdRng::seed_from_u64(seed)) })
+    }
+
+    /// Whether each operation is there once: whoever is given one that is not for him must see to it that it is done.
+    pub(super) fn is_finite(&self) -> bool {
+        matches!(self.0, Source::Every(_))
+    }
+}
+
+impl Iterator for Plan {
+    type Item = Operation;
+
+    fn next(&mut self) -> Option<Operation> {
+        match &mut self.0 {
+            Source::Every(keys) => keys.next().map(|key| Operation { kind: Kind::Set, key }),
+            Source::Drawn { keys, reads_percent, rng } => {
+                let reads = match *reads_percent {
+                    0 => false,
+                    100.. => true,
+                    percent => rng.random_range(0..100) < percent,
+                };
+                Some(Operation { kind: if reads { Kind::Get } else { Kind::Set }, key: keys.draw(rng) })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reads(percent: u8) -> usize {
+        Plan::drawn(Keys::uniform(100), percent, 1).take(10_000).filter(|o| o.kind == Kind::Get).count()
+    }
+
+    #[test]
+    fn reads_are_as_many_as_asked_for() {
+        assert_eq!(reads(0), 0);
+        assert_eq!(reads(100), 10_000);
+        assert!((7_800..8_200).contains(&reads(80)), "{}", reads(80));
+    }
+
+    #[test]
+    fn a_seed_draws_the_same_operations_again() {
+        let drawn = |seed| Plan::drawn(Keys::uniform(1_000_000), 50, seed).take(100).collect::<Vec<_>>();
+        assert_eq!(drawn(3), drawn(3));
+        assert_ne!(drawn(3), drawn(4));
+    }
+
+    #[test]
+    fn filling_writes_every_key_once() {
+        let keys: Vec<u64> = Plan::every(5..9).map(|o| o.key).collect();
+        assert_eq!(keys, [5, 6, 7, 8]);
+        assert!(Plan::every(5..9).all(|o| o.kind == Kind::Set));
+    }
+}

@@ -1,0 +1,161 @@
+//! Load on servers that speak RESP: Doyen, Redis, and others with commands of their own.
+//!
+//! ```text
+//!   main ── connects, fills, starts ──> worker (a thread) ──ready──> connection ──> server
+//!                                         │ due lanes ─────────────────^  │  command: bytes with a key
+//!                                         └ Shared: plan, schedule, <─────┘  scan: bytes to replies
+//!                                           recorder, route
+//! ```
+
+mod command;
+mod connection;
+mod dial;
+mod route;
+mod scan;
+mod worker;
+
+use super::Failed;
+use super::load::Load;
+use super::recorder::Recorder;
+use super::schedule::{Clock, Schedule};
+use crate::config::{self, RESP_CLUSTER_PORT, RESP_PORT};
+use command::Command;
+use connection::Shared;
+use dial::Dial;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use worker::Worker;
+
+/// Unanswered writes of a connection while keys are filled.
+const FILL_IN_FLIGHT: usize = 16;
+
+/// Which servers, and how they are spoken to.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Servers")]
+pub(super) struct Target {
+    /// RESP ports, among which the connections are shared out [default: 127.0.0.1:7379, with --cluster 127.0.0.1:7380]
+    #[arg(long, value_name = "ADDR", value_delimiter = ',')]
+    resp: Vec<String>,
+    /// Ask each key of its master, as CLUSTER SLOTS tells them; every connection belongs to one master
+    #[arg(long)]
+    cluster: bool,
+    /// Password of the servers
+    #[arg(long, value_name = "PASSWORD")]
+    password: Option<String>,
+    /// Follow every write with WAIT N 0, and count it when both are answered, and N copies have it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    wait: Option<u16>,
+    /// What a read says
+    #[arg(long, value_name = "WORDS", default_value = "GET {key}", conflicts_with = "cluster")]
+    command_get: String,
+    /// What a write says
+    #[arg(long, value_name = "WORDS", default_value = "SET {key} {value}", conflicts_with = "cluster")]
+    command_set: String,
+}
+
+impl Target {
+    /// Puts the load on the servers; returns what came of it, and by how many starts they were behind.
+    pub(super) fn run(&self, load: &Load) -> Result<(Recorder, u64), Failed> {
+        let clock = Clock::start();
+        let mut workers = self.connect(load, clock)?;
+        let writes = self.write(load)?;
+        if load.fill() {
+            on_threads(&mut workers)?;
+        }
+        let starts_at = clock.now();
+        for (thread, worker) in workers.iter_mut().enumerate() {
+            let shared = &mut worker.shared;
+            shared.plan = load.plan(thread)?;
+            shared.schedule = load.schedule(thread, starts_at);
+            shared.recorder.measure_from(starts_at + load.warmup().as_nanos() as u64);
+            shared.set = writes.clone();
+            (shared.in_flight, shared.batch) = (load.in_flight(), load.batch());
+        }
+        on_threads(&mut workers)?;
+        let mut sum = Recorder::new();
+        let mut behind = 0;
+        for worker in workers {
+            behind += worker.shared.schedule.behind();
+            sum.merge(worker.shared.recorder);
+        }
+        Ok((sum, behind))
+    }
+
+    /// All connections of all threads, about to fill.
+    fn connect(&self, load: &Load, clock: Clock) -> Result<Vec<Worker>, Failed> {
+        let addresses = self.addresses()?;
+        let get = Command::parse(&self.command_get, &load.value()).map_err(|e| Failed::usage(format!("--command-get {e}")))?;
+        let set = Command::parse(&self.command_set, &load.value()).map_err(|e| Failed::usage(format!("--command-set {e}")))?;
+        let dial = Dial { password: self.password.clone() };
+        let router = if self.cluster { Some(dial.router(&addresses, load.keys())?) } else { None };
+        if let Some(masters) = router.as_ref().map(route::Router::masters).filter(|masters| *masters > load.lanes(load.threads() - 1)) {
+            return Err(Failed::usage(format!("--connections are too few: each thread needs one for each of {masters} masters")));
+        }
+        (0..load.threads())
+            .map(|thread| {
+                let shared = Shared {
+                    clock,
+                    plan: load.filling(thread),
+                    schedule: Schedule::closed(u64::MAX),
+                    recorder: Recorder::new(),
+                    router: router.clone(),
+                    get: get.clone(),
+                    set: set.clone(),
+                    in_flight: FILL_IN_FLIGHT,
+                    batch: false,
+                };
+                // Threads begin with different servers, so that all of them get their share of connections.
+                let before: usize = (0..thread).map(|t| load.lanes(t)).sum();
+                let mut addresses = addresses.clone();
+                let first = before % addresses.len();
+                addresses.rotate_left(first);
+                Worker::connect(dial.clone(), &addresses, load.lanes(thread), shared)
+            })
+            .collect()
+    }
+
+    /// A write that is measured.
+    fn write(&self, load: &Load) -> Result<Command, Failed> {
+        let set = Command::parse(&self.command_set, &load.value()).map_err(Failed::usage)?;
+        Ok(match self.wait {
+            Some(copies) => set.then_wait(copies),
+            None => set,
+        })
+    }
+
+    fn addresses(&self) -> Result<Vec<SocketAddr>, Failed> {
+        let default = SocketAddr::from(([127, 0, 0, 1], if self.cluster { RESP_CLUSTER_PORT } else { RESP_PORT }));
+        if self.resp.is_empty() {
+            return Ok(vec![default]);
+        }
+        self.resp.iter().map(|text| Ok(config::address("--resp", Some(text), default)?)).collect()
+    }
+
+    /// What people should know of it beside the load.
+    pub(super) fn words(&self) -> String {
+        let mut words = match (&self.resp[..], self.cluster) {
+            ([], _) => String::new(),
+            (servers, _) => format!(", at {}", servers.join(" ")),
+        };
+        if self.cluster {
+            words += ", to the master of each key";
+        }
+        if let Some(copies) = self.wait {
+            words += &format!(", WAIT {copies} after each write");
+        }
+        words
+    }
+}
+
+/// Runs all workers to their end; the first failure ends them all.
+fn on_threads(workers: &mut [Worker]) -> Result<(), Failed> {
+    let failed = AtomicBool::new(false);
+    let run = |worker: &mut Worker| worker.run(&failed).inspect_err(|_| failed.store(true, Ordering::Relaxed));
+    thread::scope(|scope| {
+        let threads: Vec<_> = workers.iter_mut().map(|worker| scope.spawn(|| run(worker))).collect();
+        let ended: Vec<_> =
+            threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(Failed::new("a thread of the generator broke")))).collect();
+        ended.into_iter().collect()
+    })
+}

@@ -1,0 +1,225 @@
+//! One connection: what was sent and not answered, and the bytes on their way.
+
+use super::super::Failed;
+use super::super::plan::{Kind, Operation};
+use super::super::schedule::{Clock, Schedule};
+use super::super::{plan::Plan, recorder::Recorder};
+use super::command::Command;
+use super::route::Router;
+use super::scan::{Garbage, Reply, Scanner};
+use mio::net::TcpStream;
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read, Write};
+use std::net::SocketAddr;
+
+/// What the connections of a thread share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) clock: Clock,
+    pub(super) plan: Plan,
+    pub(super) schedule: Schedule,
+    pub(super) recorder: Recorder,
+    /// Of a Redis Cluster; without one, any server is asked for any key.
+    pub(super) router: Option<Router>,
+    pub(super) get: Command,
+    pub(super) set: Command,
+    pub(super) in_flight: usize,
+    pub(super) batch: bool,
+}
+
+/// An operation that was sent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sent {
+    pub(super) operation: Operation,
+    pub(super) intended: u64,
+    /// Replies that are still to come: two where WAIT follows.
+    left: u8,
+    /// Whether another master has sent it here.
+    pub(super) moved: bool,
+    outcome: Outcome,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Outcome {
+    Done { found: bool },
+    Failed,
+    Moved,
+}
+
+impl Sent {
+    pub(super) fn new(operation: Operation, intended: u64, replies: u8) -> Self {
+        Self { operation, intended, left: replies, moved: false, outcome: Outcome::Done { found: false } }
+    }
+
+    /// The same, for another master.
+    pub(super) fn sent_on(self) -> Self {
+        Self { moved: true, ..self }
+    }
+}
+
+impl Shared {
+    fn command(&self, kind: Kind) -> &Command {
+        match kind {
+            Kind::Get => &self.get,
+            Kind::Set => &self.set,
+        }
+    }
+
+    /// What the lane does next, if anything.
+    fn next(&mut self, lane: usize, master: usize, now: u64) -> Option<Sent> {
+        let moved = self.router.as_mut().and_then(|router| router.next_moved(master));
+        let (operation, intended, moved) = match moved {
+            Some(sent) => (sent.operation, sent.intended, true),
+            None => {
+                let intended = self.schedule.take(lane, now)?;
+                let operation = match &mut self.router {
+                    Some(router) => router.next(master, &mut self.plan),
+                    None => self.plan.next(),
+                }?;
+                self.recorder.sent(now);
+                (operation, intended, false)
+            }
+        };
+        let replies = 1 + u8::from(self.command(operation.kind).wait().is_some());
+        Some(Sent { moved, ..Sent::new(operation, intended, replies) })
+    }
+}
+
+/// A connection to a server; its number is its lane in the schedule.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) stream: TcpStream,
+    peer: SocketAddr,
+    lane: usize,
+    /// Index among the masters.
+    master: usize,
+    out: Vec<u8>,
+    written: usize,
+    waiting: VecDeque<Sent>,
+    scanner: Scanner,
+}
+
+impl Connection {
+    pub(super) fn new(stream: TcpStream, peer: SocketAddr, lane: usize, master: usize) -> Self {
+        Self { stream, peer, lane, master, out: Vec::new(), written: 0, waiting: VecDeque::new(), scanner: Scanner::new() }
+    }
+
+    /// Whether nothing is awaited here.
+    pub(super) fn is_idle(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Whether slots have moved, and it should be connected elsewhere.
+    pub(super) fn is_elsewhere(&self, shared: &Shared) -> bool {
+        shared.router.as_ref().is_some_and(|router| router.home(self.lane).0 != self.master)
+    }
+
+    /// Takes in what came, and sends what there is room for then. `ending`: the server has said that it sends no more.
+    pub(super) fn read(&mut self, shared: &mut Shared, buffer: &mut [u8], ending: bool) -> Result<(), Failed> {
+        loop {
+            let got = match self.stream.read(buffer) {
+                Ok(0) => return Err(self.lost("it closed the connection")),
+                Ok(got) => got,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+                Err(e) => return Err(self.lost(&e.to_string())),
+            };
+            let now = shared.clock.now();
+            self.take(shared, &buffer[..got], now)?;
+            self.send(shared, now)?;
+            // A buffer that was not filled was all there is: what comes later is a readiness of its own.
+            if got < buffer.len() && !ending {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Sends what is due and has room, and what is left from before.
+    pub(super) fn send(&mut self, shared: &mut Shared, now: u64) -> Result<(), Failed> {
+        let room = match shared.batch {
+            true if !self.is_idle() => 0,
+            _ => shared.in_flight.saturating_sub(self.waiting.len()),
+        };
+        if room > 0 && !self.is_elsewhere(shared) {
+            for _ in 0..room {
+                let Some(sent) = shared.next(self.lane, self.master, now) else { break };
+                shared.command(sent.operation.kind).write(sent.operation.key, &mut self.out);
+                self.waiting.push_back(sent);
+            }
+        }
+        self.write()
+    }
+
+    /// Writes until all is written or the system takes no more: then it says when it does again.
+    pub(super) fn write(&mut self) -> Result<(), Failed> {
+        while self.written < self.out.len() {
+            match self.stream.write(&self.out[self.written..]) {
+                Ok(0) => return Err(self.lost("it takes nothing")),
+                Ok(n) => self.written += n,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(self.lost(&e.to_string())),
+            }
+        }
+        self.out.clear();
+        self.written = 0;
+        Ok(())
+    }
+
+    fn take(&mut self, shared: &mut Shared, mut input: &[u8], now: u64) -> Result<(), Failed> {
+        let mut heard = false;
+        while let Some(reply) = self.scanner.next(&mut input).map_err(|Garbage| foreign(self.peer))? {
+            if !std::mem::replace(&mut heard, true) {
+                shared.recorder.heard(now);
+            }
+            let Some(mut sent) = self.waiting.front().copied() else { return Err(self.lost("it answers what was not asked")) };
+            sent.left -= 1;
+            if let Outcome::Done { .. } = sent.outcome {
+                sent.outcome = self.judge(shared, sent, reply);
+            }
+            if sent.left > 0 {
+                self.waiting[0] = sent;
+                continue;
+            }
+            self.waiting.pop_front();
+            match sent.outcome {
+                Outcome::Done { found } => shared.recorder.answered(sent.operation.kind, found, sent.intended, now),
+                // The recorder knows it already, and the router has it.
+                Outcome::Failed | Outcome::Moved => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// What a reply makes of an operation that went well so far.
+    fn judge(&self, shared: &mut Shared, sent: Sent, reply: Reply) -> Outcome {
+        let wait = shared.command(sent.operation.kind).wait().filter(|_| sent.left == 0);
+        match (reply, wait) {
+            (Reply::Error, _) => {
+                let error = self.scanner.error();
+                if error.starts_with("MOVED ") && shared.router.as_mut().is_some_and(|router| router.moved(&error, sent)) {
+                    return Outcome::Moved;
+                }
+                shared.recorder.failed(&error);
+                Outcome::Failed
+            }
+            (Reply::Integer(copies), Some(wanted)) if copies < wanted.into() => {
+                shared.recorder.failed(&format!("WAIT was answered with {copies} copies, not {wanted}"));
+                Outcome::Failed
+            }
+            (_, Some(_)) => sent.outcome,
+            (reply, None) => Outcome::Done { found: reply != Reply::Nil },
+        }
+    }
+
+    fn lost(&self, why: &str) -> Failed {
+        Failed::new(format!("the server at {} is gone: {why}", self.peer))
+    }
+}
+
+/// What answers there is no Redis server.
+pub(super) fn foreign(peer: SocketAddr) -> Failed {
+    Failed::new(format!(
+        "{peer} does not answer as a Redis server does: give the address of a RESP port, --resp or --resp-cluster of a node"
+    ))
+}

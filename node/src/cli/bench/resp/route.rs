@@ -1,0 +1,219 @@
+//! Which master of a Redis Cluster is asked for which key.
+//!
+//! Each connection belongs to one master and asks for its keys alone, as redis-benchmark's do; all masters have the same number of
+//! connections. What a master says with MOVED is believed at once: the slot has a new owner, and the operation is sent to that one, once.
+
+use super::super::keys;
+use super::super::plan::{Operation, Plan};
+use super::connection::Sent;
+use doyen_placement::hash::{SLOTS, slot};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+/// A slot that nobody owns.
+const NOBODY: u16 = u16::MAX;
+/// Draws that found other masters' keys, before the next key of the right one is taken.
+const DRAWS_MAX: usize = 10_000;
+/// Keys that are looked at to see whether a master has any.
+const KEYS_LOOKED_AT: u64 = 1_000_000;
+
+/// Masters, their slots, and what waits until a connection to them has room.
+#[derive(Debug, Clone)]
+pub(super) struct Router {
+    keys: u64,
+    masters: Vec<Master>,
+    owners: Vec<u16>,
+    /// Indices of the masters that have keys.
+    with_keys: Vec<usize>,
+    /// Operations whose masters have changed.
+    moved: usize,
+}
+
+#[derive(Debug, Clone)]
+struct Master {
+    address: SocketAddr,
+    /// Drawn while another master's were wanted, and there only once.
+    set_aside: VecDeque<Operation>,
+    /// Sent to another one, which said that they belong here.
+    moved: VecDeque<Sent>,
+}
+
+impl Router {
+    /// Runs of slots with their masters, as CLUSTER SLOTS tells them.
+    ///
+    /// # Errors
+    /// Not every slot has a master.
+    pub(super) fn new(keys: u64, runs: &[(u16, u16, SocketAddr)]) -> Result<Self, String> {
+        let mut router = Self { keys, masters: Vec::new(), owners: vec![NOBODY; SLOTS.into()], with_keys: Vec::new(), moved: 0 };
+        for (from, to, address) in runs {
+            let master = router.master(*address);
+            router.owners.iter_mut().take(usize::from(*to) + 1).skip((*from).into()).for_each(|owner| *owner = master as u16);
+        }
+        if let Some(slot) = router.owners.iter().position(|owner| *owner == NOBODY) {
+            return Err(format!("the cluster is not whole: nobody owns slot {slot}"));
+        }
+        router.find_keys();
+        Ok(router)
+    }
+
+    fn master(&mut self, address: SocketAddr) -> usize {
+        self.masters.iter().position(|m| m.address == address).unwrap_or_else(|| {
+            self.masters.push(Master { address, set_aside: VecDeque::new(), moved: VecDeque::new() });
+            self.masters.len() - 1
+        })
+    }
+
+    fn owner(&self, key: u64) -> usize {
+        self.owners[usize::from(slot(&keys::name(key)))].into()
+    }
+
+    fn find_keys(&mut self) {
+        let mut found = vec![false; self.masters.len()];
+        let owning = self.masters.iter().enumerate().filter(|(m, _)| self.owners.iter().any(|owner| usize::from(*owner) == *m)).count();
+        let mut left = owning;
+        for key in 0..self.keys.min(KEYS_LOOKED_AT) {
+            if left == 0 {
+                break;
+            }
+            left -= usize::from(!std::mem::replace(&mut found[self.owner(key)], true));
+        }
+        self.with_keys = (0..found.len()).filter(|m| found[*m]).collect();
+    }
+
+    /// How many masters must be asked.
+    pub(super) fn masters(&self) -> usize {
+        self.with_keys.len()
+    }
+
+    /// The master to which a connection belongs, by the connection's number.
+    pub(super) fn home(&self, lane: usize) -> (usize, SocketAddr) {
+        let master = self.with_keys[lane % self.with_keys.len()];
+        (master, self.masters[master].address)
+    }
+
+    /// The next operation of the plan for this master; `None` when the plan has no more.
+    pub(super) fn next(&mut self, master: usize, plan: &mut Plan) -> Option<Operation> {
+        if let Some(operation) = self.masters[master].set_aside.pop_front() {
+            return Some(operation);
+        }
+        let mut last = None;
+        let finite = plan.is_finite();
+        // All of a plan that ends, few of one that goes on: what is dropped of that is drawn again.
+        for operation in plan.take(if finite { usize::MAX } else { DRAWS_MAX }) {
+            match self.owner(operation.key) {
+                owner if owner == master => return Some(operation),
+                owner if finite => self.masters[owner].set_aside.push_back(operation),
+                _ => last = Some(operation),
+            }
+        }
+        // Its keys are rare: the next one after the last that was drawn.
+        let Operation { kind, key } = last?;
+        let found = (key..self.keys).chain(0..key).find(|key| self.owner(*key) == master);
+        if found.is_none() {
+            // It had some until slots moved.
+            self.find_keys();
+        }
+        found.map(|key| Operation { kind, key })
+    }
+
+    /// What others have sent here.
+    pub(super) fn next_moved(&mut self, master: usize) -> Option<Sent> {
+        self.masters[master].moved.pop_front().inspect(|_| self.moved -= 1)
+    }
+
+    /// Whether operations wait for their new master.
+    pub(super) fn has_moved(&self) -> bool {
+        self.moved > 0
+    }
+
+    /// A master said `MOVED slot address`. `false` if that cannot be followed.
+    pub(super) fn moved(&mut self, error: &str, sent: Sent) -> bool {
+        let mut words = error.split_whitespace().skip(1);
+        let (Some(slot), Some(address)) = (words.next().and_then(|s| s.parse::<u16>().ok()), words.next()) else { return false };
+        let (Ok(address), true) = (address.parse(), slot < SLOTS && !sent.moved) else { return false };
+        let master = self.master(address);
+        self.masters[master].moved.push_back(sent.sent_on());
+        self.moved += 1;
+        let before = std::mem::replace(&mut self.owners[usize::from(slot)], master as u16);
+        if !self.with_keys.contains(&master) || !self.owners.contains(&before) {
+            self.find_keys();
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::keys::Keys;
+    use super::super::super::plan::Kind;
+    use super::*;
+
+    fn address(port: u16) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], port))
+    }
+
+    fn three(keys: u64) -> Router {
+        Router::new(keys, &[(0, 4999, address(1)), (5000, 9999, address(2)), (10000, 16383, address(3))]).expect("whole")
+    }
+
+    fn sent(key: u64) -> Sent {
+        Sent::new(Operation { kind: Kind::Set, key }, 5, 1)
+    }
+
+    #[test]
+    fn every_master_is_asked_for_its_own_keys() {
+        let (mut router, mut plan) = (three(1000), Plan::drawn(Keys::uniform(1000), 50, 1));
+        for lane in 0..9 {
+            let (master, at) = router.home(lane);
+            assert_eq!(at, address(lane as u16 % 3 + 1));
+            for _ in 0..100 {
+                let operation = router.next(master, &mut plan).expect("plans go on");
+                assert_eq!(router.owner(operation.key), master);
+            }
+        }
+    }
+
+    #[test]
+    fn filling_leaves_no_key_out() {
+        let (mut router, mut plan) = (three(1000), Plan::every(0..1000));
+        // One after the other: the first one sets aside all that belongs to others.
+        let mut filled: Vec<u64> =
+            (0..3).flat_map(|m| std::iter::from_fn(|| router.next(m, &mut plan)).map(|o| o.key).collect::<Vec<_>>()).collect();
+        filled.sort_unstable();
+        assert_eq!(filled, (0..1000).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn masters_without_keys_get_no_connections() {
+        let router = three(1);
+        assert_eq!(router.masters(), 1);
+        assert_eq!(router.home(0), router.home(1));
+    }
+
+    #[test]
+    fn rare_keys_are_found_all_the_same() {
+        let (mut router, mut plan) = (three(1000), Plan::drawn(Keys::zipf(1000, 20.0).expect("an exponent"), 100, 1));
+        for master in 0..3 {
+            let operation = router.next(master, &mut plan).expect("plans go on");
+            assert_eq!(router.owner(operation.key), master);
+        }
+    }
+
+    #[test]
+    fn a_moved_slot_is_asked_for_where_it_went_once() {
+        let mut router = three(1000);
+        let slot = slot(&keys::name(7));
+        assert!(router.moved(&format!("MOVED {slot} 127.0.0.1:4"), sent(7)));
+        assert_eq!((router.masters.len(), router.owner(7), router.has_moved()), (4, 3, true));
+        assert_eq!((router.masters(), router.home(3).1), (4, address(4)));
+        let again = router.next_moved(3).expect("it waits");
+        assert!(again.operation.key == 7 && again.intended == 5 && !router.has_moved());
+        assert!(!router.moved(&format!("MOVED {slot} 127.0.0.1:1"), again));
+        assert!(!router.moved("MOVED where", sent(7)) && !router.moved("MOVED 99999 127.0.0.1:1", sent(7)));
+    }
+
+    #[test]
+    fn a_cluster_with_holes_is_refused() {
+        assert!(Router::new(10, &[(0, 99, address(1))]).is_err_and(|why| why.contains("slot 100")));
+    }
+}

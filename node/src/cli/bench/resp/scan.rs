@@ -1,0 +1,268 @@
+//! Counts replies as their bytes come in, without keeping them: of a value it is enough that it was there.
+
+/// A reply at most, and elements of one at most.
+const LENGTH_MAX: i64 = 1 << 30;
+/// As much of an error is kept.
+const ERROR_BYTES_MAX: usize = 1024;
+
+/// A whole reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reply {
+    /// A value: a string or an array.
+    Value,
+    /// Nothing.
+    Nil,
+    /// A number.
+    Integer(i64),
+    /// An error; `Scanner::error` has its text until the next byte is taken.
+    Error,
+}
+
+/// The server sent what is no reply.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Garbage;
+
+/// Where in a stream of RESP2 replies the bytes end so far.
+#[derive(Debug)]
+pub(super) struct Scanner {
+    state: State,
+    /// Elements, of however many arrays, until the reply is whole.
+    left: i64,
+    /// What the reply is, once its first element has said so.
+    whole: Option<Reply>,
+    error: Vec<u8>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum State {
+    Kind,
+    /// Text until the end of the line.
+    Text(Reply),
+    /// The text of an error.
+    Error,
+    Number {
+        kind: u8,
+        value: i64,
+        negative: bool,
+    },
+    /// Bytes of a string with its end.
+    Bytes(usize),
+}
+
+impl Scanner {
+    pub(super) fn new() -> Self {
+        Self { state: State::Kind, left: 1, whole: None, error: Vec::new() }
+    }
+
+    /// What the error said that `next` has just told.
+    pub(super) fn error(&self) -> String {
+        String::from_utf8_lossy(&self.error).trim_end().to_owned()
+    }
+
+    /// Takes bytes off `input` until a reply is whole or nothing is left.
+    pub(super) fn next(&mut self, input: &mut &[u8]) -> Result<Option<Reply>, Garbage> {
+        while let Some(&first) = input.first() {
+            let element = match &mut self.state {
+                State::Kind => {
+                    *input = &input[1..];
+                    self.state = begin(first)?;
+                    if let State::Error = self.state {
+                        self.error.clear();
+                    }
+                    continue;
+                }
+                State::Bytes(left) => {
+                    let taken = input.len().min(*left);
+                    *input = &input[taken..];
+                    *left -= taken;
+                    if *left > 0 {
+                        return Ok(None);
+                    }
+                    Reply::Value
+                }
+                State::Text(reply) => {
+                    let reply = *reply;
+                    match line(input) {
+                        (_, true) => reply,
+                        (_, false) => return Ok(None),
+                    }
+                }
+                State::Error => {
+                    let (text, ended) = line(input);
+                    let room = ERROR_BYTES_MAX.saturating_sub(self.error.len());
+                    self.error.extend_from_slice(&text[..text.len().min(room)]);
+                    if !ended {
+                        return Ok(None);
+                    }
+                    Reply::Error
+                }
+                State::Number { kind, value, negative } => {
+                    let (digits, ended) = line(input);
+                    for &digit in digits {
+                        match digit {
+                            b'0'..=b'9' => {
+                                *value = value.checked_mul(10).and_then(|v| v.checked_add((digit - b'0').into())).ok_or(Garbage)?
+                            }
+                            b'-' => *negative = true,
+                            b'\r' | b'+' => {}
+                            _ => return Err(Garbage),
+                        }
+                    }
+                    if !ended {
+                        return Ok(None);
+                    }
+                    let (kind, value) = (*kind, if *negative { -*value } else { *value });
+                    match self.number(kind, value)? {
+                        Some(element) => element,
+                        None => continue,
+                    }
+                }
+            };
+            self.state = State::Kind;
+            let whole = *self.whole.get_or_insert(element);
+            self.left -= 1;
+            if self.left == 0 {
+                (self.left, self.whole) = (1, None);
+                return Ok(Some(whole));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What a number means; `None` if more follows.
+    fn number(&mut self, kind: u8, value: i64) -> Result<Option<Reply>, Garbage> {
+        match (kind, value) {
+            (b':', _) => return Ok(Some(Reply::Integer(value))),
+            (_, ..0) => return Ok(Some(Reply::Nil)),
+            (_, LENGTH_MAX..) => return Err(Garbage),
+            (b'$', _) => self.state = State::Bytes(value as usize + 2),
+            (_, 0) => return Ok(Some(Reply::Value)),
+            (_, _) => {
+                self.whole.get_or_insert(Reply::Value);
+                // The array itself is one of those that were awaited.
+                self.left = self.left.checked_add(value - 1).ok_or(Garbage)?;
+                self.state = State::Kind;
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn begin(kind: u8) -> Result<State, Garbage> {
+    match kind {
+        b'+' => Ok(State::Text(Reply::Value)),
+        b'_' => Ok(State::Text(Reply::Nil)),
+        b'-' => Ok(State::Error),
+        b':' | b'$' | b'*' => Ok(State::Number { kind, value: 0, negative: false }),
+        _ => Err(Garbage),
+    }
+}
+
+/// Takes the rest of a line off `input`, and says whether it ended.
+fn line<'a>(input: &mut &'a [u8]) -> (&'a [u8], bool) {
+    let all = *input;
+    match all.iter().position(|&b| b == b'\n') {
+        Some(end) => {
+            *input = &all[end + 1..];
+            (&all[..end], true)
+        }
+        None => {
+            *input = &[];
+            (all, false)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn scan<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<Vec<(Reply, String)>, Garbage> {
+        let (mut scanner, mut replies) = (Scanner::new(), Vec::new());
+        for mut piece in pieces {
+            while let Some(reply) = scanner.next(&mut piece)? {
+                replies.push((reply, if reply == Reply::Error { scanner.error() } else { String::new() }));
+            }
+            assert!(piece.is_empty());
+        }
+        Ok(replies)
+    }
+
+    fn kinds(stream: &[u8]) -> Vec<Reply> {
+        scan([stream]).expect("replies").into_iter().map(|(reply, _)| reply).collect()
+    }
+
+    #[test]
+    fn every_kind_of_reply_is_told() {
+        assert_eq!(kinds(b"+OK\r\n"), [Reply::Value]);
+        assert_eq!(kinds(b":-12\r\n:7\r\n"), [Reply::Integer(-12), Reply::Integer(7)]);
+        assert_eq!(kinds(b"$3\r\na\r\n\r\n$0\r\n\r\n"), [Reply::Value, Reply::Value]);
+        assert_eq!(kinds(b"$-1\r\n*-1\r\n_\r\n"), [Reply::Nil, Reply::Nil, Reply::Nil]);
+        assert_eq!(scan([&b"-MOVED 7 h:1\r\n"[..]]), Ok(vec![(Reply::Error, "MOVED 7 h:1".to_owned())]));
+    }
+
+    #[test]
+    fn an_array_is_one_reply_whatever_is_in_it() {
+        assert_eq!(kinds(b"*0\r\n+OK\r\n"), [Reply::Value, Reply::Value]);
+        assert_eq!(kinds(b"*3\r\n$1\r\na\r\n*2\r\n:1\r\n*0\r\n-ERR no\r\n$-1\r\n"), [Reply::Value, Reply::Nil]);
+        assert_eq!(kinds(b"*2\r\n:1\r\n"), []);
+    }
+
+    #[test]
+    fn what_is_no_reply_is_refused() {
+        for wrong in [&b"HTTP/1.1 400\r\n"[..], b"$x\r\n", b"$99999999999999999999\r\n", b"$9999999999\r\n", b"\r\n"] {
+            assert_eq!(scan([wrong]), Err(Garbage), "{}", wrong.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn long_errors_are_cut() {
+        let stream = format!("-ERR {}\r\n+OK\r\n", "x".repeat(5000));
+        let replies = scan([stream.as_bytes()]).expect("replies");
+        assert_eq!((replies.len(), replies[0].1.len()), (2, ERROR_BYTES_MAX));
+    }
+
+    /// One encoded reply, and what is told of it.
+    fn reply() -> impl Strategy<Value = (Vec<u8>, Reply)> {
+        let leaf = prop_oneof![
+            "[a-z ]{0,20}".prop_map(|s| (format!("+{s}\r\n").into_bytes(), Reply::Value)),
+            "[A-Z]{1,8} [a-z ]{0,20}".prop_map(|s| (format!("-{s}\r\n").into_bytes(), Reply::Error)),
+            any::<i32>().prop_map(|n| (format!(":{n}\r\n").into_bytes(), Reply::Integer(n.into()))),
+            proptest::collection::vec(any::<u8>(), 0..40).prop_map(|bytes| {
+                let mut encoded = format!("${}\r\n", bytes.len()).into_bytes();
+                encoded.extend(bytes);
+                encoded.extend(b"\r\n");
+                (encoded, Reply::Value)
+            }),
+            Just((b"$-1\r\n".to_vec(), Reply::Nil)),
+            Just((b"*-1\r\n".to_vec(), Reply::Nil)),
+        ];
+        leaf.prop_recursive(3, 16, 4, |inner| {
+            proptest::collection::vec(inner, 0..4).prop_map(|elements| {
+                let mut encoded = format!("*{}\r\n", elements.len()).into_bytes();
+                elements.iter().for_each(|(bytes, _)| encoded.extend(bytes));
+                (encoded, Reply::Value)
+            })
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn however_a_stream_is_split_the_replies_are_the_same(replies in proptest::collection::vec(reply(), 1..12), cuts in proptest::collection::vec(any::<proptest::sample::Index>(), 0..20)) {
+            let stream: Vec<u8> = replies.iter().flat_map(|(bytes, _)| bytes.clone()).collect();
+            let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(stream.len() + 1)).collect();
+            cuts.extend([0, stream.len()]);
+            cuts.sort_unstable();
+            let split = scan(cuts.windows(2).map(|w| &stream[w[0]..w[1]]));
+            prop_assert_eq!(&split, &scan([&stream[..]]));
+            let told: Vec<Reply> = split.expect("replies").into_iter().map(|(reply, _)| reply).collect();
+            prop_assert_eq!(told, replies.into_iter().map(|(_, reply)| reply).collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn bytes_of_any_kind_are_replies_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = scan([&bytes[..]]);
+        }
+    }
+}

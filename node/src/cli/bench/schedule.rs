@@ -1,0 +1,182 @@
+//! When: in the closed loop as soon as there is room; in the open loop at a constant rate, whatever the servers do.
+//!
+//! Operations of the open loop have intended starts, dealt out to the lanes (connections) in turn: lane 0 has starts 0, 3, 6, ..
+//! of three lanes. A lane that may not send holds its starts back, and sends them late: since latency counts from the intended
+//! start, what stood still is not left out (no coordinated omission). Times are nanoseconds since the generator began.
+
+use std::time::Instant;
+
+const SECOND: f64 = 1e9;
+
+/// Where time is counted from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Clock(Instant);
+
+impl Clock {
+    pub(super) fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    /// Nanoseconds: enough for centuries.
+    pub(super) fn now(self) -> u64 {
+        self.0.elapsed().as_nanos() as u64
+    }
+}
+
+/// When the operations of one thread start.
+#[derive(Debug)]
+pub(super) struct Schedule {
+    ends_at: u64,
+    open: Option<Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    starts_at: u64,
+    /// Nanoseconds between two starts.
+    interval: f64,
+    /// How many starts of each lane were taken.
+    taken: Vec<u64>,
+    /// How many starts `due_lane` has told.
+    told: u64,
+}
+
+impl Schedule {
+    /// An operation may start whenever there is room, until `ends_at`.
+    pub(super) fn closed(ends_at: u64) -> Self {
+        Self { ends_at, open: None }
+    }
+
+    /// `rate` operations a second over all `lanes`, from `starts_at` to `ends_at`.
+    pub(super) fn open(rate: f64, lanes: usize, starts_at: u64, ends_at: u64) -> Self {
+        Self { ends_at, open: Some(Open { starts_at, interval: SECOND / rate, taken: vec![0; lanes], told: 0 }) }
+    }
+
+    /// When nothing starts any more.
+    pub(super) fn ends_at(&self) -> u64 {
+        self.ends_at
+    }
+
+    /// The intended start of the lane's next operation, if that may be sent now.
+    pub(super) fn take(&mut self, lane: usize, now: u64) -> Option<u64> {
+        if now >= self.ends_at {
+            return None;
+        }
+        let Some(open) = &mut self.open else { return Some(now) };
+        let start = open.start(open.taken[lane] * open.taken.len() as u64 + lane as u64);
+        if start > now || start >= self.ends_at {
+            return None;
+        }
+        open.taken[lane] += 1;
+        Some(start)
+    }
+
+    /// A lane that got a start since this was last asked; again and again, until there is none. Nothing in the closed loop.
+    pub(super) fn due_lane(&mut self, now: u64) -> Option<usize> {
+        let open = self.open.as_mut()?;
+        let start = open.start(open.told);
+        if start > now || start >= self.ends_at {
+            return None;
+        }
+        open.told += 1;
+        Some(((open.told - 1) % open.taken.len() as u64) as usize)
+    }
+
+    /// When `due_lane` has something to tell again.
+    pub(super) fn next_start(&self) -> Option<u64> {
+        let open = self.open.as_ref()?;
+        Some(open.start(open.told)).filter(|start| *start < self.ends_at)
+    }
+
+    /// Starts before the end that nobody took.
+    pub(super) fn behind(&self) -> u64 {
+        let Some(open) = &self.open else { return 0 };
+        // The division may be off by one: `start` alone says what is before the end.
+        let mut starts = (self.ends_at.saturating_sub(open.starts_at) as f64 / open.interval) as u64;
+        while open.start(starts) < self.ends_at {
+            starts += 1;
+        }
+        while starts > 0 && open.start(starts - 1) >= self.ends_at {
+            starts -= 1;
+        }
+        starts - open.taken.iter().sum::<u64>()
+    }
+}
+
+impl Open {
+    fn start(&self, nth: u64) -> u64 {
+        self.starts_at + (nth as f64 * self.interval) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::Kind;
+    use super::super::recorder::Recorder;
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn the_closed_loop_starts_whenever_there_is_room() {
+        let mut schedule = Schedule::closed(10 * MS);
+        assert_eq!(schedule.take(0, 3), Some(3));
+        assert_eq!(schedule.take(0, 10 * MS - 1), Some(10 * MS - 1));
+        assert_eq!(schedule.take(0, 10 * MS), None);
+        assert_eq!((schedule.due_lane(5), schedule.next_start(), schedule.behind()), (None, None, 0));
+    }
+
+    #[test]
+    fn starts_are_dealt_out_to_the_lanes_in_turn() {
+        let mut schedule = Schedule::open(1000.0, 3, 100, 100 + 6 * MS);
+        assert_eq!(schedule.due_lane(99), None);
+        assert_eq!(schedule.next_start(), Some(100));
+        let lanes: Vec<_> = std::iter::from_fn(|| schedule.due_lane(100 + 4 * MS)).collect();
+        assert_eq!(lanes, [0, 1, 2, 0, 1]);
+        assert_eq!(schedule.next_start(), Some(100 + 5 * MS));
+        assert_eq!(schedule.take(1, 100 + 4 * MS), Some(100 + MS));
+        assert_eq!(schedule.take(1, 100 + 4 * MS), Some(100 + 4 * MS));
+        assert_eq!(schedule.take(1, 100 + 4 * MS), None);
+        // Nothing starts at the end or after it: of six starts, two were taken.
+        assert_eq!(schedule.due_lane(u64::MAX), Some(2));
+        assert_eq!((schedule.due_lane(u64::MAX), schedule.next_start()), (None, None));
+        assert_eq!((schedule.take(0, 100 + 6 * MS), schedule.behind()), (None, 4));
+    }
+
+    #[test]
+    fn as_many_starts_as_the_rate_says() {
+        for (rate, seconds) in [(1.0, 3), (333.3, 3), (99_999.0, 2), (1_000_000.0, 1)] {
+            let schedule = Schedule::open(rate, 7, 5, 5 + seconds * 1000 * MS);
+            let expected = rate * seconds as f64;
+            assert!((schedule.behind() as f64 - expected).abs() <= 1.0, "{rate} over {seconds} s: {}", schedule.behind());
+        }
+    }
+
+    /// A server that answers at once, but stands still for 100 ms of one second: a tenth of the operations waited, the longest for
+    /// all of it. A generator that counts from when it sent would see one slow operation for each lane.
+    #[test]
+    fn who_stands_still_is_not_left_out() {
+        let end = 1000 * MS;
+        let (mut schedule, mut recorder) = (Schedule::open(1000.0, 1, 0, end), Recorder::new());
+        recorder.measure_from(0);
+        let mut now = 0;
+        while now < end {
+            if let Some(intended) = schedule.take(0, now) {
+                recorder.sent(now);
+                if (500 * MS..600 * MS).contains(&now) {
+                    now = 600 * MS;
+                }
+                recorder.heard(now);
+                recorder.answered(Kind::Set, false, intended, now);
+            } else {
+                now += MS / 10;
+            }
+        }
+        assert_eq!((recorder.operations(), schedule.behind()), (1000, 0));
+        let late =
+            recorder.latencies().iter_recorded().filter(|v| v.value_iterated_to() >= 10 * MS).map(|v| v.count_at_value()).sum::<u64>();
+        assert!((88..=92).contains(&late), "{late} waited for 10 ms or longer");
+        assert!((99 * MS..101 * MS).contains(&recorder.latencies().max()), "{}", recorder.latencies().max());
+        assert_eq!(recorder.longest_stall(), 100 * MS);
+    }
+}

@@ -1,0 +1,154 @@
+//! `doyen bench` against real nodes: every kind of load gets answers and no errors. How fast is no matter of tests.
+
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A node on ports of the system's choosing, ended with the test.
+struct Node {
+    process: Child,
+    ready: String,
+}
+
+impl Node {
+    fn start(more: &[&str]) -> Self {
+        let mut command = doyen(&["run", "--log", "error", "--exit-with-stdin"]);
+        for port in ["--listen", "--data", "--resp", "--resp-cluster", "--http"] {
+            command.args([port, "127.0.0.1:0"]);
+        }
+        let mut process = command.args(more).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the binary runs");
+        let mut ready = String::new();
+        BufReader::new(process.stdout.take().expect("piped")).read_line(&mut ready).expect("a line");
+        Self { process, ready }
+    }
+
+    fn address(&self, of: &str) -> &str {
+        self.ready.split_whitespace().find_map(|w| w.strip_prefix(of)?.strip_prefix('=')).expect("it is in the line")
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn doyen(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_doyen"));
+    for (variable, _) in std::env::vars_os().filter(|(v, _)| v.to_string_lossy().starts_with("DOYEN_")) {
+        command.env_remove(variable);
+    }
+    command.args(args).stdin(Stdio::null());
+    command
+}
+
+/// Status, stdout and stderr of a short run.
+fn bench(resp: &str, more: &str) -> (i32, String, String) {
+    let mut command = doyen(&["bench", "--resp", resp]);
+    for (flag, value) in [("--seconds", "1"), ("--warmup", "0.1"), ("--keys", "1000"), ("--connections", "6")] {
+        if !more.contains(flag) {
+            command.args([flag, value]);
+        }
+    }
+    // Words of a template are held together by other spaces.
+    let output = command.args(more.split(' ').filter(|word| !word.is_empty())).output().expect("the binary runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
+}
+
+fn report(resp: &str, more: &str) -> Value {
+    let (status, out, said) = bench(resp, &format!("{more} --json"));
+    assert_eq!((status, said.as_str()), (0, ""), "{more}");
+    serde_json::from_str(&out).unwrap_or_else(|e| panic!("{more}: {e}: {out}"))
+}
+
+/// Operations were done, and none of them failed.
+fn went_well(resp: &str, more: &str) -> Value {
+    let report = report(resp, more);
+    assert!(report["operations"].as_u64().is_some_and(|n| n > 0), "{more}: {report}");
+    assert_eq!(report["errors"], serde_json::json!({}), "{more}");
+    report
+}
+
+/// Ends with this status, and one line on stderr that has these words.
+fn refused(resp: &str, more: &str, status: i32, words: &[&str]) {
+    let (ended, _, said) = bench(resp, more);
+    assert!(ended == status && said.trim_end().lines().count() == 1 && said.starts_with("doyen: "), "{more}: {ended}: {said}");
+    for word in words {
+        assert!(said.contains(word), "{more}: `{word}` is missing in: {said}");
+    }
+}
+
+#[test]
+fn every_kind_of_load_is_answered() {
+    let node = Node::start(&[]);
+    let (plain, cluster) = (node.address("resp"), node.address("resp-cluster"));
+    let empty = went_well(plain, "--operation get");
+    assert_eq!((empty["operation"].as_str(), empty["hits"].as_u64()), (Some("get"), Some(0)));
+    went_well(plain, "--operation set --value-bytes 100000 --in-flight 4");
+    let filled = went_well(plain, "--operation get --fill --in-flight 8 --batch");
+    assert_eq!(filled["hits"], filled["operations"]);
+    went_well(plain, "--operation mixed --reads 50 --distribution zipf --threads 2");
+    went_well(cluster, "--operation mixed --cluster --fill --in-flight 4");
+    went_well(plain, "--command-get EXISTS\u{a0}{key} --threads 3");
+    let open = went_well(plain, "--rate 500");
+    let operations = open["operations"].as_u64().expect("a number");
+    // Replies to some that started during the warm-up count as well.
+    assert!((400..=600).contains(&(operations + open["behind"].as_u64().expect("a number"))), "{open}");
+}
+
+#[test]
+fn people_get_a_block() {
+    let node = Node::start(&[]);
+    let (status, out, said) = bench(node.address("resp"), "--fill");
+    assert_eq!((status, said.as_str()), (0, ""));
+    for word in ["mixed (80 % reads), 1000 keys", "throughput", "hits", "errors", "p99.99", "longest stall", "below"] {
+        assert!(out.contains(word), "`{word}` is missing in: {out}");
+    }
+}
+
+#[test]
+fn wait_counts_writes_that_copies_have() {
+    let one = Node::start(&["--members-min", "2"]);
+    let two = Node::start(&["--members-min", "2", "--seed", one.address("listen")]);
+    // While they find each other, writes find no owner, or too few copies.
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while bench(two.address("resp"), "--operation set --seconds 0.1 --wait 1 --json").0 != 0 {
+        assert!(Instant::now() < deadline, "two nodes are no cluster");
+    }
+    went_well(two.address("resp"), "--operation set --wait 1 --in-flight 4");
+    went_well(one.address("resp-cluster"), "--operation mixed --wait 1 --cluster");
+    refused(one.address("resp"), "--operation set --wait 2", 1, &["WAIT", "1 copies, not 2"]);
+}
+
+#[test]
+fn what_cannot_be_is_said_in_one_line() {
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").to_string();
+    refused(&free, "", 1, &[&free, "--resp"]);
+    refused(&free, "--cluster", 1, &[&free, "--resp"]);
+    refused("nowhere.invalid:1", "", 2, &["nowhere.invalid:1", "--resp"]);
+    refused(&free, "--rate 0", 2, &["--rate"]);
+    refused(&free, "--command-get PING", 2, &["--command-get", "{key}"]);
+    refused(&free, "--operation delete", 2, &["delete", "mixed"]);
+    let node = Node::start(&[]);
+    refused(node.address("http"), "", 1, &[node.address("http"), "--resp"]);
+    refused(node.address("resp"), "--password wrong", 1, &["--password"]);
+    refused(node.address("resp"), "--command-get FLY\u{a0}{key} --operation get", 1, &["no operation went well", "FLY"]);
+}
+
+#[test]
+fn a_server_that_goes_away_ends_it() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let at = listener.local_addr().expect("known").to_string();
+    let server = std::thread::spawn(move || {
+        // It answers once, then it has enough.
+        let (mut stream, _) = listener.accept().expect("a connection");
+        let _ = stream.read(&mut [0; 1024]);
+        let _ = stream.write_all(b"+OK\r\n");
+    });
+    refused(&at, "--connections 1", 1, &[&at, "gone"]);
+    server.join().expect("it ends");
+}
