@@ -137,6 +137,12 @@ pub struct Case {
 }
 
 impl Case {
+    /// Whether operations a second are told, and so no comparison.
+    #[must_use]
+    pub fn is_rated(&self) -> bool {
+        matches!(self.work, Work::HalfPeak { .. } | Work::Small { .. })
+    }
+
     /// Whether it needs `doyen bench`.
     #[must_use]
     pub fn needs_native(&self) -> bool {

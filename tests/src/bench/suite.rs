@@ -42,6 +42,8 @@ pub struct CaseRuns {
     pub id: String,
     /// [`Case::title`].
     pub title: String,
+    /// Whether operations a second were told and not found out.
+    pub rated: bool,
     /// In the order of the table, ours first.
     pub runs: Vec<(Subject, Vec<Option<Measure>>)>,
 }
@@ -103,7 +105,8 @@ impl<'a> Suite<'a> {
         let mut table: Vec<CaseRuns> = Vec::new();
         for case in cases {
             let subjects = case.subjects.iter().filter(|s| self.systems.contains_key(&s.kind()));
-            table.push(CaseRuns { id: case.id.clone(), title: case.title.clone(), runs: subjects.map(|s| (*s, Vec::new())).collect() });
+            let runs = subjects.map(|s| (*s, Vec::new())).collect();
+            table.push(CaseRuns { id: case.id.clone(), title: case.title.clone(), rated: case.is_rated(), runs });
         }
         let all: usize = rounds * table.iter().map(|c| c.runs.len()).sum::<usize>();
         let (began, mut done) = (Instant::now(), 0);
