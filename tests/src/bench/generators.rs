@@ -15,6 +15,8 @@ use std::time::Duration;
 
 /// Keys that are read and written.
 pub const KEYS: u32 = 100_000;
+/// What the names of large values begin with: they are all in the slot of this tag, so that whoever owns it can be asked for all of them.
+const LARGE: &str = "{large}";
 /// What a generator may take longer than it was told to.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Commands that are sent before their replies are read, while filling.
@@ -129,8 +131,12 @@ impl<'a> Native<'a> {
     }
 
     fn words(&self, system: &System) -> Result<Vec<String>> {
-        let cluster = !self.one_node && !system.cluster.is_empty();
-        let addresses = if cluster { &system.cluster } else { &system.plain };
+        let cluster = !self.one_node && !self.large && !system.cluster.is_empty();
+        let addresses = match (self.large, cluster) {
+            (true, _) => vec![owners(*system.cluster.first().context("no cluster port")?)?[usize::from(slot(LARGE.as_bytes()))]],
+            (false, true) => system.cluster.clone(),
+            (false, false) => system.plain.clone(),
+        };
         let addresses: Vec<String> = addresses.iter().take(if self.one_node { 1 } else { usize::MAX }).map(ToString::to_string).collect();
         if addresses.is_empty() {
             bail!("{} has no such address", system.kind.name());
@@ -156,8 +162,7 @@ impl<'a> Native<'a> {
             flag("--command-set", &"DM.PUT bench {key} {value}");
             flag("--command-get", &"DM.GET bench {key}");
         } else if self.large {
-            // Names of their own, in the slots of the plain names.
-            flag("--command-get", &"GET large:{{key}}");
+            flag("--command-get", &format!("GET {LARGE}{{key}}"));
         }
         if cluster {
             words.push("--cluster".into());
@@ -242,7 +247,7 @@ pub fn fill(system: &mut System, keys: u32) -> Result<()> {
 /// One was refused.
 pub fn fill_large(system: &System) -> Result<()> {
     for n in 0..LARGE_KEYS {
-        fill_range(Target::of(system), 0, n..n + 1, |n| format!("large:{{{}}}", key(n)), &vec![b'v'; LARGE_BYTES])?;
+        fill_range(Target::of(system), 0, n..n + 1, |n| format!("{LARGE}{}", key(n)), &vec![b'v'; LARGE_BYTES])?;
     }
     Ok(())
 }
@@ -327,8 +332,8 @@ mod tests {
     }
 
     #[test]
-    fn large_values_are_in_the_slots_of_the_plain_names() {
-        assert_eq!(slot(format!("large:{{{}}}", key(7)).as_bytes()), slot(key(7).as_bytes()));
+    fn large_values_are_all_in_one_slot() {
+        assert_eq!(slot(format!("{LARGE}{}", key(7)).as_bytes()), slot(LARGE.as_bytes()));
         assert_eq!(key(7).len(), 16);
     }
 }

@@ -86,6 +86,7 @@ of {value} bytes.
   `doyen bench` for all others (through all three members for Olric, unless it is by one node).
 - Half of its own peak: every system gets half of what it did itself in the closed loop, so operations a second differ, and are no
   comparison; latency counts from when an operation was due.
+- Values of 1 MB all belong to one member; the small values beside them to all three.
 
 {tables}Memory: growth of resident memory of all processes (Hazelcast: of the heap in use after a full collection) by {keys} keys of 16 bytes
 and two copies of each; systems were started for it, alone. Idle memory and connections are those of processes that have just started.
