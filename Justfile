@@ -52,10 +52,15 @@ figures:
     target/release/figures idle --binary target/release/doyen
     target/release/figures bytes --binary target/release/doyen
 
-# SET and GET beside Redis Cluster in one run, as ratios (needs redis-server and redis-tools)
-beside-redis ROUNDS="3":
-    cargo build --release -p doyen
-    tests/scripts/beside-redis.sh target/release/doyen {{ROUNDS}}
+# beside Redis Cluster, Hazelcast and Olric in one run: BENCHMARKS.md (an hour); `just bench quick` only prints (below ten minutes)
+bench MODE="full" *ARGS:
+    cargo build --release -p doyen -p doyen-tests --bin doyen --bin bench
+    target/release/bench {{MODE}} {{ARGS}}
+
+# has Doyen become slower than the committed figures say, as ratios to Redis Cluster in the same run? (some minutes)
+bench-check *ARGS:
+    cargo build --release -p doyen -p doyen-tests --bin doyen --bin bench
+    target/release/bench check {{ARGS}}
 
 # the same thousands of commands to Doyen and to redis-server 7, raw replies compared (needs redis-server and redis-tools)
 compare-redis:

@@ -1,0 +1,214 @@
+//! What is measured.
+
+use super::systems::Kind;
+use serde::{Deserialize, Serialize};
+
+/// A system, by one of its doors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Subject {
+    /// Doyen by the port for clients that know Redis Cluster.
+    Doyen,
+    /// Doyen by the plain port of one node, which forwards two thirds.
+    DoyenOneNode,
+    /// Redis Cluster.
+    Redis,
+    /// Hazelcast, by its own client.
+    Hazelcast,
+    /// Olric, by RESP.
+    Olric,
+}
+
+impl Subject {
+    /// Which system it is.
+    #[must_use]
+    pub fn kind(self) -> Kind {
+        match self {
+            Self::Doyen | Self::DoyenOneNode => Kind::Doyen,
+            Self::Redis => Kind::Redis,
+            Self::Hazelcast => Kind::Hazelcast,
+            Self::Olric => Kind::Olric,
+        }
+    }
+
+    /// For people.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::DoyenOneNode => "Doyen, one node",
+            other => other.kind().name(),
+        }
+    }
+}
+
+/// Read or write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// Write.
+    Set,
+    /// Read.
+    Get,
+}
+
+impl Operation {
+    /// As Redis calls it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Set => "SET",
+            Self::Get => "GET",
+        }
+    }
+
+    /// As generators do.
+    #[must_use]
+    pub fn id(self) -> &'static str {
+        match self {
+            Self::Set => "set",
+            Self::Get => "get",
+        }
+    }
+}
+
+/// What load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Work {
+    /// redis-benchmark, everybody's generator; for Hazelcast its own client, with as many operations in flight as there are clients.
+    Clients {
+        /// What they do.
+        operation: Operation,
+        /// Connections.
+        clients: u32,
+        /// Operations that a client sends at once.
+        pipeline: u32,
+    },
+    /// Each SET is followed by `WAIT 1`: the write is on the other copy, too, before the next one begins.
+    Wait {
+        /// Connections.
+        clients: u32,
+    },
+    /// All clients know a single node.
+    OneNode {
+        /// What they do.
+        operation: Operation,
+        /// Connections.
+        clients: u32,
+    },
+    /// Open loop, at half of what the system does in the closed one: latency counts from when an operation was due.
+    HalfPeak {
+        /// What they do.
+        operation: Operation,
+        /// Connections.
+        clients: u32,
+    },
+    /// GETs of [`LARGE_BYTES`].
+    Large,
+    /// [`SMALL_RATE`] small GETs a second.
+    Small {
+        /// While large ones go on.
+        beside_large: bool,
+    },
+}
+
+/// A large value.
+pub const LARGE_BYTES: usize = 1_000_000;
+/// How many large values there are.
+pub const LARGE_KEYS: u32 = 32;
+/// Connections that ask for large values.
+pub const LARGE_CLIENTS: u32 = 4;
+/// Small operations a second beside large ones.
+pub const SMALL_RATE: f64 = 2_000.0;
+
+/// One line of the table.
+#[derive(Debug, Clone)]
+pub struct Case {
+    /// For flags and files.
+    pub id: String,
+    /// For people.
+    pub title: String,
+    /// What load.
+    pub work: Work,
+    /// Ours first: ratios are its figures divided by the others'.
+    pub subjects: Vec<Subject>,
+    /// Whether the short list has it.
+    pub quick: bool,
+    /// Whether `check` looks at it.
+    pub checked: bool,
+}
+
+impl Case {
+    /// Whether operations a second are told, and so no comparison.
+    #[must_use]
+    pub fn is_rated(&self) -> bool {
+        matches!(self.work, Work::HalfPeak { .. } | Work::Small { .. })
+    }
+
+    /// Whether it needs `doyen bench`.
+    #[must_use]
+    pub fn needs_native(&self) -> bool {
+        !matches!(self.work, Work::Clients { .. })
+    }
+}
+
+/// All of them, in the order of the table: SET before GET, so that there is something to be found.
+#[must_use]
+pub fn all() -> Vec<Case> {
+    use Operation::{Get, Set};
+    use Subject::{Doyen, DoyenOneNode, Hazelcast, Olric, Redis};
+    let mut cases = Vec::new();
+    let mut add = |id: String, title: String, work, subjects: &[Subject], quick, checked| {
+        cases.push(Case { id, title, work, subjects: subjects.to_vec(), quick, checked });
+    };
+    for (clients, pipeline) in [(50, 1), (512, 1), (50, 16), (512, 16)] {
+        for operation in [Set, Get] {
+            let pipelined = if pipeline > 1 { format!(", pipeline {pipeline}") } else { String::new() };
+            let subjects: &[Subject] = if pipeline > 1 { &[Doyen, Redis, Olric] } else { &[Doyen, Redis, Hazelcast, Olric] };
+            let id = format!("{}-{clients}-p{pipeline}", operation.id());
+            let title = format!("{}, {clients} clients{pipelined}", operation.name());
+            let few = clients == 50;
+            add(id, title, Work::Clients { operation, clients, pipeline }, subjects, few || pipeline == 1, few);
+        }
+    }
+    for clients in [50, 512] {
+        let title = format!("SET then WAIT 1, {clients} clients");
+        add(format!("wait-{clients}"), title, Work::Wait { clients }, &[Doyen, Redis], clients == 50, clients == 50);
+    }
+    for clients in [50, 512] {
+        for operation in [Set, Get] {
+            let (id, title) =
+                (format!("one-node-{}-{clients}", operation.id()), format!("{} by one node, {clients} clients", operation.name()));
+            add(id, title, Work::OneNode { operation, clients }, &[DoyenOneNode, Doyen, Olric], clients == 50, false);
+        }
+    }
+    for operation in [Set, Get] {
+        let (id, title) = (format!("half-{}", operation.id()), format!("{} at half of its own peak, open loop", operation.name()));
+        add(id, title, Work::HalfPeak { operation, clients: 50 }, &[Doyen, Redis, Olric], true, false);
+    }
+    add("large".into(), "GET of 1 MB, 4 clients (k/s = GB/s)".into(), Work::Large, &[Doyen, Redis], false, false);
+    for beside_large in [false, true] {
+        let (id, beside) = if beside_large { ("small-beside-large", "beside GETs of 1 MB") } else { ("small-alone", "alone") };
+        let title = format!("GET, {SMALL_RATE} a second, {beside}");
+        add(id.into(), title, Work::Small { beside_large }, &[Doyen, Redis], false, false);
+    }
+    cases
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_case_is_named_once_and_begins_with_ours() {
+        let cases = all();
+        assert_eq!(cases.iter().map(|c| &c.id).collect::<BTreeSet<_>>().len(), cases.len());
+        assert!(cases.iter().all(|c| c.subjects[0].kind() == Kind::Doyen && c.subjects.len() > 1));
+    }
+
+    #[test]
+    fn the_check_is_a_part_of_both_lists_and_knows_redis() {
+        let checked: Vec<Case> = all().into_iter().filter(|c| c.checked).collect();
+        assert_eq!(checked.len(), 5);
+        assert!(checked.iter().all(|c| c.quick && c.subjects.starts_with(&[Subject::Doyen, Subject::Redis])));
+    }
+}
