@@ -113,6 +113,12 @@ impl Agreement {
         self.cx.me()
     }
 
+    /// Whether this node coordinates.
+    #[must_use]
+    pub fn leading(&self) -> bool {
+        matches!(&self.phase, Phase::Member(council) if matches!(council.role, Role::Leader(_)))
+    }
+
     /// Messages of peers that made no sense and were dropped.
     #[must_use]
     pub fn ignored(&self) -> u64 {

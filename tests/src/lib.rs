@@ -2,11 +2,14 @@
 //!
 //! [`sim`] runs the production machines, `Agreement` and `Shard`, under one seeded scheduler with virtual clocks and a
 //! hostile network; [`linear`] judges what clients saw. [`process`], [`cluster`] and [`load`] start, drive and hurt real
-//! processes over real sockets.
+//! processes over real sockets; [`scale`] measures what they cost as they become more.
 
 pub mod cluster;
+pub mod journal;
 pub mod linear;
 pub mod load;
 pub mod process;
+pub mod procfs;
 pub mod resp;
+pub mod scale;
 pub mod sim;

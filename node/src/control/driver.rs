@@ -1,5 +1,6 @@
 //! The loop of the control thread.
 
+use super::counted::Counted;
 use super::seeds::{self, Resolved};
 use super::{ClusterStatus, Command, ControlOptions, Upcall};
 use crate::clock;
@@ -14,7 +15,7 @@ use doyen_gossip::agreement::{AdminReply, Event, Peer, View};
 use doyen_gossip::hints::Hint;
 use doyen_gossip::{Agreement, Config, Input, Output, Time};
 use doyen_placement::planner::{self, Pace, Plan};
-use doyen_placement::{MemberId, Table, TableName};
+use doyen_placement::{MemberId, Table, TableName, Term, Version};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
@@ -43,12 +44,13 @@ pub(super) struct Ends {
     pub(super) events: broadcast::Sender<Event>,
     pub(super) fatal: watch::Sender<Option<String>>,
     pub(super) stop: Arc<Notify>,
+    pub(super) counted: Arc<Counted>,
 }
 
 /// Runs until it is told to stop.
 pub(super) async fn run(options: ControlOptions, shared: Arc<Shared>, ends: Ends, started: SyncSender<io::Result<()>>) {
     let ControlOptions { agreement: mut config, identity, socket, seeds } = options;
-    let (peers, peer_events) = match Peers::start(socket, identity, config.id) {
+    let (peers, peer_events) = match Peers::start(socket, identity, config.id, ends.counted.clone()) {
         Ok(peers) => peers,
         Err(e) => return drop(started.send(Err(e))),
     };
@@ -79,6 +81,7 @@ pub(super) async fn run(options: ControlOptions, shared: Arc<Shared>, ends: Ends
         config,
         shared,
         peers: peers.clone(),
+        counted: ends.counted,
         events: ends.events,
         fatal: ends.fatal,
         hints,
@@ -88,6 +91,7 @@ pub(super) async fn run(options: ControlOptions, shared: Arc<Shared>, ends: Ends
         was_member: false,
         started: clock::now(),
         former: Vec::new(),
+        proposed: None,
         leaving: Leaving::default(),
         tickets: Tickets::default(),
         planning: Planning { under_way: false, next: None, done: plans_in },
@@ -117,6 +121,7 @@ struct Driver {
     config: Config,
     shared: Arc<Shared>,
     peers: Rc<Peers>,
+    counted: Arc<Counted>,
     events: broadcast::Sender<Event>,
     fatal: watch::Sender<Option<String>>,
     hints: Hints,
@@ -127,6 +132,8 @@ struct Driver {
     started: Time,
     /// Where the other members were when the cluster went on without this process: seeds from then on.
     former: Vec<SocketAddr>,
+    /// The proposal that this node made last, and when.
+    proposed: Option<((Term, Version), Time)>,
     leaving: Leaving,
     tickets: Tickets,
     planning: Planning,
@@ -415,7 +422,10 @@ impl Driver {
                     self.peers.send(to, &Envelope::Agreement(message));
                 }
                 Output::View(view) => self.show(view),
-                Output::Lease(until) => self.shared.extend_lease(until),
+                Output::Lease(until) => {
+                    self.counted.renewed(self.shared.lease(), clock::now());
+                    self.shared.extend_lease(until);
+                }
                 Output::Plan(table) => self.plan(table),
                 Output::AdminReply { ticket, reply } => {
                     if let Some(answer) = self.tickets.admin.remove(&ticket) {
@@ -440,6 +450,7 @@ impl Driver {
     }
 
     fn show(&mut self, view: View) {
+        self.follow_tables(&view);
         self.shared.publish(Local { me: self.config.id, view: Some(view.clone()) });
         // Who is in either table is reached where that table says.
         let tables = [&view.installed, &view.accepted];
@@ -457,6 +468,26 @@ impl Driver {
         self.was_member = true;
         self.refusals.clear();
         self.view = Some(view);
+    }
+
+    /// How long tables take: what the coordinator stores is what it proposes just after.
+    fn follow_tables(&mut self, view: &View) {
+        // Not by name: that is a hash of the whole table.
+        let order = |table: &Table| (table.term, table.version);
+        let (installed, accepted) = (order(&view.installed), order(&view.accepted));
+        let before = self.view.as_ref().map(|v| (order(&v.installed), order(&v.accepted)));
+        if before.is_none_or(|(was, _)| was != installed) {
+            let (term, version, members) = (installed.0.0, installed.1.0, view.installed.members.len());
+            tracing::debug!(target: "doyen::table", term, version, members, "installed");
+            if let Some((_, at)) = self.proposed.take_if(|(proposed, _)| *proposed == installed) {
+                self.counted.committed(clock::now().since(at));
+            }
+        }
+        if accepted != installed && before.is_none_or(|(_, was)| was != accepted) {
+            let (term, version, members) = (accepted.0.0, accepted.1.0, view.accepted.members.len());
+            tracing::debug!(target: "doyen::table", term, version, members, "accepted");
+            self.proposed = self.agreement.leading().then(|| (accepted, clock::now()));
+        }
     }
 
     /// The cluster went on without this process: a fresh identity, a fresh machine, nothing held.

@@ -6,6 +6,7 @@
 //! figures join           --binary ..  [--runs 3]     a fourth node joins 100 MB
 //! figures idle           --binary ..                 CPU and memory of an idle node
 //! figures bytes          --binary ..  [--keys 1000000]
+//! figures scale          --binary ..  [--nodes 3,10,30,50,100] [--seconds 20] [--changes 25]   what a larger cluster costs
 //! ```
 //!
 //! Failover is judged for each partition by its own longest gap between two acknowledged writes: one connection writes to
@@ -37,7 +38,7 @@ fn number(name: &str, default: usize) -> usize {
 
 fn main() -> ExitCode {
     let Some(binary) = flag("--binary") else {
-        eprintln!("figures kill|stop|term|start|join|idle|bytes --binary target/release/doyen [--runs N] [--victim WHO]");
+        eprintln!("figures kill|stop|term|start|join|idle|bytes|scale --binary target/release/doyen [--runs N] [--victim WHO]");
         return ExitCode::from(2);
     };
     match std::env::args().nth(1).as_deref() {
@@ -48,12 +49,24 @@ fn main() -> ExitCode {
         Some("join") => join(&binary),
         Some("idle") => idle(&binary),
         Some("bytes") => bytes(&binary),
+        Some("scale") => scale(binary),
         _ => {
-            eprintln!("say what to measure: kill, stop, term, start, join, idle or bytes");
+            eprintln!("say what to measure: kill, stop, term, start, join, idle, bytes or scale");
             return ExitCode::from(2);
         }
     }
     ExitCode::SUCCESS
+}
+
+fn scale(binary: String) {
+    let sizes = flag("--nodes").unwrap_or_else(|| "3,10,30,50,100".into());
+    doyen_tests::scale::run(&doyen_tests::scale::Plan {
+        binary,
+        sizes: sizes.split(',').filter_map(|n| n.trim().parse().ok()).collect(),
+        idle: Duration::from_secs(number("--seconds", 20) as u64),
+        changes: number("--changes", 25),
+        partitions: flag("--partitions"),
+    });
 }
 
 fn median(values: &mut [f64]) -> f64 {
