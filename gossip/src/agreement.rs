@@ -12,6 +12,7 @@
 
 mod api;
 mod bootstrap;
+mod cadence;
 mod context;
 mod council;
 mod duties;

@@ -56,7 +56,11 @@ pub(super) struct Council {
     pub(super) detector: Detector,
     pub(super) answers: Answers,
     pub(super) tenures: Tenures,
-    next_ping: Time,
+    pub(super) next_ping: Time,
+    /// Counts ping intervals.
+    pub(super) round: u64,
+    /// When the coordinator last pinged this node.
+    pub(super) led_at: Option<Time>,
     pulling: Option<Time>,
     /// Whether anything was ever done in this cluster; only a cluster of one is ever fresh.
     pub(super) used: bool,
@@ -92,6 +96,8 @@ impl Council {
             answers: Answers::default(),
             tenures: Tenures::default(),
             next_ping: cx.now,
+            round: 0,
+            led_at: None,
             pulling: None,
             used,
             asserted_dead: BTreeSet::new(),
@@ -158,7 +164,8 @@ impl Council {
 
     // ---- pings
 
-    fn asked(&self, me: MemberId) -> BTreeSet<MemberId> {
+    /// Whose answers matter to this node.
+    pub(super) fn asked(&self, me: MemberId) -> BTreeSet<MemberId> {
         let mut asked: BTreeSet<MemberId> =
             self.committed.voters.iter().chain(&self.accepted.voters).chain(&self.committed_voters).copied().collect();
         asked.extend(self.leader);
@@ -199,7 +206,10 @@ impl Council {
             self.heard_committed.retain(|m, _| asked.contains(m));
             let voters = [&self.committed.voters, &self.accepted.voters];
             self.answers.retain(|m| voters.iter().any(|v| v.contains(&m)));
-            self.ping_all(cx);
+            self.round += 1;
+            for peer in self.due(cx) {
+                self.ping_one(cx, peer);
+            }
         }
         for peer in self.detector.quick_pings(cx.now) {
             self.ping_one(cx, peer);
@@ -218,6 +228,9 @@ impl Council {
         }
         // Rule 8: whoever gets this answer counts it only with at least this table accepted.
         self.tenures.answer(from, cx.now);
+        if self.leader == Some(from) {
+            self.led_at = Some(cx.now);
+        }
         cx.send(from, Message::Pong(self.pulse(ping.sequence)));
     }
 

@@ -13,6 +13,7 @@ use crate::net::probe::{self, Probes};
 use crate::shared::{Local, Shared};
 use doyen_gossip::agreement::{AdminReply, Event, Peer, View};
 use doyen_gossip::hints::Hint;
+use doyen_gossip::wire::Message;
 use doyen_gossip::{Agreement, Config, Input, Output, Time};
 use doyen_placement::planner::{self, Pace, Plan};
 use doyen_placement::{MemberId, Table, TableName, Term, Version};
@@ -30,7 +31,7 @@ use tokio::task::JoinSet;
 const TICKETS_MAX: usize = 1024;
 /// How long the coordinator may take to say how the cluster stands.
 const STATUS_TIMEOUT: Duration = Duration::from_millis(300);
-/// A peer is probed for this long after the last ping or pong to it.
+/// A peer is probed for this long after the last ping to it.
 const PROBED_FOR: Duration = Duration::from_secs(1);
 /// For this long, who refuses a node that was never a member is not worth a line of its own.
 const REFUSED_QUIETLY: Duration = Duration::from_secs(2);
@@ -137,7 +138,7 @@ struct Driver {
     leaving: Leaving,
     tickets: Tickets,
     planning: Planning,
-    /// Whom this node pings or answers, and when it last did.
+    /// Whom this node pings, and when it last did.
     pinged: BTreeMap<MemberId, Time>,
     /// Seeds that refuse this node in a way that trying again does not help.
     refusals: BTreeMap<SocketAddr, Failure>,
@@ -414,9 +415,8 @@ impl Driver {
             }
             match output {
                 Output::Send { to, message } => {
-                    if let Peer::Member(id) = to
-                        && message.is_datagram()
-                    {
+                    // Who is only answered is watched by others.
+                    if let (Peer::Member(id), Message::Ping(_)) = (to, &message) {
                         self.pinged.insert(id, clock::now());
                     }
                     self.peers.send(to, &Envelope::Agreement(message));
