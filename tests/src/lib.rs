@@ -2,7 +2,8 @@
 //!
 //! [`sim`] runs the production machines, `Agreement` and `Shard`, under one seeded scheduler with virtual clocks and a
 //! hostile network; [`linear`] judges what clients saw. [`process`], [`cluster`] and [`load`] start, drive and hurt real
-//! processes over real sockets; [`scale`] measures what they cost as they become more.
+//! processes over real sockets; [`scale`] measures what they cost as they become more, [`starve`] who is
+//! taken for dead where cores are scarce.
 
 pub mod cluster;
 pub mod journal;
@@ -13,3 +14,4 @@ pub mod procfs;
 pub mod resp;
 pub mod scale;
 pub mod sim;
+pub mod starve;

@@ -27,6 +27,8 @@ pub struct Plan {
     pub idle: Duration,
     /// Changes of a table.
     pub changes: usize,
+    /// Whether to print what nodes said of deaths and elections, where there were any.
+    pub verbose: bool,
     /// Partitions; the default of the program if there is none.
     pub partitions: Option<String>,
 }
@@ -117,8 +119,23 @@ fn measure(plan: &Plan, nodes: usize) -> Option<Row> {
     (row.expelled, row.elections) = (lines("was expelled"), lines(" coordinates, term"));
     if row.expelled > 0 || row.elections > 1 {
         println!("{nodes} nodes: {} were expelled, {} elections", row.expelled, row.elections);
+        if plan.verbose {
+            tell_unrest(&cluster);
+        }
     }
     Some(row)
+}
+
+/// What nodes said of deaths and elections, in order of time.
+fn tell_unrest(cluster: &Cluster) {
+    let mut said = Vec::new();
+    for (name, process) in &cluster.nodes {
+        let log = process.log();
+        let unrest = log.lines().filter(|l| ["WARN", "ERROR", " coordinates, term"].iter().any(|what| l.contains(what)));
+        said.extend(unrest.map(|line| format!("{line} [{name}]")));
+    }
+    said.sort();
+    said.iter().for_each(|line| println!("{line}"));
 }
 
 /// Until every node has installed a table with all of them.

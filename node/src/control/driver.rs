@@ -567,9 +567,11 @@ impl Driver {
     }
 
     fn gossip(&mut self, to: SocketAddr, bytes: Vec<u8>) {
-        // Only to members at their addresses: gossip must not make this node dial wherever somebody says.
+        // Only to members at their addresses: gossip must not make this node dial wherever somebody says. And only where agreement
+        // has a connection already: everybody has one with most voters, who carry on what they hear, and one between any two
+        // members would cost a large cluster more than all the rest.
         let members = self.view.iter().flat_map(|view| &view.installed.members);
-        if let Some(member) = members.into_iter().find(|m| m.addresses.control == to) {
+        if let Some(member) = members.into_iter().find(|m| m.addresses.control == to && self.peers.is_linked(m.id)) {
             self.peers.send(Peer::Member(member.id), &Envelope::Gossip(bytes));
         }
     }

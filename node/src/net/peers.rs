@@ -252,6 +252,12 @@ impl Peers {
         }
     }
 
+    /// Whether something can be said to this member without dialling it.
+    #[must_use]
+    pub fn is_linked(&self, id: MemberId) -> bool {
+        self.link_to(Peer::Member(id)).is_some()
+    }
+
     fn link_to(&self, to: Peer) -> Option<Rc<Link>> {
         let usable = |link: &Rc<Link>| link.connection.close_reason().is_none();
         match to {
