@@ -24,6 +24,8 @@ use value::{Size, Toggle};
 
 /// Below, a busy machine passes for a dead one; above, nobody would wait for a verdict.
 const SILENCE: RangeInclusive<Duration> = Duration::from_millis(300)..=Duration::from_secs(6);
+/// At 600 ms members were expelled that only waited for a core; a process that ended is noticed by its port, whatever this says.
+const SILENCE_DEFAULT: Duration = Duration::from_secs(1);
 
 /// The control port where none is said.
 pub const CONTROL_PORT: u16 = 7400;
@@ -249,7 +251,7 @@ impl Options {
     }
 
     fn silence_max(&self) -> Result<Duration, ConfigError> {
-        match self.silence_max.map_or(Duration::from_millis(600), |s| s.0) {
+        match self.silence_max.map_or(SILENCE_DEFAULT, |s| s.0) {
             fits if SILENCE.contains(&fits) => Ok(fits),
             other => fail(format!("--silence-max {other:?}: choose from {:?} to {:?}", SILENCE.start(), SILENCE.end())),
         }
