@@ -52,6 +52,16 @@ figures:
     target/release/figures idle --binary target/release/doyen
     target/release/figures bytes --binary target/release/doyen
 
+# what a cluster of 3 to 100 nodes costs on this machine
+scale NODES="3,10,30,50,100":
+    cargo build --release -p doyen -p doyen-tests
+    target/release/figures scale --nodes {{NODES}} --binary target/release/doyen
+
+# who is taken for dead while other processes want every core
+load MINUTES="10" NODES="3":
+    cargo build --release -p doyen -p doyen-tests
+    target/release/figures load --minutes {{MINUTES}} --nodes {{NODES}} --binary target/release/doyen
+
 # SET and GET beside Redis Cluster in one run, as ratios (needs redis-server and redis-tools)
 beside-redis ROUNDS="3":
     cargo build --release -p doyen
