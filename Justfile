@@ -62,6 +62,16 @@ bench-check *ARGS:
     cargo build --release -p doyen -p doyen-tests --bin doyen --bin bench
     target/release/bench check {{ARGS}}
 
+# what a cluster of 3 to 100 nodes costs on this machine
+scale NODES="3,10,30,50,100":
+    cargo build --release -p doyen -p doyen-tests
+    target/release/figures scale --nodes {{NODES}} --binary target/release/doyen
+
+# who is taken for dead while other processes want every core
+load MINUTES="10" NODES="3":
+    cargo build --release -p doyen -p doyen-tests
+    target/release/figures load --minutes {{MINUTES}} --nodes {{NODES}} --binary target/release/doyen
+
 # the same thousands of commands to Doyen and to redis-server 7, raw replies compared (needs redis-server and redis-tools)
 compare-redis:
     cargo build --release -p doyen

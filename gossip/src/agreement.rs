@@ -12,6 +12,7 @@
 
 mod api;
 mod bootstrap;
+mod cadence;
 mod context;
 mod council;
 mod duties;
@@ -111,6 +112,12 @@ impl Agreement {
     #[must_use]
     pub fn id(&self) -> MemberId {
         self.cx.me()
+    }
+
+    /// Whether this node coordinates.
+    #[must_use]
+    pub fn leading(&self) -> bool {
+        matches!(&self.phase, Phase::Member(council) if matches!(council.role, Role::Leader(_)))
     }
 
     /// Messages of peers that made no sense and were dropped.

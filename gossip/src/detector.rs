@@ -100,6 +100,11 @@ impl Detector {
         peers
     }
 
+    /// Whether nothing is open between us: every ping was answered, or none was sent yet.
+    pub(crate) fn is_calm(&self, peer: MemberId) -> bool {
+        self.peers.get(&peer).is_none_or(|t| t.outstanding.is_empty() && t.suspicion.is_none())
+    }
+
     /// Whether a hint against it stands.
     pub(crate) fn suspected(&self, peer: MemberId) -> bool {
         self.peers.get(&peer).is_some_and(|t| t.suspicion.is_some())

@@ -285,7 +285,7 @@ fn assemble(config: Config) -> Result<Node, StartError> {
     let token = http_token(&config, &identity);
 
     let me = MemberId(rand::random());
-    let timing = Timing::default();
+    let timing = timing(&config);
     let limits = limits(&config, &timing);
     let agreement = doyen_gossip::Config {
         id: me,
@@ -338,6 +338,13 @@ fn assemble(config: Config) -> Result<Node, StartError> {
         }
     };
     Ok(Node::new(Parts { name, addresses, config, shared, control, data, control_thread, data_thread, admin }))
+}
+
+/// The lease must be the same at every node, so nobody may choose it; how soon silence counts may differ.
+fn timing(config: &Config) -> Timing {
+    let default = Timing::default();
+    let missed = config.silence_max.as_millis().div_ceil(default.ping_interval.as_millis());
+    Timing { pings_missed_max: u32::try_from(missed).unwrap_or(u32::MAX), ..default }
 }
 
 /// Where the data path stops.

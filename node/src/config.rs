@@ -16,10 +16,16 @@ pub use options::Options;
 use crate::net::identity::SECRET_BYTES_MIN;
 use doyen_placement::{Assignment, Keyspace, KeyspaceId, Location, Mode, OnLoss, Role, Settings};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fmt, fs};
 use value::{Size, Toggle};
+
+/// Below, a busy machine passes for a dead one; above, nobody would wait for a verdict.
+const SILENCE: RangeInclusive<Duration> = Duration::from_millis(300)..=Duration::from_secs(6);
+/// At 600 ms members were expelled that only waited for a core; a process that ended is noticed by its port, whatever this says.
+const SILENCE_DEFAULT: Duration = Duration::from_secs(1);
 
 /// The control port where none is said.
 pub const CONTROL_PORT: u16 = 7400;
@@ -124,6 +130,8 @@ pub struct Config {
     pub connections_max: usize,
     /// How long a leaving node waits where it is the last in-sync holder.
     pub leave_timeout: Duration,
+    /// How long a member may keep silent before it is expelled.
+    pub silence_max: Duration,
     /// What the first table says if this node writes it.
     pub settings: Settings,
     /// The keyspace `default` if this node writes the first table.
@@ -232,6 +240,7 @@ impl Options {
             value_bytes_max,
             connections_max: at_least("--connections-max", self.connections_max, 1)?.unwrap_or(10_000) as usize,
             leave_timeout: self.leave_timeout.map_or(Duration::from_secs(30), |s| s.0),
+            silence_max: self.silence_max()?,
             settings: Settings {
                 voters_max: at_least("--voters-max", self.voters_max, 1)?.unwrap_or(7),
                 members_min: at_least("--members-min", self.members_min, 1)?.unwrap_or(1),
@@ -239,6 +248,13 @@ impl Options {
             },
             keyspace,
         })
+    }
+
+    fn silence_max(&self) -> Result<Duration, ConfigError> {
+        match self.silence_max.map_or(SILENCE_DEFAULT, |s| s.0) {
+            fits if SILENCE.contains(&fits) => Ok(fits),
+            other => fail(format!("--silence-max {other:?}: choose from {:?} to {:?}", SILENCE.start(), SILENCE.end())),
+        }
     }
 
     fn trust(&self) -> Result<Trust, ConfigError> {

@@ -11,6 +11,7 @@
 //! A thread and a socket of its own: a node that is busy with data must not look dead. Nothing on this thread waits for
 //! anything but the next input.
 
+pub mod counted;
 mod driver;
 mod seeds;
 #[cfg(test)]
@@ -18,6 +19,7 @@ mod tests;
 
 use crate::net::identity::Identity;
 use crate::shared::Shared;
+use counted::Counted;
 use doyen_gossip::Config;
 use doyen_gossip::agreement::{AdminReply, AdminRequest, Event, InSyncRequest, Status};
 use doyen_placement::planner::Pace;
@@ -124,9 +126,16 @@ pub struct ControlHandle {
     events: broadcast::Sender<Event>,
     fatal: watch::Receiver<Option<String>>,
     stop: Arc<Notify>,
+    counted: Arc<Counted>,
 }
 
 impl ControlHandle {
+    /// What the control thread counts.
+    #[must_use]
+    pub fn counted(&self) -> &Counted {
+        &self.counted
+    }
+
     /// Asks the coordinator for a change.
     ///
     /// # Errors
@@ -205,7 +214,9 @@ pub fn start(
     let (events, _) = broadcast::channel(EVENTS_MAX);
     let (fatal, fatal_out) = watch::channel(None);
     let stop = Arc::new(Notify::new());
-    let ends = driver::Ends { commands: commands_out, upcalls, events: events.clone(), fatal, stop: stop.clone() };
+    let counted = Arc::new(Counted::default());
+    let ends =
+        driver::Ends { commands: commands_out, upcalls, events: events.clone(), fatal, stop: stop.clone(), counted: counted.clone() };
     let (started, has_started) = std::sync::mpsc::sync_channel(1);
     let thread = std::thread::Builder::new().name("doyen-control".into()).spawn(move || {
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -220,5 +231,5 @@ pub fn start(
     })?;
     // Closed without a word only if the thread panicked.
     has_started.recv().unwrap_or_else(|_| Err(io::Error::other("it panicked")))?;
-    Ok((Control { thread }, ControlHandle { commands, events, fatal: fatal_out, stop }))
+    Ok((Control { thread }, ControlHandle { commands, events, fatal: fatal_out, stop, counted }))
 }

@@ -1,5 +1,6 @@
 //! What `/metrics` shows. Each node has its own recorder, because several nodes may live in one process.
 
+use crate::control::counted::{Counted, Kind};
 use crate::data::DataStats;
 use crate::status::ClusterReport;
 use doyen_gossip::agreement::Event;
@@ -55,8 +56,16 @@ const COUNTERS: &[(&str, Unit, &str)] = &[
     ("doyen_resp_connections_expelled_total", Unit::Count, "RESP connections closed because they held much and stood still"),
     ("doyen_links_malformed_total", Unit::Count, "Connections of peers closed because their bytes made no sense"),
     ("doyen_events_total", Unit::Count, "Events of the cluster by kind"),
+    ("doyen_control_messages_total", Unit::Count, "Messages to other control threads, by what they are for"),
+    ("doyen_control_bytes_total", Unit::Bytes, "Bytes of those messages, before encryption"),
+    ("doyen_control_messages_dropped_total", Unit::Count, "Messages to other control threads that were dropped"),
+    ("doyen_lease_lapses_total", Unit::Count, "How often this node's lease ran out and came back"),
+    ("doyen_lease_lapsed_milliseconds_total", Unit::Milliseconds, "For how long this node's lease had run out when it came back"),
     ("doyen_partitions_lost_total", Unit::Count, "Partitions that began empty because every copy was gone"),
 ];
+
+/// Histograms: name, unit, meaning.
+const HISTOGRAMS: &[(&str, Unit, &str)] = &[("doyen_table_commit_seconds", Unit::Seconds, "From a proposal of this node to its commit")];
 
 impl Metrics {
     pub(crate) fn new() -> Self {
@@ -67,6 +76,9 @@ impl Metrics {
             }
             for &(name, unit, meaning) in COUNTERS {
                 metrics::describe_counter!(name, unit, meaning);
+            }
+            for &(name, unit, meaning) in HISTOGRAMS {
+                metrics::describe_histogram!(name, unit, meaning);
             }
             metrics::counter!("doyen_partitions_lost_total").absolute(0);
         });
@@ -94,7 +106,7 @@ impl Metrics {
 
     /// The text that Prometheus reads.
     #[allow(clippy::cast_precision_loss)] // gauges are floats
-    pub(crate) fn render(&self, data: &DataStats, cluster: Option<&ClusterReport>) -> String {
+    pub(crate) fn render(&self, data: &DataStats, control: &Counted, cluster: Option<&ClusterReport>) -> String {
         let shard = &data.shard;
         with_local_recorder(&self.recorder, || {
             for (name, value) in [
@@ -128,6 +140,18 @@ impl Metrics {
             ] {
                 metrics::counter!(name).absolute(value);
             }
+            for (kind, name) in Kind::ALL {
+                let (messages, bytes) = control.traffic(kind);
+                metrics::counter!("doyen_control_messages_total", "kind" => name).absolute(messages);
+                metrics::counter!("doyen_control_bytes_total", "kind" => name).absolute(bytes);
+            }
+            let (lapses, lapsed) = control.lapses();
+            metrics::counter!("doyen_control_messages_dropped_total").absolute(control.dropped_total());
+            metrics::counter!("doyen_lease_lapses_total").absolute(lapses);
+            metrics::counter!("doyen_lease_lapsed_milliseconds_total").absolute(u64::try_from(lapsed.as_millis()).unwrap_or(u64::MAX));
+            for took in control.take_commits() {
+                metrics::histogram!("doyen_table_commit_seconds").record(took);
+            }
             if let Some(cluster) = cluster {
                 metrics::gauge!("doyen_members").set(cluster.members.len() as f64);
                 metrics::gauge!("doyen_term").set(cluster.term as f64);
@@ -152,12 +176,15 @@ mod tests {
     fn every_metric_is_described_and_nodes_do_not_share() {
         let (one, other) = (Metrics::new(), Metrics::new());
         one.event(&Event::Lost { partitions: 3, keyspace: "default".into(), why: "test".into() });
-        let text = one.render(&DataStats::default(), None);
+        let control = Counted::default();
+        control.committed(std::time::Duration::from_millis(3));
+        let text = one.render(&DataStats::default(), &control, None);
         assert!(text.contains("doyen_partitions_lost_total 3"), "{text}");
-        assert!(other.render(&DataStats::default(), None).contains("doyen_partitions_lost_total 0"));
+        assert!(other.render(&DataStats::default(), &Counted::default(), None).contains("doyen_partitions_lost_total 0"));
         for line in text.lines().filter(|l| !l.starts_with('#') && !l.is_empty()) {
             let name = line.split(['{', ' ']).next().unwrap_or_default();
-            assert!(GAUGES.iter().chain(COUNTERS).any(|(n, ..)| *n == name), "{name} is not described");
+            let name = name.trim_end_matches("_sum").trim_end_matches("_count");
+            assert!(GAUGES.iter().chain(COUNTERS).chain(HISTOGRAMS).any(|(n, ..)| *n == name), "{name} is not described");
             assert!(text.contains(&format!("# HELP {name} ")), "{name} has no help");
         }
     }

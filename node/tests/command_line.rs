@@ -83,6 +83,7 @@ fn wrong_words_are_answered_in_one_line() {
     refused(&["run", "--on-loss", "shrug"], &[], &["--on-loss", "reset:60s"]);
     wrong(&["run", "--weight", "0"], &[], &["--weight", "at least 1"]);
     wrong(&["run", "--leave-timeout", "5"], &[], &["--leave-timeout", "no unit", "5s"]);
+    wrong(&["run", "--silence-max", "100ms"], &[], &["--silence-max", "300ms", "6s"]);
     wrong(&["run", "--log", "nonsense=="], &[], &["--log", "info"]);
     refused(&["demo", "--nodes", "1"], &[], &["--nodes"]);
     refused(&["recover"], &[], &["--assert-dead"]);

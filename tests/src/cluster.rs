@@ -130,13 +130,19 @@ impl Cluster {
 
     /// Starts nodes at the same time, with each other as seeds, on control ports that were free a moment ago.
     pub fn start_together(&mut self, names: &[&str]) {
+        self.start_with_seeds(names, names.len());
+    }
+
+    /// As `start_together`, but the first few alone are everybody's seeds.
+    pub fn start_with_seeds(&mut self, names: &[&str], seeds: usize) {
         'again: for _ in 0..5 {
-            let seeds = free_ports(names.len());
+            let ports = free_ports(names.len());
+            let seeds = &ports[..seeds.min(ports.len())];
             let mut handles = Vec::new();
-            for (name, address) in names.iter().zip(&seeds) {
+            for (name, address) in names.iter().zip(&ports) {
                 self.starts += 1;
                 let log = self.dir.path().join(format!("{name}-{}.log", self.starts));
-                let arguments = self.arguments(name, &seeds, &["--listen", &address.to_string()]);
+                let arguments = self.arguments(name, seeds, &["--listen", &address.to_string()]);
                 let binary = self.binary.clone();
                 handles.push(((*name).to_owned(), std::thread::spawn(move || Process::start(&binary, &arguments, log))));
             }

@@ -2,12 +2,17 @@
 //!
 //! [`sim`] runs the production machines, `Agreement` and `Shard`, under one seeded scheduler with virtual clocks and a
 //! hostile network; [`linear`] judges what clients saw. [`process`], [`cluster`] and [`load`] start, drive and hurt real
-//! processes over real sockets. [`bench`] measures them beside others.
+//! processes over real sockets. [`bench`] measures them beside others, [`scale`] what they cost as they become more,
+//! [`starve`] who is taken for dead where cores are scarce.
 
 pub mod bench;
 pub mod cluster;
+pub mod journal;
 pub mod linear;
 pub mod load;
 pub mod process;
+pub mod procfs;
 pub mod resp;
+pub mod scale;
 pub mod sim;
+pub mod starve;

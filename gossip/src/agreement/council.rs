@@ -28,6 +28,12 @@ const HISTORY_MAX: usize = 16;
 const PULL_PATIENCE: Duration = Duration::from_millis(200);
 /// A term further ahead than this is junk: terms rise by one with each election.
 const TERM_AHEAD_MAX: u64 = 1 << 20;
+/// How much more patience each moment gives by which this node itself was woken late: it is rarely alone in waiting for a core.
+const PATIENCE_FACTOR: u32 = 4;
+/// More than this is no want of cores but a pause (`woke`), and after it silence is judged from the beginning anyway.
+const LATENESS_MAX: Duration = Duration::from_millis(250);
+/// What of it is left after a ping interval: half after 1.3 s.
+const LATENESS_DECAY: f64 = 0.95;
 /// Without a coordinator for this long, people are told why.
 const LEADERLESS_PATIENCE: Duration = Duration::from_secs(2);
 /// Between two such reports.
@@ -56,7 +62,13 @@ pub(super) struct Council {
     pub(super) detector: Detector,
     pub(super) answers: Answers,
     pub(super) tenures: Tenures,
-    next_ping: Time,
+    pub(super) next_ping: Time,
+    /// By how much this node was late with its pings of late.
+    lateness: Duration,
+    /// Counts ping intervals.
+    pub(super) round: u64,
+    /// When the coordinator last pinged this node.
+    pub(super) led_at: Option<Time>,
     pulling: Option<Time>,
     /// Whether anything was ever done in this cluster; only a cluster of one is ever fresh.
     pub(super) used: bool,
@@ -92,6 +104,9 @@ impl Council {
             answers: Answers::default(),
             tenures: Tenures::default(),
             next_ping: cx.now,
+            lateness: Duration::ZERO,
+            round: 0,
+            led_at: None,
             pulling: None,
             used,
             asserted_dead: BTreeSet::new(),
@@ -158,7 +173,8 @@ impl Council {
 
     // ---- pings
 
-    fn asked(&self, me: MemberId) -> BTreeSet<MemberId> {
+    /// Whose answers matter to this node.
+    pub(super) fn asked(&self, me: MemberId) -> BTreeSet<MemberId> {
         let mut asked: BTreeSet<MemberId> =
             self.committed.voters.iter().chain(&self.accepted.voters).chain(&self.committed_voters).copied().collect();
         asked.extend(self.leader);
@@ -193,13 +209,18 @@ impl Council {
             return;
         }
         if self.next_ping <= cx.now {
+            let late = cx.now.since(self.next_ping).min(LATENESS_MAX);
+            self.lateness = self.lateness.mul_f64(LATENESS_DECAY).max(late);
             self.next_ping = cx.now + cx.config.timing.ping_interval;
             let asked = self.asked(cx.me());
             self.detector.retain(|m| asked.contains(&m));
             self.heard_committed.retain(|m, _| asked.contains(m));
             let voters = [&self.committed.voters, &self.accepted.voters];
             self.answers.retain(|m| voters.iter().any(|v| v.contains(&m)));
-            self.ping_all(cx);
+            self.round += 1;
+            for peer in self.due(cx) {
+                self.ping_one(cx, peer);
+            }
         }
         for peer in self.detector.quick_pings(cx.now) {
             self.ping_one(cx, peer);
@@ -208,7 +229,13 @@ impl Council {
 
     pub(super) fn silent(&self, cx: &Context, member: MemberId) -> bool {
         let timing = &cx.config.timing;
-        self.detector.silent(member, cx.now, timing.pings_missed_max, timing.ping_interval)
+        self.detector.silent(member, cx.now, timing.pings_missed_max, timing.ping_interval + self.indulgence())
+    }
+
+    /// Patience beyond what is configured. Where this node gets no core in time, others of its machine get none either, and are
+    /// not dead for that (as in Lifeguard, arXiv 1707.00788). It has none with what a refused port suggests.
+    pub(super) fn indulgence(&self) -> Duration {
+        self.lateness * PATIENCE_FACTOR
     }
 
     pub(super) fn on_ping(&mut self, cx: &mut Context, from: MemberId, ping: Pulse) {
@@ -218,6 +245,9 @@ impl Council {
         }
         // Rule 8: whoever gets this answer counts it only with at least this table accepted.
         self.tenures.answer(from, cx.now);
+        if self.leader == Some(from) {
+            self.led_at = Some(cx.now);
+        }
         cx.send(from, Message::Pong(self.pulse(ping.sequence)));
     }
 
@@ -441,15 +471,15 @@ impl Council {
         let table = match payload {
             Payload::Whole(table) => {
                 table.validate().ok()?;
-                table.clone()
+                Named::new(table.clone())
             }
             Payload::Delta(delta) => {
                 let bases = [&self.committed, &self.accepted];
                 let base = bases.into_iter().find(|t| t.name == delta.base)?;
-                Arc::new(delta.apply(base).ok()?)
+                // Its name was compared with what it shall be: deriving it once more would be a quarter of what a table costs.
+                Named { name: delta.target(), table: Arc::new(delta.apply(base).ok()?) }
             }
         };
-        let table = Named::new(table);
         (table.name == *name).then_some(table)
     }
 

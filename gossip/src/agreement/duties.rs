@@ -17,6 +17,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// A table costs its coordinator a little for every member, and every member as much as any other table: tables of moves are as
+/// far apart as `Timing::batch` for each so many members...
+const BATCH_MEMBERS: usize = 8;
+/// ... but no further than this, for a copy that is silent is dropped by such a table.
+const BATCH_MAX: Duration = Duration::from_millis(500);
+/// Newcomers admitted at a time: everybody there connects with each of them.
+const ADMITTED_MAX: usize = 16;
+/// How long those who were admitted last may take to answer before others are admitted.
+const ADMITTED_PATIENCE: Duration = Duration::from_millis(500);
 /// Newcomers that wait at the same time.
 const JOINERS_MAX: usize = 64;
 /// Requests of primaries that wait at the same time.
@@ -36,6 +45,8 @@ const MOVES: MoveLimits = MoveLimits { learners_per_source: 256, learners_per_ta
 #[derive(Debug)]
 pub(super) struct Duties {
     joiners: BTreeMap<MemberId, Member>,
+    /// Who was admitted last, and when.
+    admitted: Option<(Time, Vec<MemberId>)>,
     /// Members that somebody of their name and address says are dead, and since when that was looked into.
     doubted: BTreeMap<MemberId, Time>,
     dead: BTreeSet<MemberId>,
@@ -75,6 +86,7 @@ impl Duties {
     pub(super) fn new(now: Time) -> Self {
         Self {
             joiners: BTreeMap::new(),
+            admitted: None,
             doubted: BTreeMap::new(),
             dead: BTreeSet::new(),
             proven: BTreeSet::new(),
@@ -214,7 +226,7 @@ impl Council {
             }
             return None;
         }
-        duties.batch_at = cx.now + cx.config.timing.batch;
+        duties.batch_at = cx.now + batch(cx.config.timing.batch, table.members.len());
         draft.table = changed.then(|| table.into_owned());
         Some(draft)
     }
@@ -284,10 +296,20 @@ impl Council {
                 *member = Arc::new(renamed);
             }
         }
-        if !duties.joiners.is_empty() {
-            let newcomers = std::mem::take(&mut duties.joiners).into_values().collect();
+        if !duties.joiners.is_empty() && self.settled(cx, duties) {
+            let newcomers: Vec<Member> = (0..ADMITTED_MAX).map_while(|_| duties.joiners.pop_first()).map(|(_, m)| m).collect();
+            duties.admitted = Some((cx.now, newcomers.iter().map(|m| m.id).collect()));
             *table = Cow::Owned(planner::admit(table, newcomers));
         }
+    }
+
+    /// Whether those who were admitted last are with us by now. A crowd that comes at once is let in as fast as it can be served, or
+    /// its connecting would make members look dead that have no time to answer.
+    fn settled(&self, cx: &Context, duties: &Duties) -> bool {
+        duties.admitted.as_ref().is_none_or(|(at, members)| {
+            let answers = |m: &MemberId| self.detector.answered_at(*m).is_some() || self.accepted.member(*m).is_none();
+            cx.now.since(*at) >= ADMITTED_PATIENCE || members.iter().all(answers)
+        })
     }
 
     /// What people ask for.
@@ -443,6 +465,11 @@ fn draft_moves(cx: &Context, duties: &mut Duties, base: TableName, table: &mut C
             *table = Cow::Owned(next);
         }
     }
+}
+
+fn batch(least: Duration, members: usize) -> Duration {
+    let times = u32::try_from(members.div_ceil(BATCH_MEMBERS)).unwrap_or(u32::MAX);
+    (least * times).min(BATCH_MAX).max(least)
 }
 
 /// When what a silent member alone holds begins empty; `None`: never by itself.

@@ -114,10 +114,9 @@ impl Council {
             Some(leader) => {
                 !self.detector.suspected(leader)
                     && !self.silent(cx, leader)
-                    && self
-                        .detector
-                        .answered_at(leader)
-                        .is_some_and(|at| cx.now.since(at) <= cx.config.timing.ping_interval * (cx.config.timing.pings_missed_max + 1))
+                    && self.detector.answered_at(leader).is_some_and(|at| {
+                        cx.now.since(at) <= cx.config.timing.ping_interval * (cx.config.timing.pings_missed_max + 1) + self.indulgence()
+                    })
             }
         }
     }

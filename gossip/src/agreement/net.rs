@@ -67,6 +67,8 @@ pub(super) struct Net {
     pub(super) expect: Option<u16>,
     pub(super) witnesses: BTreeSet<Slot>,
     next_id: u64,
+    /// From whom to whom, and how many.
+    pub(super) pings: BTreeMap<(MemberId, MemberId), u32>,
     // What has been seen, for the invariants.
     committed: BTreeMap<(ClusterId, Version), TableName>,
     publishers: BTreeMap<(ClusterId, u64), MemberId>,
@@ -96,6 +98,7 @@ impl Net {
             expect: None,
             witnesses: BTreeSet::new(),
             next_id: 1,
+            pings: BTreeMap::new(),
             committed: BTreeMap::new(),
             publishers: BTreeMap::new(),
             parents: BTreeMap::new(),
@@ -110,6 +113,14 @@ impl Net {
         (0..count).for_each(|slot| _ = net.start(slot));
         net.run_ms(3000);
         assert_eq!(net.agreed().map(|t| t.members.len()), Some(count), "seed {seed}: {:#?}", net.summary());
+        net
+    }
+
+    /// Three that form a cluster, and others that join it all at once.
+    pub(super) fn crowd(seed: u64, count: usize) -> Self {
+        let mut net = Self::new(seed, vec![vec![0, 1, 2]; count + 3]);
+        (0..count).for_each(|slot| _ = net.start(slot));
+        net.until(10_000, Net::healed);
         net
     }
 
@@ -277,6 +288,12 @@ impl Net {
         let voter = table.voters.iter().find(|v| lives(v))?;
         let gone = newest.installed.members.iter().chain(&table.members).filter(|m| !lives(&m.id));
         Some((self.processes[voter].slot, gone.map(|m| m.name.clone()).collect()))
+    }
+
+    /// Whether the process there may serve, as far as its lease goes.
+    pub(super) fn holds_lease(&self, slot: Slot) -> bool {
+        let process = self.process(slot);
+        process.lease > self.local(process)
     }
 
     /// The coordinators of the cluster, by slot.
@@ -511,6 +528,9 @@ impl Net {
         if let Message::Propose(proposal) = &message {
             let publisher = *self.publishers.entry((proposal.name.cluster, proposal.name.term.0)).or_insert(from);
             assert_eq!(publisher, from, "I2: two publishers in term {}", proposal.name.term);
+        }
+        if let (Message::Ping(_), Peer::Member(to)) = (&message, to) {
+            *self.pings.entry((from, to)).or_default() += 1;
         }
         let Some(target) = target else { return };
         if self.cuts.contains(&(source, target)) || self.below(100) < self.loss_percent {

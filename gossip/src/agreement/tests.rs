@@ -387,3 +387,67 @@ fn random_storms_break_nothing_and_heal() {
         }
     }
 }
+
+#[test]
+fn a_crowd_is_let_in_and_asks_no_more_than_it_needs() {
+    for seed in 0..2 {
+        let mut net = Net::crowd(seed, 20);
+        net.run_ms(1000);
+        let table = net.table(0);
+        let leader = net.process(net.leaders()[0]).agreement.id();
+        net.pings.clear();
+        net.run_ms(1000);
+        for member in &table.members {
+            let sent = |to: &dyn Fn(MemberId) -> bool| {
+                net.pings.iter().filter(|((f, t), _)| *f == member.id && to(*t)).map(|(_, n)| n).sum::<u32>()
+            };
+            let votes = |m: MemberId| table.voters.contains(&m);
+            let (voters, others) = (sent(&votes), sent(&|m| !votes(m)));
+            if member.id == leader {
+                // Six other voters at ten a second, thirteen others at five.
+                assert!((54..=72).contains(&voters) && (58..=72).contains(&others), "{voters} {others}");
+            } else if votes(member.id) {
+                assert!((54..=72).contains(&voters) && others == 0, "{voters} {others}");
+            } else {
+                // A majority of seven at five a second.
+                assert!((16..=26).contains(&voters) && others == 0, "{voters} {others}");
+                assert_eq!(sent(&|m| m == leader), 0, "the coordinator has enough to do");
+            }
+        }
+    }
+}
+
+#[test]
+fn in_a_crowd_a_death_is_noticed_without_a_hint_and_no_lease_waits_for_the_dead() {
+    for seed in 0..2 {
+        for voter in [true, false] {
+            let mut net = Net::crowd(seed, 20);
+            net.run_ms(1000);
+            let (table, leader) = (net.table(0), net.leaders()[0]);
+            let fits = |slot: &usize| *slot != leader && table.voters.contains(&net.process(*slot).agreement.id()) == voter;
+            let victim = (0..20).find(fits).unwrap();
+            net.kill(victim);
+            let leases = |net: &Net| (0..20).filter(|s| *s != victim && net.holds_lease(*s)).count();
+            let (mut took, mut least) = (0, usize::MAX);
+            while net.agreed().is_none_or(|t| t.members.len() != 19) {
+                net.run_ms(10);
+                took += 10;
+                least = least.min(leases(&net));
+                assert!(took <= 1000, "seed {seed}, voter {voter}");
+            }
+            assert_eq!(least, 19, "seed {seed}, voter {voter}: a lease lapsed");
+        }
+    }
+}
+
+#[test]
+fn in_a_crowd_the_death_of_the_coordinator_is_noticed_by_all() {
+    for seed in 0..2 {
+        let mut net = Net::crowd(seed, 20);
+        net.run_ms(1000);
+        let leader = net.leaders()[0];
+        net.kill(leader);
+        let took = net.until(2000, |net| net.agreed().is_some_and(|t| t.members.len() == 19));
+        assert!((550..1200).contains(&took), "{took}");
+    }
+}

@@ -1,5 +1,7 @@
 //! `doyen run`: one node, until it is told to leave.
 
+mod limits;
+
 use super::{Failed, runtime};
 use crate::config::{Defaults, Options};
 use crate::error::StartError;
@@ -60,6 +62,7 @@ async fn run(config: crate::config::Config) -> Result<ExitCode, Failed> {
     let system = |e: std::io::Error| Failed::new(format!("cannot watch signals: {e}"));
     let mut terminate = signal(SignalKind::terminate()).map_err(system)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(system)?;
+    let connections_max = config.connections_max;
     let node = crate::builder::start(config).await.map_err(|e| match e {
         StartError::Config(e) => e.into(),
         // Files that were named and are not what they should be.
@@ -70,6 +73,7 @@ async fn run(config: crate::config::Config) -> Result<ExitCode, Failed> {
     if node.insecure() {
         tracing::warn!("no secret is given (--secret-file or DOYEN_SECRET): this node talks to nodes on this machine only");
     }
+    limits::warn(connections_max);
     let mut fatal = node.fatal();
     announce(&node)?;
     tokio::select! {

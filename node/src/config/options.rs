@@ -128,6 +128,9 @@ options! {
     /// How long a leaving node waits where it holds the last copy, as in 30s or 5m [default: 30s]
     #[arg(long, env = "DOYEN_LEAVE_TIMEOUT", value_name = "DURATION")]
     leave_timeout: Span,
+    /// How long a member may keep silent before the others go on without it, 300ms to 6s; a process that ended is noticed sooner [default: 1s]
+    #[arg(long, env = "DOYEN_SILENCE_MAX", value_name = "DURATION")]
+    silence_max: Span,
     /// How a new cluster first assigns partitions: round-robin or rendezvous [default: round-robin]
     #[arg(long, env = "DOYEN_ASSIGNMENT", value_name = "NAME")]
     assignment: AssignmentName,

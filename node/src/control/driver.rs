@@ -1,5 +1,6 @@
 //! The loop of the control thread.
 
+use super::counted::Counted;
 use super::seeds::{self, Resolved};
 use super::{ClusterStatus, Command, ControlOptions, Upcall};
 use crate::clock;
@@ -12,9 +13,10 @@ use crate::net::probe::{self, Probes};
 use crate::shared::{Local, Shared};
 use doyen_gossip::agreement::{AdminReply, Event, Peer, View};
 use doyen_gossip::hints::Hint;
+use doyen_gossip::wire::Message;
 use doyen_gossip::{Agreement, Config, Input, Output, Time};
 use doyen_placement::planner::{self, Pace, Plan};
-use doyen_placement::{MemberId, Table, TableName};
+use doyen_placement::{MemberId, Table, TableName, Term, Version};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
@@ -29,7 +31,7 @@ use tokio::task::JoinSet;
 const TICKETS_MAX: usize = 1024;
 /// How long the coordinator may take to say how the cluster stands.
 const STATUS_TIMEOUT: Duration = Duration::from_millis(300);
-/// A peer is probed for this long after the last ping or pong to it.
+/// A peer is probed for this long after the last ping to it.
 const PROBED_FOR: Duration = Duration::from_secs(1);
 /// For this long, who refuses a node that was never a member is not worth a line of its own.
 const REFUSED_QUIETLY: Duration = Duration::from_secs(2);
@@ -43,12 +45,13 @@ pub(super) struct Ends {
     pub(super) events: broadcast::Sender<Event>,
     pub(super) fatal: watch::Sender<Option<String>>,
     pub(super) stop: Arc<Notify>,
+    pub(super) counted: Arc<Counted>,
 }
 
 /// Runs until it is told to stop.
 pub(super) async fn run(options: ControlOptions, shared: Arc<Shared>, ends: Ends, started: SyncSender<io::Result<()>>) {
     let ControlOptions { agreement: mut config, identity, socket, seeds } = options;
-    let (peers, peer_events) = match Peers::start(socket, identity, config.id) {
+    let (peers, peer_events) = match Peers::start(socket, identity, config.id, ends.counted.clone()) {
         Ok(peers) => peers,
         Err(e) => return drop(started.send(Err(e))),
     };
@@ -79,6 +82,7 @@ pub(super) async fn run(options: ControlOptions, shared: Arc<Shared>, ends: Ends
         config,
         shared,
         peers: peers.clone(),
+        counted: ends.counted,
         events: ends.events,
         fatal: ends.fatal,
         hints,
@@ -88,6 +92,7 @@ pub(super) async fn run(options: ControlOptions, shared: Arc<Shared>, ends: Ends
         was_member: false,
         started: clock::now(),
         former: Vec::new(),
+        proposed: None,
         leaving: Leaving::default(),
         tickets: Tickets::default(),
         planning: Planning { under_way: false, next: None, done: plans_in },
@@ -117,6 +122,7 @@ struct Driver {
     config: Config,
     shared: Arc<Shared>,
     peers: Rc<Peers>,
+    counted: Arc<Counted>,
     events: broadcast::Sender<Event>,
     fatal: watch::Sender<Option<String>>,
     hints: Hints,
@@ -127,10 +133,12 @@ struct Driver {
     started: Time,
     /// Where the other members were when the cluster went on without this process: seeds from then on.
     former: Vec<SocketAddr>,
+    /// The proposal that this node made last, and when.
+    proposed: Option<((Term, Version), Time)>,
     leaving: Leaving,
     tickets: Tickets,
     planning: Planning,
-    /// Whom this node pings or answers, and when it last did.
+    /// Whom this node pings, and when it last did.
     pinged: BTreeMap<MemberId, Time>,
     /// Seeds that refuse this node in a way that trying again does not help.
     refusals: BTreeMap<SocketAddr, Failure>,
@@ -407,15 +415,17 @@ impl Driver {
             }
             match output {
                 Output::Send { to, message } => {
-                    if let Peer::Member(id) = to
-                        && message.is_datagram()
-                    {
+                    // Who is only answered is watched by others.
+                    if let (Peer::Member(id), Message::Ping(_)) = (to, &message) {
                         self.pinged.insert(id, clock::now());
                     }
                     self.peers.send(to, &Envelope::Agreement(message));
                 }
                 Output::View(view) => self.show(view),
-                Output::Lease(until) => self.shared.extend_lease(until),
+                Output::Lease(until) => {
+                    self.counted.renewed(self.shared.lease(), clock::now());
+                    self.shared.extend_lease(until);
+                }
                 Output::Plan(table) => self.plan(table),
                 Output::AdminReply { ticket, reply } => {
                     if let Some(answer) = self.tickets.admin.remove(&ticket) {
@@ -440,6 +450,7 @@ impl Driver {
     }
 
     fn show(&mut self, view: View) {
+        self.follow_tables(&view);
         self.shared.publish(Local { me: self.config.id, view: Some(view.clone()) });
         // Who is in either table is reached where that table says.
         let tables = [&view.installed, &view.accepted];
@@ -457,6 +468,26 @@ impl Driver {
         self.was_member = true;
         self.refusals.clear();
         self.view = Some(view);
+    }
+
+    /// How long tables take: what the coordinator stores is what it proposes just after.
+    fn follow_tables(&mut self, view: &View) {
+        // Not by name: that is a hash of the whole table.
+        let order = |table: &Table| (table.term, table.version);
+        let (installed, accepted) = (order(&view.installed), order(&view.accepted));
+        let before = self.view.as_ref().map(|v| (order(&v.installed), order(&v.accepted)));
+        if before.is_none_or(|(was, _)| was != installed) {
+            let (term, version, members) = (installed.0.0, installed.1.0, view.installed.members.len());
+            tracing::debug!(target: "doyen::table", term, version, members, "installed");
+            if let Some((_, at)) = self.proposed.take_if(|(proposed, _)| *proposed == installed) {
+                self.counted.committed(clock::now().since(at));
+            }
+        }
+        if accepted != installed && before.is_none_or(|(_, was)| was != accepted) {
+            let (term, version, members) = (accepted.0.0, accepted.1.0, view.accepted.members.len());
+            tracing::debug!(target: "doyen::table", term, version, members, "accepted");
+            self.proposed = self.agreement.leading().then(|| (accepted, clock::now()));
+        }
     }
 
     /// The cluster went on without this process: a fresh identity, a fresh machine, nothing held.
@@ -536,9 +567,11 @@ impl Driver {
     }
 
     fn gossip(&mut self, to: SocketAddr, bytes: Vec<u8>) {
-        // Only to members at their addresses: gossip must not make this node dial wherever somebody says.
+        // Only to members at their addresses: gossip must not make this node dial wherever somebody says. And only where agreement
+        // has a connection already: everybody has one with most voters, who carry on what they hear, and one between any two
+        // members would cost a large cluster more than all the rest.
         let members = self.view.iter().flat_map(|view| &view.installed.members);
-        if let Some(member) = members.into_iter().find(|m| m.addresses.control == to) {
+        if let Some(member) = members.into_iter().find(|m| m.addresses.control == to && self.peers.is_linked(m.id)) {
             self.peers.send(Peer::Member(member.id), &Envelope::Gossip(bytes));
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Outgoing (address, bytes) <── chitchat's task <── incoming (address, bytes)
-//!                                      │ asked every second: who is live?
+//!                                      │ asked each interval: who is live?
 //!                                   Hint::{Suspected, Alive, Address}
 //! ```
 //!
@@ -32,11 +32,13 @@ const QUEUE_MAX: usize = 64;
 /// Pings and refused ports notice the dead long before gossip does, which only adds a look. At 100 ms its messages were most of
 /// what an idle node did (1.5 % of a core).
 const GOSSIP_INTERVAL: Duration = Duration::from_secs(1);
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// A message names every node: with twice as many nodes than this, half as many messages, so that a node's bytes stay the same.
+const GOSSIP_NODES: usize = 16;
 const RESTART_WAIT: Duration = Duration::from_secs(1);
 const PHI_THRESHOLD: f64 = 8.0;
 const SAMPLES: usize = 100;
-const INTERVAL_MAX: Duration = Duration::from_secs(4);
+/// The longest interval between two signs of life that counts as one, in gossip intervals.
+const INTERVALS_MAX: u32 = 4;
 const GRACE: Duration = Duration::from_secs(5 * 60);
 /// Members that a fresh gossip begins with; it learns of the others by itself.
 const SEEDS_MAX: usize = 16;
@@ -149,7 +151,8 @@ impl Supervisor {
         let bridge = Bridge { incoming: Mutex::new(Some(from_outside)), outgoing: self.outgoing.clone() };
         let Ok(chitchat) = spawn_chitchat(config(&scope), Vec::new(), &bridge).await else { return End::Died };
         let mut died = std::pin::pin!(chitchat.termination_watcher());
-        let mut look = tokio::time::interval(LOOK_INTERVAL);
+        let every = interval(scope.members.len());
+        let mut look = tokio::time::interval(every);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut seen = Seen::default();
         let mut members = scope.members.clone();
@@ -169,6 +172,10 @@ impl Supervisor {
                     if members.len() > NODES_MAX {
                         return End::Crowded;
                     }
+                    if interval(members.len()) != every {
+                        // Chitchat cannot change its interval: it begins anew, and nothing depends on what it forgets.
+                        return End::Scope;
+                    }
                 }
                 message = self.incoming.recv() => match message {
                     // Dropped when too many wait.
@@ -186,14 +193,20 @@ impl Supervisor {
     }
 }
 
+/// In steps, so that not every newcomer changes it.
+fn interval(nodes: usize) -> Duration {
+    GOSSIP_INTERVAL * u32::try_from((nodes.next_power_of_two() / GOSSIP_NODES).max(1)).unwrap_or(u32::MAX)
+}
+
 fn config(scope: &Scope) -> ChitchatConfig {
+    let every = interval(scope.members.len());
     ChitchatConfig {
         chitchat_id: ChitchatId::new(scope.me.to_string(), 0, scope.address),
         cluster_id: scope.cluster.to_string(),
-        gossip_interval: GOSSIP_INTERVAL,
+        gossip_interval: every,
         listen_addr: scope.address,
         seed_nodes: scope.members.values().filter(|a| **a != scope.address).take(SEEDS_MAX).map(ToString::to_string).collect(),
-        failure_detector_config: FailureDetectorConfig::new(PHI_THRESHOLD, SAMPLES, INTERVAL_MAX, GOSSIP_INTERVAL, GRACE),
+        failure_detector_config: FailureDetectorConfig::new(PHI_THRESHOLD, SAMPLES, every * INTERVALS_MAX, every, GRACE),
         marked_for_deletion_grace_period: GRACE,
         catchup_callback: None,
         extra_liveness_predicate: None,
@@ -305,6 +318,11 @@ mod tests {
         assert_eq!(seen.compare(&view(&[1, 9]), &members), [Hint::Suspected(MemberId(2)), Hint::Address(address(9))]);
         let crowd: Vec<u64> = (10..100).collect();
         assert_eq!(seen.compare(&view(&crowd), &members).len(), 1 + ADDRESSES_MAX);
+    }
+
+    #[test]
+    fn larger_clusters_gossip_less_often() {
+        assert_eq!([1, 3, 16, 17, 32, 100, NODES_MAX].map(|n| interval(n).as_secs()), [1, 1, 1, 2, 2, 8, 32]);
     }
 
     #[test]

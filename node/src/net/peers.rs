@@ -16,6 +16,7 @@ use super::envelope::Envelope;
 use super::hello::{self, Hello};
 use super::identity::Identity;
 use crate::codec;
+use crate::control::counted::Counted;
 use bytes::{Bytes, BytesMut};
 use doyen_gossip::agreement::Peer;
 use doyen_placement::MemberId;
@@ -106,7 +107,7 @@ pub struct Peers {
     datagrams: mpsc::Sender<PeerEvent>,
     events: mpsc::Sender<PeerEvent>,
     budget: Arc<Semaphore>,
-    dropped: Cell<u64>,
+    counted: Arc<Counted>,
     tasks: RefCell<JoinSet<()>>,
 }
 
@@ -158,7 +159,7 @@ impl Peers {
     ///
     /// # Errors
     /// The socket cannot be used.
-    pub fn start(socket: UdpSocket, identity: Arc<Identity>, me: MemberId) -> io::Result<(Rc<Self>, PeerEvents)> {
+    pub fn start(socket: UdpSocket, identity: Arc<Identity>, me: MemberId, counted: Arc<Counted>) -> io::Result<(Rc<Self>, PeerEvents)> {
         let (datagrams, datagrams_out) = mpsc::channel(EVENTS_MAX);
         let (events, events_out) = mpsc::channel(EVENTS_MAX);
         let peers = Rc::new(Self {
@@ -173,7 +174,7 @@ impl Peers {
             datagrams,
             events,
             budget: Arc::new(Semaphore::new(RECEIVED_BYTES_MAX)),
-            dropped: Cell::new(0),
+            counted,
             tasks: RefCell::default(),
         });
         peers.spawn(peers.clone().accept());
@@ -226,18 +227,13 @@ impl Peers {
         self.dials.borrow_mut().retain(|_, dial| dial.under_way);
     }
 
-    /// How many messages were dropped because too much waited already.
-    #[must_use]
-    pub fn dropped(&self) -> u64 {
-        self.dropped.get()
-    }
-
     /// Sends, and dials first where that is needed. Never waits.
     pub fn send(self: &Rc<Self>, to: Peer, envelope: &Envelope) {
         let bytes = match codec::encode(envelope, FRAME_BYTES_MAX) {
             Ok(bytes) => Bytes::from(bytes),
             Err(e) => return tracing::error!("a message cannot be sent: {e}"),
         };
+        self.counted.sent(envelope, bytes.len());
         let datagram = envelope.is_datagram();
         match self.link_to(to) {
             Some(link) => self.push(&link, bytes, datagram, matches!(envelope, Envelope::Gossip(_))),
@@ -254,6 +250,12 @@ impl Peers {
                 }
             }
         }
+    }
+
+    /// Whether something can be said to this member without dialling it.
+    #[must_use]
+    pub fn is_linked(&self, id: MemberId) -> bool {
+        self.link_to(Peer::Member(id)).is_some()
     }
 
     fn link_to(&self, to: Peer) -> Option<Rc<Link>> {
@@ -283,8 +285,7 @@ impl Peers {
     }
 
     fn count_dropped(&self) {
-        metrics::counter!("doyen_control_messages_dropped_total").increment(1);
-        self.dropped.set(self.dropped.get() + 1);
+        self.counted.dropped();
     }
 
     fn dial(self: &Rc<Self>, address: SocketAddr, pending: Option<(Option<MemberId>, Bytes)>) {

@@ -6,6 +6,8 @@
 //! figures join           --binary ..  [--runs 3]     a fourth node joins 100 MB
 //! figures idle           --binary ..                 CPU and memory of an idle node
 //! figures bytes          --binary ..  [--keys 1000000]
+//! figures scale          --binary ..  [--nodes 3,10,30,50,100] [--seconds 20] [--changes 25]   what a larger cluster costs
+//! figures load           --binary ..  [--nodes 3] [--minutes 10] [--burners 2] [--options "--silence-max 1s"]   false evictions while others want every core
 //! ```
 //!
 //! Failover is judged for each partition by its own longest gap between two acknowledged writes: one connection writes to
@@ -36,8 +38,12 @@ fn number(name: &str, default: usize) -> usize {
 }
 
 fn main() -> ExitCode {
+    if std::env::args().nth(1).as_deref() == Some("spin") {
+        doyen_tests::starve::spin();
+        return ExitCode::SUCCESS;
+    }
     let Some(binary) = flag("--binary") else {
-        eprintln!("figures kill|stop|term|start|join|idle|bytes --binary target/release/doyen [--runs N] [--victim WHO]");
+        eprintln!("figures kill|stop|term|start|join|idle|bytes|scale|load --binary target/release/doyen [--runs N] [--victim WHO]");
         return ExitCode::from(2);
     };
     match std::env::args().nth(1).as_deref() {
@@ -48,12 +54,38 @@ fn main() -> ExitCode {
         Some("join") => join(&binary),
         Some("idle") => idle(&binary),
         Some("bytes") => bytes(&binary),
+        Some("scale") => scale(binary),
+        Some("load") => load(binary),
         _ => {
-            eprintln!("say what to measure: kill, stop, term, start, join, idle or bytes");
+            eprintln!("say what to measure: kill, stop, term, start, join, idle, bytes, scale or load");
             return ExitCode::from(2);
         }
     }
     ExitCode::SUCCESS
+}
+
+fn load(binary: String) {
+    let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+    let minutes: f64 = flag("--minutes").and_then(|m| m.parse().ok()).unwrap_or(10.0);
+    doyen_tests::starve::run(&doyen_tests::starve::Plan {
+        binary,
+        nodes: number("--nodes", 3),
+        span: Duration::from_secs_f64(minutes * 60.0),
+        options: flag("--options").unwrap_or_default().split_whitespace().map(str::to_owned).collect(),
+        burners: number("--burners", cores),
+    });
+}
+
+fn scale(binary: String) {
+    let sizes = flag("--nodes").unwrap_or_else(|| "3,10,30,50,100".into());
+    doyen_tests::scale::run(&doyen_tests::scale::Plan {
+        binary,
+        sizes: sizes.split(',').filter_map(|n| n.trim().parse().ok()).collect(),
+        idle: Duration::from_secs(number("--seconds", 20) as u64),
+        changes: number("--changes", 25),
+        verbose: std::env::args().any(|a| a == "--verbose"),
+        partitions: flag("--partitions"),
+    });
 }
 
 fn median(values: &mut [f64]) -> f64 {
@@ -247,11 +279,22 @@ fn failover(binary: &str, harm: Harm) {
         );
         worsts.push(longest);
     }
+    let (typical, most) = (median(&mut worsts), worst(&worsts));
     println!(
-        "{harm:?} {who}, {runs} runs: worst partition {:.0} ms at the median, {:.0} ms at worst; {lost} acknowledged writes lost",
-        median(&mut worsts),
-        worst(&worsts)
+        "{harm:?} {who}, {runs} runs: worst partition {typical:.0} ms at the median, {most:.0} ms at worst; {lost} acknowledged writes lost"
     );
+    let at =
+        |share: f64| worsts.get(((worsts.len() as f64 * share) as usize).min(worsts.len().saturating_sub(1))).copied().unwrap_or(f64::NAN);
+    println!("longest gap: min {:.0}, p50 {:.0}, p90 {:.0}, p99 {:.0}, worst {most:.0} ms", at(0.0), at(0.5), at(0.9), at(0.99));
+    if harm == Harm::Kill {
+        let holds = |is: bool| if is { "holds" } else { "DOES NOT HOLD" };
+        println!(
+            "p50 below 800 ms: {}; worst below 2 s: {}; nothing lost: {}",
+            holds(typical < 800.0),
+            holds(most < 2_000.0),
+            holds(lost == 0)
+        );
+    }
 }
 
 // ---- start and join

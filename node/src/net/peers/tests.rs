@@ -15,7 +15,7 @@ impl Node {
     fn start(id: u64, secret: &[u8]) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let identity = Arc::new(Identity::from_secret(secret, &format!("node {id}")).unwrap());
-        let (peers, events) = Peers::start(socket, identity, MemberId(id)).unwrap();
+        let (peers, events) = Peers::start(socket, identity, MemberId(id), Arc::default()).unwrap();
         Self { id: MemberId(id), peers, events }
     }
 
@@ -128,7 +128,8 @@ fn certificates_of_files_bind_names_to_hosts() {
         let authority = rcgen::CertifiedIssuer::self_signed(params, rcgen::KeyPair::generate().unwrap()).unwrap();
         let start = |id: u64, name: &str, subject: &str| {
             let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-            let (peers, events) = Peers::start(socket, identity_from_files(&authority, name, subject), MemberId(id)).unwrap();
+            let (peers, events) =
+                Peers::start(socket, identity_from_files(&authority, name, subject), MemberId(id), Arc::default()).unwrap();
             Node { id: MemberId(id), peers, events }
         };
         let (a, mut b) = (start(1, "127.0.0.1:7400", "127.0.0.1"), start(2, "beta", "beta"));

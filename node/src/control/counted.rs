@@ -1,0 +1,136 @@
+//! What the control thread counts, for `/metrics`: what agreement costs, how long a table takes, how often a lease ran out.
+
+use crate::net::envelope::Envelope;
+use doyen_gossip::Time;
+use doyen_gossip::wire::Message;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// Commits whose time is kept until somebody asks for it; of more, the oldest are kept.
+const SAMPLES_MAX: usize = 4096;
+
+/// What a message is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Pings and pongs.
+    Pulse,
+    /// Proposals, acks, commits, pulls.
+    Table,
+    /// Chitchat.
+    Gossip,
+    /// Joins, votes, requests, reports.
+    Other,
+}
+
+impl Kind {
+    /// Every kind, as metrics call it.
+    pub const ALL: [(Self, &'static str); 4] =
+        [(Self::Pulse, "pulse"), (Self::Table, "table"), (Self::Gossip, "gossip"), (Self::Other, "other")];
+
+    fn of(envelope: &Envelope) -> Self {
+        match envelope {
+            Envelope::Gossip(_) => Self::Gossip,
+            Envelope::Agreement(Message::Ping(_) | Message::Pong(_)) => Self::Pulse,
+            Envelope::Agreement(
+                Message::Propose(_)
+                | Message::Ack(_)
+                | Message::Refuse { .. }
+                | Message::Commit(_)
+                | Message::Pull { .. }
+                | Message::Committed(_),
+            ) => Self::Table,
+            Envelope::Agreement(_) | Envelope::StatusRequest { .. } | Envelope::StatusReply { .. } => Self::Other,
+        }
+    }
+}
+
+/// Written by the control thread, read by whoever answers `/metrics`.
+#[derive(Debug, Default)]
+pub struct Counted {
+    messages: [AtomicU64; 4],
+    bytes: [AtomicU64; 4],
+    dropped: AtomicU64,
+    lapses: AtomicU64,
+    lapsed_us: AtomicU64,
+    /// Seconds from proposal to commit. A lock because two threads touch it; held for a push or a swap.
+    commits: Mutex<Vec<f64>>,
+}
+
+impl Counted {
+    /// A message goes out, encoded in this many bytes.
+    pub fn sent(&self, envelope: &Envelope, bytes: usize) {
+        let kind = Kind::of(envelope) as usize;
+        self.messages[kind].fetch_add(1, Ordering::Relaxed);
+        self.bytes[kind].fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Messages and bytes of a kind.
+    #[must_use]
+    pub fn traffic(&self, kind: Kind) -> (u64, u64) {
+        (self.messages[kind as usize].load(Ordering::Relaxed), self.bytes[kind as usize].load(Ordering::Relaxed))
+    }
+
+    /// A message is dropped: there is no connection, or too much waits.
+    pub fn dropped(&self) {
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Messages dropped so far.
+    #[must_use]
+    pub fn dropped_total(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// A lease reaches further again that reached to `until`.
+    pub fn renewed(&self, until: Time, now: Time) {
+        if until > Time::ZERO && until < now {
+            self.lapses.fetch_add(1, Ordering::Relaxed);
+            self.lapsed_us.fetch_add(u64::try_from(now.since(until).as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        }
+    }
+
+    /// How often a lease ran out and came back, and for how long all in all nothing could be served.
+    #[must_use]
+    pub fn lapses(&self) -> (u64, Duration) {
+        (self.lapses.load(Ordering::Relaxed), Duration::from_micros(self.lapsed_us.load(Ordering::Relaxed)))
+    }
+
+    /// A table that this node proposed is committed.
+    pub fn committed(&self, took: Duration) {
+        let mut commits = self.commits.lock().unwrap_or_else(PoisonError::into_inner);
+        if commits.len() < SAMPLES_MAX {
+            commits.push(took.as_secs_f64());
+        }
+    }
+
+    /// How long commits took, in seconds, since this was asked last.
+    #[must_use]
+    pub fn take_commits(&self) -> Vec<f64> {
+        std::mem::take(&mut *self.commits.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_that_is_renewed_in_time_is_no_lapse() {
+        let at = |ms: u64| Time(ms * 1_000_000);
+        let counted = Counted::default();
+        counted.renewed(Time::ZERO, at(100));
+        counted.renewed(at(600), at(200));
+        assert_eq!(counted.lapses(), (0, Duration::ZERO));
+        counted.renewed(at(600), at(650));
+        assert_eq!(counted.lapses(), (1, Duration::from_millis(50)));
+    }
+
+    #[test]
+    fn messages_are_counted_by_what_they_are_for() {
+        let counted = Counted::default();
+        counted.sent(&Envelope::Gossip(vec![0; 10]), 12);
+        counted.sent(&Envelope::StatusRequest { ticket: 1 }, 2);
+        assert_eq!(Kind::ALL.map(|(kind, _)| counted.traffic(kind)), [(0, 0), (0, 0), (1, 12), (1, 2)]);
+    }
+}
