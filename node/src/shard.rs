@@ -365,9 +365,10 @@ impl Shard {
     /// What a key holds, where this node can say so at once: it leads the partition, nothing waits there, and what it has is
     /// committed. Otherwise `None`, and the read is to be submitted. It may be answered only if `may_answer` agrees, asked
     /// with a clock, a lease and a generation that were read *after* this.
-    pub fn read(&mut self, now: Time, at: PartitionRef, map: MapId, key: &[u8]) -> Option<Option<&[u8]>> {
+    pub fn read(&mut self, now: Time, keyspace: KeyspaceId, map: MapId, key: &[u8]) -> Option<Option<&[u8]>> {
         self.core.now = self.core.now.max(now);
-        let slot = self.slots.get(&at)?;
+        let partition = self.core.view.as_ref()?.installed.keyspace(keyspace)?.partition_of(map, key)?;
+        let slot = self.slots.get(&PartitionRef { keyspace, partition })?;
         let held = slot.held.as_deref()?;
         if !slot.serving() || !slot.calls.parked.is_empty() || !held.lead.as_ref().is_some_and(|l| l.open) {
             return None;

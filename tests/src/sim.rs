@@ -60,6 +60,10 @@ pub struct Report {
     pub maps: u64,
     /// Learners that caught up from the log, without a snapshot.
     pub caught_up: u64,
+    /// Reads answered in the pass that they came with.
+    pub read_at_once: u64,
+    /// Reads that were taken back before they were answered, because the lease was over or the table another.
+    pub reads_again: u64,
     /// Operations whose outcome is unknown.
     pub unknown: u64,
     /// Operations refused: nothing happened.
@@ -96,6 +100,8 @@ impl Report {
         self.expired += other.expired;
         self.maps += other.maps;
         self.caught_up += other.caught_up;
+        self.read_at_once += other.read_at_once;
+        self.reads_again += other.reads_again;
         self.judged += other.judged;
         self.undecided += other.undecided;
         self.compared += other.compared;
@@ -154,7 +160,7 @@ pub fn summary(total: &Report) -> String {
     let faults: Vec<String> = total.faults.iter().map(|(kind, n)| format!("{n} {kind}")).collect();
     format!(
         "{:.2} virtual hours, {} events, {} tables, {} failovers, {} moves ({} without a snapshot), {} partitions lost, {} maps\n\
-         {} operations: {} answered, {} refused ({} for memory), {} unknown, {} keys expired; {} keys judged, {} undecided, {} copies compared, {} times congested\n\
+         {} operations: {} answered ({} reads at once, {} taken back), {} refused ({} for memory), {} unknown, {} keys expired; {} keys judged, {} undecided, {} copies compared, {} times congested\n\
          healed within {:.2} s at worst; faults: {}",
         total.virtual_ns as f64 / 3.6e12,
         total.events,
@@ -166,6 +172,8 @@ pub fn summary(total: &Report) -> String {
         total.maps,
         total.operations,
         total.answered,
+        total.read_at_once,
+        total.reads_again,
         total.refused,
         total.full,
         total.unknown,

@@ -370,6 +370,26 @@ async fn nothing_is_answered_without_a_lease_and_everything_once_it_is_back() {
     node.stop().await;
 }
 
+/// Reads are encoded before it is judged whether they may leave.
+#[tokio::test]
+async fn what_is_taken_back_is_answered_in_order_once_there_is_a_lease() {
+    let node = Node::start(None, 10);
+    let mut client = node.client().await;
+    let set: Vec<_> = ["SET a 1", "SET b 2"].map(words).to_vec();
+    client.pipeline(&set).await.unwrap();
+    node.shared.extend_lease(Time::ZERO);
+    let commands = ["GET a", "PING", "GET b", "GET absent", "SET a 3", "GET a", "PING", "GET b"].map(words);
+    let replies = client.pipeline(&commands);
+    let mut replies = std::pin::pin!(replies);
+    assert!(tokio::time::timeout(Duration::from_millis(50), &mut replies).await.is_err());
+    node.shared.extend_lease(Time(u64::MAX));
+    let replies = replies.await.unwrap();
+    let (bulk, pong) = (|value: &[u8]| Reply::Bulk(value.to_vec()), || Reply::Simple("PONG".to_owned()));
+    let ok = Reply::Simple("OK".to_owned());
+    assert_eq!(replies, [bulk(b"1"), pong(), bulk(b"2"), Reply::Nil, ok, bulk(b"3"), pong(), bulk(b"2")]);
+    node.stop().await;
+}
+
 #[tokio::test]
 async fn another_incarnation_answers_waiting_reads_and_says_that_writes_are_unknown() {
     let node = Node::start(None, 10);

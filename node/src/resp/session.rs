@@ -17,7 +17,7 @@ use crate::data::waiters::Waiter;
 use crate::shard::op::{Action, Condition, Expiry, Failure, Operation, Outcome, PartitionOperation};
 use bytes::{Bytes, BytesMut};
 use doyen_gossip::Time;
-use doyen_placement::{MapId, PartitionRef};
+use doyen_placement::MapId;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -410,13 +410,12 @@ impl Session {
             return false;
         }
         let key = args.get(1);
-        let partition = cluster::keyspace(inner.view.as_ref()).and_then(|k| k.partition_of(MapId(0), key));
-        let Some(partition) = partition.filter(|_| key.len() <= inner.limits.key_bytes_max) else { return false };
-        let at = PartitionRef { keyspace: cluster::KEYSPACE, partition };
-        // What is larger is weighed first.
-        let Some(value) = inner.shard.read(inner.now, at, MapId(0), key).filter(|v| v.is_none_or(|v| v.len() <= READ_AT_ONCE_MAX)) else {
+        if key.len() > inner.limits.key_bytes_max {
             return false;
-        };
+        }
+        let found = inner.shard.read(inner.now, cluster::KEYSPACE, MapId(0), key);
+        // What is larger is weighed first.
+        let Some(value) = found.filter(|v| v.is_none_or(|v| v.len() <= READ_AT_ONCE_MAX)) else { return false };
         if self.provisional.is_empty() {
             self.provisional_from = self.out.len();
         }

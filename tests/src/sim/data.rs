@@ -1,9 +1,10 @@
 //! What a data thread does around its shard: passes over an inbox, then a release.
 
+use super::client::ClientId;
 use super::process::{ControlInput, DataInput, ProcessId};
 use super::schedule::{Event, MS};
 use super::world::{World, clip};
-use doyen::shard::op::{Failure, Outcome};
+use doyen::shard::op::{Action, Failure, Operation, Outcome};
 use doyen::shard::{Request, Shard};
 use doyen_gossip::{Input, Time};
 use rand::Rng;
@@ -69,7 +70,8 @@ impl World {
         process.buffers.clear();
         process.shard_links.clear();
         process.data_tick_at = None;
-        for (client, serial) in std::mem::take(&mut process.tokens).into_values() {
+        let read = std::mem::take(&mut process.read).into_iter().map(|(client, serial, ..)| (client, serial));
+        for (client, serial) in std::mem::take(&mut process.tokens).into_values().chain(read) {
             self.client_answer(client, serial, &Outcome::Failed(Failure::Unknown));
         }
     }
@@ -114,6 +116,13 @@ impl World {
                 }
             }
             DataInput::Submit(client, serial, operation) => {
+                if operation.action == Action::Get
+                    && let Some(value) = process.shard.read(now, operation.keyspace, operation.map, &operation.key)
+                {
+                    let outcome = value.map_or(Outcome::Nil, |value| Outcome::Bulk(value.into()));
+                    process.read.push((client, serial, operation, outcome));
+                    return;
+                }
                 let token = process.next_token;
                 process.next_token += 1;
                 process.tokens.insert(token, (client, serial));
@@ -134,6 +143,17 @@ impl World {
         }
     }
 
+    /// What was read at once may not be answered.
+    fn ask_again(&mut self, p: ProcessId, now: Time, asked: (ClientId, u64), operation: Operation) {
+        let unix_ms = self.processes[p].unix_ms(self.schedule.now());
+        let process = &mut self.processes[p];
+        let token = process.next_token;
+        process.next_token += 1;
+        process.tokens.insert(token, asked);
+        process.shard.submit(now, unix_ms, token, operation);
+        self.reads_again += 1;
+    }
+
     pub(crate) fn data_release(&mut self, p: ProcessId) {
         if self.processes[p].gone {
             return;
@@ -141,6 +161,16 @@ impl World {
         let now = self.processes[p].clock(self.schedule.now());
         let process = &mut self.processes[p];
         let current = process.generation == process.shard_generation;
+        let well = Shard::may_answer(now, process.lease, current);
+        for (client, serial, operation, outcome) in std::mem::take(&mut process.read) {
+            if well {
+                self.read_at_once += 1;
+                self.client_answer(client, serial, &outcome);
+            } else {
+                self.ask_again(p, now, (client, serial), operation);
+            }
+        }
+        let process = &mut self.processes[p];
         process.shard.release(now, process.lease, current);
         while let Some((token, outcome)) = self.processes[p].shard.poll_outcome() {
             if let Some((client, serial)) = self.processes[p].tokens.remove(&token) {

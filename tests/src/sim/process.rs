@@ -8,7 +8,7 @@ use super::client::ClientId;
 use super::network::ConnectionId;
 use super::schedule::Nanos;
 use bytes::BytesMut;
-use doyen::shard::op::Operation;
+use doyen::shard::op::{Operation, Outcome};
 use doyen::shard::{Lane, Shard, Token};
 use doyen_gossip::agreement::View;
 use doyen_gossip::{Agreement, Input, Time};
@@ -93,6 +93,8 @@ pub(crate) struct Process {
     pub(crate) links: BTreeMap<MemberId, ConnectionId>,
     pub(crate) shard_links: BTreeMap<MemberId, ConnectionId>,
     pub(crate) tokens: BTreeMap<Token, (ClientId, u64)>,
+    /// What was read at once in this pass, and may be answered if the pass is judged well.
+    pub(crate) read: Vec<(ClientId, u64, Operation, Outcome)>,
     pub(crate) next_token: Token,
 }
 
@@ -133,6 +135,7 @@ impl Process {
             links: BTreeMap::new(),
             shard_links: BTreeMap::new(),
             tokens: BTreeMap::new(),
+            read: Vec::new(),
             next_token: 1,
         }
     }

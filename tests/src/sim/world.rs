@@ -58,6 +58,9 @@ pub(crate) struct World {
     pub(crate) longest_stall: Nanos,
     /// What shards that are gone had counted: learners that needed the log only, keys that expired.
     pub(crate) caught_up: u64,
+    /// Reads that were answered in the pass that they came with, and those that had to be asked again.
+    pub(crate) read_at_once: u64,
+    pub(crate) reads_again: u64,
     pub(crate) expired: u64,
     failure: Option<String>,
 }
@@ -111,6 +114,8 @@ impl World {
             events: 0,
             longest_stall: 0,
             caught_up: 0,
+            read_at_once: 0,
+            reads_again: 0,
             expired: 0,
             failure: None,
         };
