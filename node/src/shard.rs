@@ -364,8 +364,9 @@ impl Shard {
 
     /// What a key holds, where this node can say so at once: it leads the partition, nothing waits there, and what it has is
     /// committed. Otherwise `None`, and the read is to be submitted. It may be answered only if `may_answer` agrees, asked
-    /// with a clock, a lease and a generation that were read *after* this.
-    pub fn read(&mut self, now: Time, keyspace: KeyspaceId, map: MapId, key: &[u8]) -> Option<Option<&[u8]>> {
+    /// with a clock, a lease and a generation that were read *after* this; if not, it is to be kept (`keep`) under the number
+    /// that comes with it.
+    pub fn read(&mut self, now: Time, keyspace: KeyspaceId, map: MapId, key: &[u8]) -> Option<(u64, Option<&[u8]>)> {
         self.core.now = self.core.now.max(now);
         let partition = self.core.view.as_ref()?.installed.keyspace(keyspace)?.partition_of(map, key)?;
         let slot = self.slots.get(&PartitionRef { keyspace, partition })?;
@@ -381,7 +382,23 @@ impl Shard {
         self.core.stats.executed += 1;
         let value = found.map(entry::Entry::value);
         self.core.worked += value.map_or(0, <[u8]>::len);
-        Some(value)
+        let n = self.core.next_n;
+        self.core.next_n += 1;
+        Some((n, value))
+    }
+
+    /// Keeps what `read` said, because it may not be answered now: like any executed read it is judged again, and executed
+    /// again in its place among the operations of this node if the tenure ends.
+    pub fn keep(&mut self, token: Token, n: u64, operation: Operation, outcome: Outcome) {
+        let keyspace = self.core.view.as_ref().and_then(|v| v.installed.keyspace(operation.keyspace));
+        let Some(partition) = keyspace.and_then(|k| k.partition_of(operation.map, &operation.key)) else {
+            return self.core.outcomes.push_back((token, Outcome::Failed(Failure::NoPartition)));
+        };
+        let at = PartitionRef { keyspace: operation.keyspace, partition };
+        let until = self.core.now + self.core.limits.park;
+        let call = Call { source: Source::Local(token), n, work: Work::Key(operation), until, maybe: false };
+        self.core.outstanding += 1;
+        self.core.ready.push_back((at, Executed { call, seq: 0, outcome, logged: false }));
     }
 
     /// Whether what was read or committed may be answered (rule 8), by a clock and a lease that were read after it; `current`

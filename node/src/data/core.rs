@@ -99,6 +99,13 @@ impl Inner {
         (token, elsewhere)
     }
 
+    /// Keeps what was read at once and may not be answered now; its token.
+    pub(crate) fn keep(&mut self, n: u64, operation: Operation, outcome: Outcome, waiter: Waiter) -> u64 {
+        let token = self.waiters.insert(waiter);
+        self.shard.keep(token, n, operation, outcome);
+        token
+    }
+
     /// Hands an operation on a partition to the shard.
     pub(crate) fn submit_partition(&mut self, operation: PartitionOperation, waiter: impl FnOnce(bool) -> Waiter) -> u64 {
         let token = self.waiters.insert(waiter(operation.action != PartitionAction::Clear));
@@ -112,7 +119,7 @@ impl Inner {
         self.now <= self.lease + LED_MAX
     }
 
-    /// What was read at once in this pass may leave, or is asked again.
+    /// What was read at once in this pass may leave, or is taken back.
     fn settle(&mut self, well: bool) {
         let mut connections = std::mem::take(&mut self.provisional);
         connections.drain(..).for_each(|c| c.settle(self, well));

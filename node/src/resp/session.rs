@@ -128,8 +128,8 @@ struct Slot {
 /// A reply that is encoded already, and what it is made of if it may not leave.
 #[derive(Debug)]
 enum Provisional {
-    /// The value of this key, in this protocol.
-    Read(Bytes, Protocol),
+    /// What was read under this key, as which operation of this node, and where the value stands in `out`.
+    Read { key: Bytes, n: u64, value: Option<Range<usize>>, protocol: Protocol },
     /// It says the same at any time; where it stands in `out`.
     Encoded(Range<usize>),
 }
@@ -315,13 +315,13 @@ impl Connection {
         session.partway.is_none()
     }
 
-    /// The pass was judged: what was read in it may leave, or is asked again.
+    /// The pass was judged: what was read in it may leave, or is taken back.
     pub(crate) fn settle(self: &Rc<Self>, inner: &mut Inner, well: bool) {
         let mut session = self.session.borrow_mut();
         if well {
             session.provisional.clear();
         } else {
-            session.ask_again(self, inner);
+            session.take_back(self, inner);
         }
     }
 
@@ -415,25 +415,32 @@ impl Session {
         }
         let found = inner.shard.read(inner.now, cluster::KEYSPACE, MapId(0), key);
         // What is larger is weighed first.
-        let Some(value) = found.filter(|v| v.is_none_or(|v| v.len() <= READ_AT_ONCE_MAX)) else { return false };
+        let Some((n, value)) = found.filter(|(_, v)| v.is_none_or(|v| v.len() <= READ_AT_ONCE_MAX)) else { return false };
         if self.provisional.is_empty() {
             self.provisional_from = self.out.len();
         }
         let mut encoder = Encoder::new(&mut self.out, self.protocol);
-        match value {
-            Some(value) => encoder.bulk(value),
-            None => encoder.nil(),
-        }
+        let value = match value {
+            Some(value) => {
+                encoder.bulk(value);
+                let end = encoder.len() - b"\r\n".len();
+                Some(end - value.len()..end)
+            }
+            None => {
+                encoder.nil();
+                None
+            }
+        };
         if self.provisional.is_empty() {
             inner.provisional.push(connection.clone());
         }
-        self.provisional.push(Provisional::Read(args.bytes(1), self.protocol));
+        self.provisional.push(Provisional::Read { key: args.bytes(1), n, value, protocol: self.protocol });
         self.first += 1;
         true
     }
 
-    /// Takes provisional replies back, and waits for them as for any other.
-    fn ask_again(&mut self, connection: &Rc<Connection>, inner: &mut Inner) {
+    /// Takes provisional replies back, to be judged again.
+    fn take_back(&mut self, connection: &Rc<Connection>, inner: &mut Inner) {
         let from = self.provisional_from;
         let taken = self.out.split_off(from).freeze();
         let provisional = std::mem::take(&mut self.provisional);
@@ -441,8 +448,11 @@ impl Session {
         self.first -= provisional.len() as u64;
         for reply in provisional {
             match reply {
-                Provisional::Read(key, protocol) => {
-                    let (token, _) = operation(connection, inner, self.next(), 0, key, Action::Get);
+                Provisional::Read { key, n, value, protocol } => {
+                    let outcome = value.map_or(Outcome::Nil, |at| Outcome::Bulk(taken[at.start - from..at.end - from].into()));
+                    let operation = Operation { keyspace: cluster::KEYSPACE, map: MapId(0), key, action: Action::Get };
+                    let waiter = Waiter::Reply { connection: connection.clone(), slot: self.next(), part: 0, read: true };
+                    let token = inner.keep(n, operation, outcome, waiter);
                     self.push(State::Waiting { shape: Shape::Plain, token }, 0);
                     if let Some(slot) = self.slots.back_mut() {
                         slot.protocol = protocol;

@@ -1,10 +1,9 @@
 //! What a data thread does around its shard: passes over an inbox, then a release.
 
-use super::client::ClientId;
 use super::process::{ControlInput, DataInput, ProcessId};
 use super::schedule::{Event, MS};
 use super::world::{World, clip};
-use doyen::shard::op::{Action, Failure, Operation, Outcome};
+use doyen::shard::op::{Action, Failure, Outcome};
 use doyen::shard::{Request, Shard};
 use doyen_gossip::{Input, Time};
 use rand::Rng;
@@ -70,7 +69,7 @@ impl World {
         process.buffers.clear();
         process.shard_links.clear();
         process.data_tick_at = None;
-        let read = std::mem::take(&mut process.read).into_iter().map(|(client, serial, ..)| (client, serial));
+        let read = std::mem::take(&mut process.read).into_iter().map(|(asked, ..)| asked);
         for (client, serial) in std::mem::take(&mut process.tokens).into_values().chain(read) {
             self.client_answer(client, serial, &Outcome::Failed(Failure::Unknown));
         }
@@ -117,10 +116,10 @@ impl World {
             }
             DataInput::Submit(client, serial, operation) => {
                 if operation.action == Action::Get
-                    && let Some(value) = process.shard.read(now, operation.keyspace, operation.map, &operation.key)
+                    && let Some((n, value)) = process.shard.read(now, operation.keyspace, operation.map, &operation.key)
                 {
                     let outcome = value.map_or(Outcome::Nil, |value| Outcome::Bulk(value.into()));
-                    process.read.push((client, serial, operation, outcome));
+                    process.read.push(((client, serial), n, operation, outcome));
                     return;
                 }
                 let token = process.next_token;
@@ -143,17 +142,6 @@ impl World {
         }
     }
 
-    /// What was read at once may not be answered.
-    fn ask_again(&mut self, p: ProcessId, now: Time, asked: (ClientId, u64), operation: Operation) {
-        let unix_ms = self.processes[p].unix_ms(self.schedule.now());
-        let process = &mut self.processes[p];
-        let token = process.next_token;
-        process.next_token += 1;
-        process.tokens.insert(token, asked);
-        process.shard.submit(now, unix_ms, token, operation);
-        self.reads_again += 1;
-    }
-
     pub(crate) fn data_release(&mut self, p: ProcessId) {
         if self.processes[p].gone {
             return;
@@ -162,12 +150,17 @@ impl World {
         let process = &mut self.processes[p];
         let current = process.generation == process.shard_generation;
         let well = Shard::may_answer(now, process.lease, current);
-        for (client, serial, operation, outcome) in std::mem::take(&mut process.read) {
+        for (asked, n, operation, outcome) in std::mem::take(&mut process.read) {
             if well {
                 self.read_at_once += 1;
-                self.client_answer(client, serial, &outcome);
+                self.client_answer(asked.0, asked.1, &outcome);
             } else {
-                self.ask_again(p, now, (client, serial), operation);
+                let process = &mut self.processes[p];
+                let token = process.next_token;
+                process.next_token += 1;
+                process.tokens.insert(token, asked);
+                process.shard.keep(token, n, operation, outcome);
+                self.reads_again += 1;
             }
         }
         let process = &mut self.processes[p];

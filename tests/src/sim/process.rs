@@ -94,7 +94,7 @@ pub(crate) struct Process {
     pub(crate) shard_links: BTreeMap<MemberId, ConnectionId>,
     pub(crate) tokens: BTreeMap<Token, (ClientId, u64)>,
     /// What was read at once in this pass, and may be answered if the pass is judged well.
-    pub(crate) read: Vec<(ClientId, u64, Operation, Outcome)>,
+    pub(crate) read: Vec<((ClientId, u64), u64, Operation, Outcome)>,
     pub(crate) next_token: Token,
 }
 
