@@ -19,9 +19,9 @@ const INLINE_MAX: usize = 512;
 /// Keys from this length on say it in four more bytes.
 const LONG_KEY: u8 = u8::MAX;
 
-/// The largest that is recycled, and how many wait for it: a batch's worth.
-const RECYCLED_BYTES_MAX: usize = 1 << 10;
-const SPARE_MAX: usize = 64;
+/// The largest that is recycled, and how many wait for it: what a pass writes is given up after it.
+const RECYCLED_BYTES_MAX: usize = 512;
+const SPARE_MAX: usize = 1024;
 
 thread_local! {
     /// Entries that nobody has any more, for the room that they take.

@@ -72,7 +72,8 @@ impl Reader {
     }
 
     pub(super) fn all<T>(&mut self, one: impl Fn(&mut Self) -> Read<T>) -> Read<Vec<T>> {
-        let mut found = Vec::new();
+        // Mostly there is one.
+        let mut found = Vec::with_capacity(usize::from(self.0.has_remaining()));
         while self.0.has_remaining() {
             found.push(one(self)?);
         }
