@@ -52,6 +52,11 @@ figures:
     target/release/figures idle --binary target/release/doyen
     target/release/figures bytes --binary target/release/doyen
 
+# what the parts of the data path cost, each by itself, and what they allocate, e.g. `just bench-parts store`
+bench-parts *ARGS:
+    cargo bench -p doyen --features bench-internals --bench parts -- {{ARGS}}
+    cargo bench -p doyen --bench counts
+
 # SET and GET beside Redis Cluster in one run, as ratios (needs redis-server and redis-tools)
 beside-redis ROUNDS="3":
     cargo build --release -p doyen
