@@ -13,6 +13,9 @@ pub mod op;
 
 mod action;
 mod api;
+#[cfg(feature = "bench-internals")]
+#[doc(hidden)]
+pub mod bench;
 mod copying;
 mod dedup;
 mod dispatch;

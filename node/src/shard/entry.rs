@@ -72,27 +72,29 @@ impl Entry {
         Self(entry)
     }
 
-    fn split(&self) -> (&[u8], &[u8]) {
+    /// Where its key begins and ends.
+    #[inline]
+    fn bounds(&self) -> (usize, usize) {
         let bytes = &self.0.slice;
         match bytes[0] {
-            LONG_KEY => {
-                let length = u32::from_le_bytes([bytes[1], bytes[2], bytes[3], bytes[4]]);
-                bytes[5..].split_at(length as usize)
-            }
-            length => bytes[1..].split_at(usize::from(length)),
+            LONG_KEY => (5, 5 + u32::from_le_bytes([bytes[1], bytes[2], bytes[3], bytes[4]]) as usize),
+            length => (1, 1 + usize::from(length)),
         }
     }
 
     /// Its key.
+    #[inline]
     pub(super) fn key(&self) -> &[u8] {
-        self.split().0
+        let (begin, end) = self.bounds();
+        &self.0.slice[begin..end]
     }
 
     /// Its value.
+    #[inline]
     pub(super) fn value(&self) -> &[u8] {
         match &self.0.header.header.large {
             Some(large) => &large.slice,
-            None => self.split().1,
+            None => &self.0.slice[self.bounds().1..],
         }
     }
 
@@ -142,7 +144,7 @@ impl Entry {
 
     /// Bytes of key and value.
     pub(super) fn len(&self) -> usize {
-        self.key().len() + self.value().len()
+        self.0.slice.len() - self.bounds().0 + self.0.header.header.large.as_ref().map_or(0, |large| large.slice.len())
     }
 
     /// When it expires, on the partition's clock in milliseconds; 0: never.

@@ -1,0 +1,84 @@
+//! How often a shard asks for memory, an operation, once it is warm: `just bench-parts` prints the table. Fails where reading
+//! a local key allocates at all.
+//!
+//! Tokens, keys and values are there before: a connection's read buffer holds them. What a shell does for a buffer of its own
+//! (one a batch, not one an operation) is not counted apart: batches of 1 and of 64 show it.
+#![allow(dead_code, reason = "parts.rs uses the rest of the pair")]
+
+mod pair;
+
+use bytes::Bytes;
+use doyen::shard::op::Action;
+use pair::{Pair, set};
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use std::alloc::System;
+
+#[global_allocator]
+static COUNTED: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// Keys, all of them visited before counting begins.
+const KEYS: usize = 20_000;
+const ROUNDS: usize = 3;
+
+/// What one side did, an operation.
+#[derive(Default)]
+struct Count {
+    asked: usize,
+    grown: usize,
+    bytes: usize,
+}
+
+impl Count {
+    fn of<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        let region = Region::new(COUNTED);
+        let result = work();
+        let change = region.change();
+        self.asked += change.allocations;
+        self.grown += change.reallocations;
+        self.bytes += change.bytes_allocated;
+        result
+    }
+
+    fn print(&self, name: &str, operations: usize) {
+        let each = |n: usize| n as f64 / operations as f64;
+        println!("{name:<44} {:>8.3} {:>8.3} {:>8.0}", each(self.asked), each(self.grown), each(self.bytes));
+    }
+}
+
+fn main() {
+    let value = Bytes::from(vec![b'x'; 100]);
+    let mut pair = Pair::new(256);
+    let keys = pair.fill(KEYS, &value);
+    println!("{:<44} {:>8} {:>8} {:>8}", "an operation, 16-byte key, 100-byte value", "asked", "grown", "bytes");
+    for size in [1, 64] {
+        let (mut get, mut sets) = (Count::default(), [const { Count { asked: 0, grown: 0, bytes: 0 } }; 3]);
+        for round in 0..=ROUNDS {
+            if round == 1 {
+                (get, sets) = (Count::default(), Default::default());
+            }
+            for batch in keys.chunks(size) {
+                get.of(|| {
+                    batch.iter().for_each(|key| pair.submit(key, Action::Get));
+                    assert_eq!(pair.release(), batch.len());
+                });
+                let sent = sets[0].of(|| {
+                    batch.iter().for_each(|key| pair.submit(key, set(&value)));
+                    pair.sent()
+                });
+                let acks = sets[1].of(|| sent.and_then(|sent| pair.copied(sent)));
+                sets[2].of(|| {
+                    acks.into_iter().for_each(|acks| pair.acked(acks));
+                    assert_eq!(pair.release(), batch.len());
+                });
+            }
+            pair.tick();
+        }
+        let operations = KEYS * ROUNDS;
+        get.print(&format!("GET, {size} a batch"), operations);
+        for (name, count) in ["at the primary", "at the backup", "its acks at the primary"].iter().zip(&sets) {
+            count.print(&format!("SET, {size} a batch: {name}"), operations);
+        }
+        // Queues may grow once more.
+        assert!(get.asked + get.grown < 10, "reading a local key allocates");
+    }
+}

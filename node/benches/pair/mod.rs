@@ -1,0 +1,177 @@
+//! Two shards that hold everything, the first of them leading, without a network between them.
+
+use bytes::{Bytes, BytesMut};
+use doyen::shard::op::{Action, Condition, Expiry, Operation, Outcome};
+use doyen::shard::{Lane, Limits, Shard};
+use doyen_gossip::Time;
+use doyen_gossip::agreement::View;
+use doyen_placement::{
+    Addresses, Age, Assignment, ClusterId, Epoch, Keyspace, KeyspaceId, Lineage, Location, MapId, Member, MemberId, MemberState, Mode,
+    OnLoss, Partition, PartitionId, PartitionRef, Replica, ReplicaState, Role, Settings, Table, Term, Version,
+};
+use std::sync::Arc;
+use std::time::Duration;
+
+const UNIX_MS: u64 = 1_700_000_000_000;
+
+/// Two shards.
+pub(crate) struct Pair {
+    pub(crate) primary: Shard,
+    pub(crate) backup: Shard,
+    now: Time,
+    token: u64,
+}
+
+impl Pair {
+    /// Connected and open.
+    pub(crate) fn new(partitions: u16) -> Self {
+        let now = Time(1_000_000_000);
+        let table = Arc::new(table(2, partitions, |_| vec![1, 2]));
+        let opens_at: Vec<_> = (0..u32::from(partitions))
+            .map(|p| (PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(p) }, Epoch(1), now))
+            .collect();
+        let view = View { installed: table.clone(), accepted: table, opens_at: Arc::new(opens_at) };
+        let [primary, backup] = [1, 2].map(|n| Shard::new(MemberId(n), limits(), n, now));
+        let mut pair = Self { primary, backup, now, token: 0 };
+        pair.primary.install(now, view.clone());
+        pair.backup.install(now, view);
+        pair.primary.connected(now, MemberId(2));
+        pair.backup.connected(now, MemberId(1));
+        for _ in 0..20 {
+            pair.exchange();
+            pair.now = pair.now + Duration::from_millis(60);
+            pair.primary.tick(pair.now);
+            pair.backup.tick(pair.now);
+        }
+        pair
+    }
+
+    /// An operation of a caller at the primary's node.
+    pub(crate) fn submit(&mut self, key: &Bytes, action: Action) {
+        self.token += 1;
+        let operation = Operation { keyspace: KeyspaceId(0), map: MapId(0), key: key.clone(), action };
+        self.primary.submit(self.now, UNIX_MS, self.token, operation);
+    }
+
+    /// What the primary has for its copy.
+    pub(crate) fn sent(&mut self) -> Option<(Lane, BytesMut)> {
+        self.primary.poll_transmit().map(|(_, lane, bytes)| (lane, bytes))
+    }
+
+    /// The copy takes it, and says what it has.
+    pub(crate) fn copied(&mut self, (lane, mut bytes): (Lane, BytesMut)) -> Option<(Lane, BytesMut)> {
+        while self.backup.receive(self.now, UNIX_MS, MemberId(1), lane, &mut bytes).unwrap() {}
+        self.backup.poll_transmit().map(|(_, lane, bytes)| (lane, bytes))
+    }
+
+    /// The primary takes that.
+    pub(crate) fn acked(&mut self, (lane, mut bytes): (Lane, BytesMut)) {
+        while self.primary.receive(self.now, UNIX_MS, MemberId(2), lane, &mut bytes).unwrap() {}
+    }
+
+    /// Bytes go both ways until there are none; everything that may be released is. How many outcomes there were.
+    pub(crate) fn exchange(&mut self) -> usize {
+        loop {
+            let sent = self.sent();
+            let quiet = sent.is_none();
+            let mut answer = sent.and_then(|sent| self.copied(sent));
+            if quiet {
+                answer = self.backup.poll_transmit().map(|(_, lane, bytes)| (lane, bytes));
+            }
+            match answer {
+                Some(answer) => self.acked(answer),
+                None if quiet => break,
+                None => {}
+            }
+        }
+        self.release()
+    }
+
+    /// Outcomes go to their callers.
+    pub(crate) fn release(&mut self) -> usize {
+        self.primary.release(self.now, self.now + Duration::from_millis(500), true);
+        let mut count = 0;
+        while let Some((_, outcome)) = self.primary.poll_outcome() {
+            assert!(!matches!(outcome, Outcome::Failed(_)), "{outcome:?}");
+            count += 1;
+        }
+        count
+    }
+
+    /// Time passes.
+    pub(crate) fn tick(&mut self) {
+        self.now = self.now + Duration::from_millis(1);
+        self.primary.tick(self.now);
+        self.backup.tick(self.now);
+    }
+
+    /// Writes so many keys.
+    pub(crate) fn fill(&mut self, count: usize, value: &Bytes) -> Vec<Bytes> {
+        let keys: Vec<Bytes> = (0..count).map(|n| Bytes::from(format!("key:{n:012}"))).collect();
+        for batch in keys.chunks(64) {
+            batch.iter().for_each(|key| self.submit(key, set(value)));
+            assert_eq!(self.exchange(), batch.len());
+        }
+        keys
+    }
+}
+
+/// A write without conditions.
+pub(crate) fn set(value: &Bytes) -> Action {
+    Action::Set { value: value.clone(), condition: Condition::Always, expiry: Expiry::None, get: false }
+}
+
+fn limits() -> Limits {
+    Limits {
+        value_bytes_max: 16 << 20,
+        key_bytes_max: 64 << 10,
+        memory_bytes_max: 8 << 30,
+        tail_bytes_max: 64 << 20,
+        park: Duration::from_secs(5),
+        waiting_max: 1 << 20,
+        copy_silent_max: Duration::from_millis(1_500),
+        chunk_bytes: 64 << 10,
+        chunks_in_flight: 4,
+        copies_max: 2,
+        takeover_wait: Duration::from_millis(515),
+    }
+}
+
+/// A table in which every partition has the replicas that `holders` names.
+pub(crate) fn table(members: u64, partitions: u16, holders: impl Fn(u64) -> Vec<u64>) -> Table {
+    let address = "127.0.0.1:1".parse().unwrap();
+    let member = |n: u64| Member {
+        id: MemberId(n),
+        age: Age(n),
+        name: format!("n{n}"),
+        role: Role::Data,
+        state: MemberState::Live,
+        addresses: Addresses { control: address, data: address, resp: None, resp_cluster: None, http: None },
+        location: Location::default(),
+        weight: 100,
+    };
+    let partition = |p: u64| {
+        let replicas = holders(p).into_iter().map(|m| Replica { member: MemberId(m), state: ReplicaState::InSync }).collect();
+        Arc::new(Partition { id: PartitionId(p as u32), replicas, epoch: Epoch(1), since: Epoch(1), lineage: Lineage(1), goal: None })
+    };
+    Table {
+        cluster: ClusterId(7),
+        term: Term(1),
+        version: Version(1),
+        settings: Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin },
+        members: (1..=members).map(|n| Arc::new(member(n))).collect(),
+        voters: (1..=members.min(7)).map(MemberId).collect(),
+        next_age: Age(members + 1),
+        keyspaces: vec![Keyspace {
+            id: KeyspaceId(0),
+            name: "default".to_owned(),
+            mode: Mode::Fixed { partitions },
+            backups: 1,
+            min_in_sync: 1,
+            on_loss: OnLoss::Wait,
+            default_ttl_ms: None,
+            partitions: (0..u64::from(partitions)).map(partition).collect(),
+        }],
+        maps: Vec::new(),
+    }
+}

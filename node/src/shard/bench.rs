@@ -1,0 +1,114 @@
+//! What `benches/` measures of what is private here. Thin: a benchmark of a wrapper says nothing.
+
+use super::entry::Entry;
+use super::frame::{self, Ack, Frame, Head, Work};
+use super::index::Seed;
+use super::log::Logged;
+use super::op::{Operation, Outcome};
+use super::store::{Effect, Key, Store};
+use super::{Malformed, dedup::OpId};
+use bytes::{Bytes, BytesMut};
+use doyen_placement::{Epoch, KeyspaceId, Lineage, MapId, MemberId, PartitionId, PartitionRef};
+
+const MAP: MapId = MapId(0);
+const AT: PartitionRef = PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(3) };
+
+/// The keys of one partition.
+#[derive(Debug)]
+pub struct Keys {
+    store: Store,
+    seq: u64,
+}
+
+impl Default for Keys {
+    fn default() -> Self {
+        Self { store: Store::new(Seed(7)), seq: 0 }
+    }
+}
+
+impl Keys {
+    /// Writes a key: a new entry, applied as by the log. Says whether it replaced one.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> bool {
+        self.seq += 1;
+        let effect = Effect::Put { map: MAP, entry: Entry::new(key, value, 0, 0), deadline: 0 };
+        matches!(self.store.apply(self.seq, &effect), super::store::Undo::Was(_))
+    }
+
+    /// The length of a key's value.
+    #[must_use]
+    pub fn get(&self, key: &[u8]) -> Option<usize> {
+        self.store.entry(MAP, self.store.order(key), key).map(|e| e.value().len())
+    }
+
+    /// Deletes a key.
+    pub fn delete(&mut self, key: &[u8]) {
+        self.seq += 1;
+        self.store.apply(self.seq, &Effect::Delete { map: MAP, key: Key::from(key) });
+    }
+
+    /// The checksum of everything, in slices, as copies are compared.
+    pub fn checksum(&mut self) -> Option<u64> {
+        self.store.begin_sum(1);
+        while !self.store.advance_sum(1, super::SLICE) {}
+        let sum = self.store.sum(1);
+        self.store.end_sum(1);
+        sum
+    }
+}
+
+/// Log entries as a primary sends them.
+#[derive(Debug)]
+pub struct Batch(Vec<Logged>);
+
+impl Batch {
+    /// So many writes of this value.
+    #[must_use]
+    pub fn new(count: u64, value: &[u8]) -> Self {
+        let logged = |n: u64| Logged {
+            epoch: Epoch(1),
+            effect: Effect::Put { map: MAP, entry: Entry::new(format!("key:{n:012}").as_bytes(), value, 0, 0), deadline: 0 },
+            op: Some(OpId { origin: MemberId(1), n, finished: n }),
+            outcome: Outcome::Ok,
+        };
+        Self((1..=count).map(logged).collect())
+    }
+
+    /// In one frame.
+    pub fn encode(&self, out: &mut BytesMut) {
+        let head = Head { at: AT, epoch: Epoch(1), session: 0, committed: 1, clock: 1, first: 2 };
+        frame::append(out, &head, self.0.iter());
+    }
+}
+
+/// A forwarded call.
+#[derive(Debug)]
+pub struct Forward(Work);
+
+impl Forward {
+    /// Of this operation.
+    #[must_use]
+    pub fn new(operation: Operation) -> Self {
+        Self(Work::Key(operation))
+    }
+
+    /// In one frame.
+    pub fn encode(&self, out: &mut BytesMut) {
+        frame::forward(out, AT, Lineage(1), (9, 8, 0), &self.0);
+    }
+}
+
+/// Acks of so many partitions, in one frame.
+pub fn encode_acks(count: u32, out: &mut BytesMut) {
+    let ack = |p| Ack { at: PartitionRef { partition: PartitionId(p), ..AT }, epoch: Epoch(1), session: 0, seq: 77 };
+    Frame::Acks { headroom: 1 << 30, received: 1 << 20, acks: (0..count).map(ack).collect() }.put(out);
+}
+
+/// Takes a frame off the front and decodes it; says whether there was one.
+///
+/// # Errors
+/// It makes no sense.
+pub fn decode(bytes: &mut BytesMut) -> Result<bool, Malformed> {
+    let Some(whole): Option<Bytes> = frame::take(bytes, 64 << 20)? else { return Ok(false) };
+    Frame::read(whole)?;
+    Ok(true)
+}
