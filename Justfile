@@ -77,11 +77,6 @@ bench-parts *ARGS:
     cargo bench -p doyen --features bench-internals --bench parts -- {{ARGS}}
     cargo bench -p doyen --bench counts
 
-# SET and GET beside Redis Cluster in one run, as ratios (needs redis-server and redis-tools)
-beside-redis ROUNDS="3":
-    cargo build --release -p doyen
-    tests/scripts/beside-redis.sh target/release/doyen {{ROUNDS}}
-
 # the same thousands of commands to Doyen and to redis-server 7, raw replies compared (needs redis-server and redis-tools)
 compare-redis:
     cargo build --release -p doyen
