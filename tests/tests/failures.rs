@@ -118,7 +118,8 @@ fn a_member_that_comes_back_is_filled_though_the_others_are_nearly_full() {
         let reply = client.command(&[b"STRLEN", format!("key-{i}").as_bytes()]).expect("a reply");
         assert_eq!(reply, Reply::Int(50_000), "key-{i}");
     }
-    assert_eq!(client.command(&[b"SET", b"small", b"x"]).expect("a reply"), Reply::Simple("OK".into()));
+    // Copies that were begun elsewhere meanwhile are given up, and freed some seconds later.
+    cluster.eventually("there is room again", |c| c.command_at("n0", &["SET", "small", "x"]) == Reply::Simple("OK".into()));
 }
 
 #[test]

@@ -192,12 +192,14 @@ impl Connection {
         let session = &mut *session;
         let Some(at) = slot.checked_sub(session.first).and_then(|i| usize::try_from(i).ok()) else { return false };
         let Some(entry) = session.slots.get_mut(at) else { return false };
+        let mut weighed = 0;
         if entry.expected > 0 {
             let share = match &entry.state {
                 State::Gathering(gather) => entry.expected.div_ceil(gather.waits().max(1)),
                 _ => entry.expected,
             };
             entry.expected -= share;
+            weighed = share;
             if !matches!(outcome, Outcome::Failed(_)) {
                 // It falls by half with each answer that is smaller, so that one small one does not open the gates.
                 session.expected = outcome.bytes().max(session.expected / 2).max(EXPECTED_BYTES_MIN);
@@ -206,9 +208,9 @@ impl Connection {
             session.pending_bytes -= share;
             charge(&session.budget, &mut session.charged, &mut entry.charged, |c| c - share);
         }
-        // What was expected of it counts no more: an answer that was weighed well has its room.
+        // What was expected of it counts no more: an answer that was weighed well takes its place, whatever others hold by now.
         let much = session.charged >= PENDING_BYTES_MAX;
-        let (outcome, bytes, copied) = admit(&session.budget, outcome, read, much);
+        let (outcome, bytes, copied) = admit(&session.budget, outcome, read, much, weighed);
         let mut goes_on = false;
         match &mut entry.state {
             State::Waiting { shape, .. } => {
@@ -343,15 +345,16 @@ impl Connection {
 }
 
 /// What an outcome becomes, how many bytes it has, and how many of them nobody else holds. One for which there is no room
-/// is refused: where nothing is lost with it, it can be asked again. Who holds `much` leaves the second share to the others.
-fn admit(budget: &Budget, outcome: Outcome, read: bool, much: bool) -> (Outcome, usize, usize) {
+/// is refused, unless it was `weighed` beforehand: where nothing is lost with it, it can be asked again. Who holds `much`
+/// leaves the second share to the others.
+fn admit(budget: &Budget, outcome: Outcome, read: bool, much: bool, weighed: usize) -> (Outcome, usize, usize) {
     let bytes = outcome.bytes();
     let copied = match &outcome {
         // Else the store holds it as well, or the log.
         Outcome::Bulk(value) if value.is_shared() => 0,
         _ => bytes,
     };
-    if copied > EXPECTED_BYTES_MIN && (budget.refuses(copied) || much && budget.is_short()) {
+    if copied > weighed.max(EXPECTED_BYTES_MIN) && (budget.refuses(copied) || much && budget.is_short()) {
         return (Outcome::Failed(if read { Failure::Overloaded } else { Failure::Unknown }), 0, 0);
     }
     (outcome, bytes, copied)
