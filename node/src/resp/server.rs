@@ -479,15 +479,16 @@ impl Client {
         // What others left of theirs is not ours.
         inner.shard.take_work();
         for args in self.parser.commands(&self.chunk).skip(self.chunk_next) {
+            // Also because of what others have run since it was parsed.
+            if work >= PASS_WORK_MAX || self.connection.session.borrow().is_blocked() {
+                break;
+            }
             if !self.connection.execute(inner, args) {
                 // A slice: others first.
                 break;
             }
             self.chunk_next += 1;
             work += inner.shard.take_work();
-            if work >= PASS_WORK_MAX || self.connection.session.borrow().is_blocked() {
-                break;
-            }
         }
         if self.chunk_next >= self.chunk_len {
             self.end_chunk(core);
