@@ -583,13 +583,21 @@ impl Shard {
 
     /// Loads what these frames will look up.
     fn warm_batch(&self, batch: &VecDeque<Frame>) {
-        if batch.len() < WARM_LEAST {
+        let entries = |frame: &Frame| if let Frame::Append { entries, .. } = frame { entries.len() } else { 1 };
+        if batch.iter().map(entries).sum::<usize>() < WARM_LEAST {
             return;
         }
-        let keys = batch.iter().filter_map(|frame| match frame {
-            Frame::Append { head, entries } => Some((head.at, entries.first()?.effect.map(), entries.first()?.effect.key()?)),
-            Frame::Forward { at, work: Work::Key(op), .. } => Some((*at, op.map, &*op.key)),
-            _ => None,
+        let keys = batch.iter().flat_map(|frame| {
+            let (head, entries) = match frame {
+                Frame::Append { head, entries } => (Some(head.at), &entries[..]),
+                _ => (None, &[][..]),
+            };
+            let logged = entries.iter().filter_map(move |e| Some((head?, e.effect.map(), e.effect.key()?)));
+            let asked = match frame {
+                Frame::Forward { at, work: Work::Key(op), .. } => Some((*at, op.map, &*op.key)),
+                _ => None,
+            };
+            logged.chain(asked)
         });
         self.warm_lookups(keys);
     }

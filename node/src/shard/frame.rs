@@ -132,6 +132,10 @@ fn framed(out: &mut BytesMut, kind: u8, fields: impl FnOnce(&mut BytesMut)) {
     out.put_u32_le(0);
     out.put_u8(kind);
     fields(out);
+    end_frame(out, start);
+}
+
+fn end_frame(out: &mut BytesMut, start: usize) {
     // Frames stay far below 4 GiB: values and batches are bounded before they come here.
     let length = (out.len() - start - 4) as u32;
     out[start..start + 4].copy_from_slice(&length.to_le_bytes());
@@ -143,6 +147,12 @@ pub(super) fn append<'a>(out: &mut BytesMut, head: &Head, entries: impl Iterator
         put_head(out, head);
         entries.for_each(|e| put_logged(out, e));
     });
+}
+
+/// Adds an entry to the frame of log entries that begins at `start` and is the last one so far.
+pub(super) fn append_more(out: &mut BytesMut, start: usize, entry: &Logged) {
+    put_logged(out, entry);
+    end_frame(out, start);
 }
 
 /// Appends a frame of an alignment.

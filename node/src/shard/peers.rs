@@ -5,15 +5,18 @@
 //! answers always go: others wait for them, and they are small. A node never stops reading a peer, so that two crowded
 //! nodes cannot wait for each other.
 
-use super::frame::{self, Ack, Frame};
+use super::frame::{self, Ack, Frame, Head};
+use super::log::Logged;
 use super::op::Outcome;
 use super::{Lane, MemberId};
 use bytes::BytesMut;
-use doyen_placement::PartitionRef;
+use doyen_placement::{Epoch, PartitionRef};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Bytes of calls given out for one peer in one pass; above it the peer is crowded until they were taken.
 pub(super) const CROWDED_BYTES: usize = 8 << 20;
+/// A frame of log entries becomes no longer than this by further ones.
+const APPEND_BYTES_MAX: usize = 32 << 10;
 /// Answers up to this size never wait: there are at most `waiting_max` of them.
 pub(super) const SMALL_ANSWER_BYTES: usize = 1 << 10;
 /// Larger answers that one peer has asked for and that are not on their way. Beyond it a call is refused before it is
@@ -46,6 +49,8 @@ pub(super) struct Peer {
     /// Frames of each lane that were taken and not handled.
     batches: [VecDeque<Frame>; 2],
     out: [BytesMut; 2],
+    /// The frame of log entries that ends the buffer of calls, which may become longer.
+    last_append: Option<LastAppend>,
     queued: [bool; 2],
     /// The shell says that too many bytes wait for it.
     congested: bool,
@@ -55,6 +60,16 @@ pub(super) struct Peer {
     owed: usize,
     /// Those that may go, once there is room.
     answers: VecDeque<(PartitionRef, u64, Outcome)>,
+}
+
+/// A frame of log entries: where it begins, and what the next entry must be to belong to it.
+#[derive(Debug)]
+struct LastAppend {
+    start: usize,
+    at: PartitionRef,
+    epoch: Epoch,
+    session: u32,
+    next: u64,
 }
 
 impl Peer {
@@ -142,6 +157,9 @@ impl Peers {
         if !std::mem::replace(&mut peer.queued[index(lane)], true) {
             self.ready.push_back((id, lane));
         }
+        if lane == Lane::Calls {
+            peer.last_append = None;
+        }
         Some(&mut peer.out[index(lane)])
     }
 
@@ -156,7 +174,32 @@ impl Peers {
         if !std::mem::replace(&mut peer.queued[index(Lane::Calls)], true) {
             self.ready.push_back((id, Lane::Calls));
         }
+        peer.last_append = None;
         Some(&mut peer.out[index(Lane::Calls)])
+    }
+
+    /// Sends one log entry: in the frame of the entry before it, if that is the last one that waits, else in a frame of its own
+    /// with this head. `None` where there is no `room`; true if the head was sent.
+    pub(super) fn append(&mut self, id: MemberId, head: &Head, entry: &Logged) -> Option<bool> {
+        if let Some(peer) = self.all.get_mut(&id)
+            && let Some(last) = &mut peer.last_append
+            && (last.at, last.epoch, last.session, last.next) == (head.at, head.epoch, head.session, head.first)
+        {
+            let out = &mut peer.out[index(Lane::Calls)];
+            if out.len() - last.start + entry.effect.bytes() <= APPEND_BYTES_MAX {
+                frame::append_more(out, last.start, entry);
+                last.next += 1;
+                return Some(false);
+            }
+        }
+        let out = self.room(id)?;
+        let start = out.len();
+        frame::append(out, head, std::iter::once(entry));
+        let Head { at, epoch, session, first, .. } = *head;
+        if let Some(peer) = self.all.get_mut(&id) {
+            peer.last_append = Some(LastAppend { start, at, epoch, session, next: first + 1 });
+        }
+        Some(true)
     }
 
     /// Whether a peer takes its bytes slower than they come.
@@ -254,6 +297,9 @@ impl Peers {
             let (id, lane) = self.ready.pop_front()?;
             let Some(peer) = self.all.get_mut(&id) else { continue };
             peer.queued[index(lane)] = false;
+            if lane == Lane::Calls {
+                peer.last_append = None;
+            }
             let bytes = peer.out[index(lane)].split();
             if !bytes.is_empty() {
                 if lane == Lane::Calls && std::mem::take(&mut peer.held_back) {

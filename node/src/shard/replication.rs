@@ -384,12 +384,13 @@ impl Core {
             if !link.streams() || link.next != seq || log.bytes_between(link.acked, seq) > WINDOW {
                 continue;
             }
-            // A crowded copy lags: `relieve` sends what it lacks.
-            let Some(out) = self.peers.room(*id) else { continue };
             let head = Head { at, epoch: *epoch, session: link.session, committed, clock, first: seq };
-            frame::append(out, &head, std::iter::once(entry));
+            // A crowded copy lags: `relieve` sends what it lacks.
+            let Some(said) = self.peers.append(*id, &head, entry) else { continue };
             link.next = seq + 1;
-            link.said_committed = committed;
+            if said {
+                link.said_committed = committed;
+            }
             link.stalled.get_or_insert(self.now);
             self.stats.replicated += 1;
         }
