@@ -1,24 +1,63 @@
 //! What the parts of the data path cost, each by itself: `just bench-parts`, or `just bench-parts store` for some of them.
 //!
-//! One thread, no network, no clock. Keys are visited in random order, so that what is not in a cache costs what it costs.
+//! One thread, no network, and the thread's own CPU time, so that a busy machine does not count what it gave to others. Keys are visited in random order, so that what is not in a cache costs what it costs.
 #![allow(missing_docs, reason = "macros of criterion")]
 #![allow(dead_code, reason = "counts.rs uses the rest of the pair")]
 
 mod pair;
 
 use bytes::{Bytes, BytesMut};
+use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use doyen::resp::frame::Parser;
 use doyen::shard::bench::{Batch, Forward, Keys, decode, encode_acks};
 use doyen::shard::op::{Action, Operation};
 use doyen_placement::{Epoch, KeyspaceId, MapId, MemberId, Replica, ReplicaState, TableDelta, Version};
 use pair::{Pair, set, table};
+use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Commands, log entries or operations in one batch: what a busy connection sends at once.
 const BATCH: usize = 64;
+
+/// What this thread has run.
+struct CpuTime;
+
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+impl Measurement for CpuTime {
+    type Intermediate = Duration;
+    type Value = Duration;
+
+    fn start(&self) -> Duration {
+        cpu_time()
+    }
+
+    fn end(&self, began: Duration) -> Duration {
+        cpu_time() - began
+    }
+
+    fn add(&self, a: &Duration, b: &Duration) -> Duration {
+        *a + *b
+    }
+
+    fn zero(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn to_f64(&self, value: &Duration) -> f64 {
+        value.as_nanos() as f64
+    }
+
+    fn formatter(&self) -> &dyn ValueFormatter {
+        WallTime.formatter()
+    }
+}
 
 fn value() -> Bytes {
     Bytes::from(vec![b'x'; 100])
@@ -37,7 +76,7 @@ fn keys(count: u64) -> Vec<[u8; 16]> {
     keys
 }
 
-fn resp(c: &mut Criterion) {
+fn resp(c: &mut Criterion<CpuTime>) {
     let mut group = c.benchmark_group("resp");
     let set = "*3\r\n$3\r\nSET\r\n$16\r\nkey:000000000042\r\n$100\r\n".to_owned() + &"x".repeat(100) + "\r\n";
     let get = "*2\r\n$3\r\nGET\r\n$16\r\nkey:000000000042\r\n";
@@ -58,7 +97,7 @@ fn resp(c: &mut Criterion) {
     }
 }
 
-fn placement(c: &mut Criterion) {
+fn placement(c: &mut Criterion<CpuTime>) {
     let mut group = c.benchmark_group("placement");
     let table = table(10, 1024, |p| vec![p % 10 + 1, (p + 1) % 10 + 1]);
     let keys = keys(1_000);
@@ -82,7 +121,7 @@ fn placement(c: &mut Criterion) {
     group.bench_function("delta/apply", |b| b.iter(|| delta.apply(black_box(&table)).unwrap()));
 }
 
-fn store(c: &mut Criterion) {
+fn store(c: &mut Criterion<CpuTime>) {
     let mut group = c.benchmark_group("store");
     let value = value();
     for count in [10_000, 1_000_000] {
@@ -127,12 +166,12 @@ fn store(c: &mut Criterion) {
 }
 
 fn timed<T>(work: impl FnOnce() -> T) -> Duration {
-    let began = Instant::now();
+    let began = cpu_time();
     black_box(work());
-    began.elapsed()
+    cpu_time() - began
 }
 
-fn frames(c: &mut Criterion) {
+fn frames(c: &mut Criterion<CpuTime>) {
     let mut group = c.benchmark_group("frame");
     let mut out = BytesMut::with_capacity(1 << 20);
     let mut both = |name: &str, encode: &dyn Fn(&mut BytesMut)| {
@@ -159,7 +198,7 @@ fn frames(c: &mut Criterion) {
     both("acks of 64", &|out| encode_acks(64, out));
 }
 
-fn shard(c: &mut Criterion) {
+fn shard(c: &mut Criterion<CpuTime>) {
     let mut group = c.benchmark_group("shard");
     let value = value();
     let mut pair = Pair::new(1024);
@@ -181,5 +220,9 @@ fn shard(c: &mut Criterion) {
     });
 }
 
-criterion_group!(parts, resp, placement, store, frames, shard);
+criterion_group! {
+    name = parts;
+    config = Criterion::default().with_measurement(CpuTime);
+    targets = resp, placement, store, frames, shard
+}
 criterion_main!(parts);

@@ -249,13 +249,10 @@ impl<O: Order> Index<O> {
 
     fn push(&mut self, segment: Segment) {
         if self.segments.is_multiple_of(BLOCK) {
-            self.blocks.push(Vec::new());
+            // Most maps are small.
+            self.blocks.push(Vec::with_capacity(if self.segments == 0 { 1 } else { BLOCK }));
         }
         if let Some(block) = self.blocks.last_mut() {
-            if block.len() == block.capacity() {
-                // Most maps are small.
-                block.reserve_exact((block.len() / 4).max(1));
-            }
             block.push(segment);
             self.segments += 1;
         }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub(super) type Key = Arc<[u8]>;
 
 /// What an entry costs beside the bytes of its key and value: its header, its place in the index, what the allocator rounds up.
-pub(super) const ENTRY_OVERHEAD: usize = 72;
+pub(super) const ENTRY_OVERHEAD: usize = 80;
 /// The place among deadlines of an entry that expires.
 const EXPIRY_OVERHEAD: usize = 32;
 
