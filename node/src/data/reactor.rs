@@ -92,8 +92,9 @@ impl Reactor {
         self.take_messages();
         self.clients.input(&mut self.core, now);
         self.core.pump();
-        self.more |= self.core.transmit(now);
+        // Clients first: they go on elsewhere while the peers are told.
         self.clients.output(&mut self.core, now);
+        self.more |= self.core.transmit(now);
         if self.core.inner.connections.is_empty() {
             self.drained.drain(..).for_each(|answer| {
                 // The asker may be gone.
