@@ -8,6 +8,8 @@ use std::collections::VecDeque;
 
 /// What a record costs beside its key and value, with the room that the queue of records grows into.
 pub(super) const RECORD_OVERHEAD: usize = 152;
+/// What part of its share a log may be larger.
+const TRIM_SLACK: usize = 8;
 /// How far ahead of what is trimmed the log is loaded.
 const TRIM_AHEAD: usize = 3;
 /// A queue with this many times the room that it needs gives it back.
@@ -135,10 +137,12 @@ impl Log {
         }
     }
 
-    /// Drops committed entries up to `to` while more than `bytes` are held.
+    /// Drops committed entries up to `to` so that about `bytes` are held: not one by one, but once there are an eighth more, for
+    /// nobody has looked at them for long, and many together are loaded faster.
     pub(super) fn trim(&mut self, bytes: usize, to: u64) {
         let to = to.min(self.committed);
-        while self.bytes() > bytes && self.base < to {
+        let enough = self.bytes() > bytes + bytes / TRIM_SLACK;
+        while enough && self.bytes() > bytes && self.base < to {
             let Some(record) = self.records.pop_front() else { return };
             self.base += 1;
             self.start = record.end;
