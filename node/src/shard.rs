@@ -357,7 +357,7 @@ impl Shard {
         let n = self.core.next_n;
         self.core.next_n += 1;
         let call = Call { source: Source::Local(token), n, work, until: self.core.now + self.core.limits.park, maybe: false };
-        if execute::is_write(&call.work) {
+        if call.work.is_write() {
             slot.calls.begin(n);
         }
         self.core.take_call(at, slot, call);

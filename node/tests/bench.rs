@@ -1,39 +1,20 @@
 //! `doyen bench` against real nodes: every kind of load gets answers and no errors. How fast is no matter of tests.
 
+mod common;
+
+use common::Node;
 use serde_json::Value;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A node on ports of the system's choosing, ended with the test.
-struct Node {
-    process: Child,
-    ready: String,
-}
-
-impl Node {
-    fn start(more: &[&str]) -> Self {
-        let mut command = doyen(&["run", "--log", "error", "--exit-with-stdin"]);
-        for port in ["--listen", "--data", "--resp", "--resp-cluster", "--http"] {
-            command.args([port, "127.0.0.1:0"]);
-        }
-        let mut process = command.args(more).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the binary runs");
-        let mut ready = String::new();
-        BufReader::new(process.stdout.take().expect("piped")).read_line(&mut ready).expect("a line");
-        Self { process, ready }
+fn node(more: &[&str]) -> Node {
+    let mut command = doyen(&["run", "--log", "error", "--exit-with-stdin"]);
+    for port in ["--listen", "--data", "--resp", "--resp-cluster", "--http"] {
+        command.args([port, "127.0.0.1:0"]);
     }
-
-    fn address(&self, of: &str) -> &str {
-        self.ready.split_whitespace().find_map(|w| w.strip_prefix(of)?.strip_prefix('=')).expect("it is in the line")
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+    Node::start(command.args(more))
 }
 
 fn doyen(args: &[&str]) -> Command {
@@ -84,7 +65,7 @@ fn refused(resp: &str, more: &str, status: i32, words: &[&str]) {
 
 #[test]
 fn every_kind_of_load_is_answered() {
-    let node = Node::start(&[]);
+    let node = node(&[]);
     let (plain, cluster) = (node.address("resp"), node.address("resp-cluster"));
     let empty = went_well(plain, "--operation get");
     assert_eq!((empty["operation"].as_str(), empty["hits"].as_u64()), (Some("get"), Some(0)));
@@ -102,7 +83,7 @@ fn every_kind_of_load_is_answered() {
 
 #[test]
 fn people_get_a_block() {
-    let node = Node::start(&[]);
+    let node = node(&[]);
     let (status, out, said) = bench(node.address("resp"), "--fill");
     assert_eq!((status, said.as_str()), (0, ""));
     for word in ["mixed (80 % reads), 1000 keys", "throughput", "hits", "errors", "p99.99", "longest stall", "below"] {
@@ -112,8 +93,8 @@ fn people_get_a_block() {
 
 #[test]
 fn wait_counts_writes_that_copies_have() {
-    let one = Node::start(&["--members-min", "2"]);
-    let two = Node::start(&["--members-min", "2", "--seed", one.address("listen")]);
+    let one = node(&["--members-min", "2"]);
+    let two = node(&["--members-min", "2", "--seed", one.address("listen")]);
     // While they find each other, writes find no owner, or too few copies.
     let deadline = Instant::now() + Duration::from_secs(30);
     while bench(two.address("resp"), "--operation set --seconds 0.1 --wait 1 --json").0 != 0 {
@@ -133,7 +114,7 @@ fn what_cannot_be_is_said_in_one_line() {
     refused(&free, "--rate 0", 2, &["--rate"]);
     refused(&free, "--command-get PING", 2, &["--command-get", "{key}"]);
     refused(&free, "--operation delete", 2, &["delete", "mixed"]);
-    let node = Node::start(&[]);
+    let node = node(&[]);
     refused(node.address("http"), "", 1, &[node.address("http"), "--resp"]);
     refused(node.address("resp"), "--password wrong", 1, &["--password"]);
     refused(node.address("resp"), "--command-get FLY\u{a0}{key} --operation get", 1, &["no operation went well", "FLY"]);

@@ -1,5 +1,8 @@
 //! Whatever a person types wrong ends in one line that says what to do, and a status that is not 0.
 
+mod common;
+
+use common::Node;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::{Command, Stdio};
@@ -46,32 +49,8 @@ fn refused(args: &[&str], variables: &[(&str, &str)], expected: &[&str]) -> i32 
     status
 }
 
-/// A node on ports of the system's choosing, ended with the test.
-struct Node {
-    process: std::process::Child,
-    ready: String,
-}
-
-impl Node {
-    fn start(more: &[&str]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_doyen"));
-        let command = command.args(run_with(more)).arg("--exit-with-stdin");
-        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the binary runs");
-        let mut ready = String::new();
-        BufReader::new(process.stdout.take().expect("piped")).read_line(&mut ready).expect("a line");
-        Self { process, ready }
-    }
-
-    fn address(&self, of: &str) -> &str {
-        self.ready.split_whitespace().find_map(|w| w.strip_prefix(of)?.strip_prefix('=')).expect("it is in the line")
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+fn node(more: &[&str]) -> Node {
+    Node::start(Command::new(env!("CARGO_BIN_EXE_doyen")).args(run_with(more)).arg("--exit-with-stdin"))
 }
 
 #[test]
@@ -150,7 +129,7 @@ fn nobody_there_to_ask_is_said_so() {
 
 #[test]
 fn a_port_that_does_not_speak_http_is_said_so_at_once() {
-    let node = Node::start(&[]);
+    let node = node(&[]);
     for port in ["resp", "resp-cluster"] {
         let started = Instant::now();
         refused(&["status", "--http", node.address(port)], &[], &[node.address(port), "--http"]);
@@ -161,7 +140,7 @@ fn a_port_that_does_not_speak_http_is_said_so_at_once() {
 /// 256 connections that asked nothing kept everybody out.
 #[test]
 fn idle_connections_do_not_keep_people_from_looking() {
-    let node = Node::start(&[]);
+    let node = node(&[]);
     let http = node.address("http");
     let mut idle: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(http).expect("a connection")).collect();
     assert_eq!(doyen(&["status", "--http", http], &[]).0, 0);

@@ -24,7 +24,8 @@ const KEEP_ALIVE: Duration = Duration::from_secs(1);
 const INITIAL_RTT: Duration = Duration::from_millis(40);
 /// With GSO, larger payloads than this do not pay (and stall cubic's first window).
 const DATA_MTU_MAX: u16 = 6_500;
-const DATA_SOCKET_BYTES: usize = 4 << 20;
+/// What the data socket asks for: what arrives while the data thread does something else waits here.
+pub(crate) const DATA_SOCKET_BYTES: usize = 4 << 20;
 const CONTROL_SOCKET_BYTES: usize = 1 << 20;
 /// Reasons of peers are quoted up to here.
 const REASON_CHARS_MAX: usize = 300;

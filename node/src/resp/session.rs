@@ -419,9 +419,7 @@ impl Session {
         let found = inner.shard.read(inner.now, cluster::KEYSPACE, MapId(0), key);
         // What is larger is weighed first.
         let Some((n, value)) = found.filter(|(_, v)| v.is_none_or(|v| v.len() <= READ_AT_ONCE_MAX)) else { return false };
-        if self.provisional.is_empty() {
-            self.provisional_from = self.out.len();
-        }
+        let start = self.out.len();
         let mut encoder = Encoder::new(&mut self.out, self.protocol);
         let value = match value {
             Some(value) => {
@@ -435,6 +433,7 @@ impl Session {
             }
         };
         if self.provisional.is_empty() {
+            self.provisional_from = start;
             inner.provisional.push(connection.clone());
         }
         self.provisional.push(Provisional::Read { key: args.bytes(1), n, value, protocol: self.protocol });

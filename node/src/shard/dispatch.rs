@@ -1,7 +1,6 @@
 //! What becomes of a call: executed here, sent to the primary, parked, answered, given up.
 
 use super::dedup::OpId;
-use super::execute;
 use super::forwarding::{Call, Executed, Source};
 use super::frame::{self, Frame};
 use super::op::{Failure, Outcome, Work};
@@ -13,8 +12,7 @@ impl Core {
     /// A call arrives: it is executed or sent at once, or parked behind those that came before it.
     pub(super) fn take_call(&mut self, at: PartitionRef, slot: &mut Slot, call: Call) {
         self.outstanding += 1;
-        let overtakes =
-            slot.calls.parked.is_empty() || (slot.serving() && !execute::is_write(&call.work) && slot.calls.may_overtake(&call.work));
+        let overtakes = slot.calls.parked.is_empty() || (slot.serving() && !call.work.is_write() && slot.calls.may_overtake(&call.work));
         if !overtakes {
             slot.calls.parked.push_back(call);
         } else if let Some(call) = self.dispatch(at, slot, call) {
@@ -71,7 +69,7 @@ impl Core {
                 Work::Key(op) => Some((op.map, op.key.clone())),
                 Work::Partition(_) => None,
             };
-            let free = left.is_empty() || (!execute::is_write(&call.work) && key.as_ref().is_some_and(|k| !blocked.contains(k)));
+            let free = left.is_empty() || (!call.work.is_write() && key.as_ref().is_some_and(|k| !blocked.contains(k)));
             let refused = if free && (left.is_empty() || slot.serving()) { self.dispatch(at, slot, call) } else { Some(call) };
             if let Some(call) = refused {
                 left.push_back(call);
@@ -152,7 +150,7 @@ impl Core {
         self.outstanding -= 1;
         match call.source {
             Source::Local(token) => {
-                if execute::is_write(&call.work) {
+                if call.work.is_write() {
                     slot.calls.finish(call.n);
                 }
                 self.outcomes.push_back((token, outcome));
@@ -196,7 +194,7 @@ impl Core {
             self.outstanding -= 1;
             return;
         }
-        let unknown = execute::is_write(&call.work) && (maybe || call.maybe);
+        let unknown = call.work.is_write() && (maybe || call.maybe);
         self.answer(slot, at, call, Outcome::Failed(if unknown { Failure::Unknown } else { Failure::Unavailable }));
     }
 

@@ -11,11 +11,6 @@ use super::store::{ENTRY_OVERHEAD, Effect, Key};
 use super::{Core, Held, PartitionRef, Request, Slot, scan};
 use doyen_placement::MapId;
 
-/// Whether an operation may change something.
-pub(super) const fn is_write(work: &Work) -> bool {
-    work.is_write()
-}
-
 /// What executing came to.
 enum Step {
     /// This outcome, once this sequence is committed; and whether it is in the log.
@@ -62,7 +57,7 @@ impl Core {
         let default_ttl_ms = slot.default_ttl_ms;
         let Some(held) = slot.held.as_mut() else { return Step::Park };
         let Some(open) = held.lead.as_ref().map(|l| l.open) else { return Step::Park };
-        if is_write(&call.work) {
+        if call.work.is_write() {
             if !open {
                 return Step::Park;
             }

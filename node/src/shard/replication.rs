@@ -8,7 +8,6 @@
 //! for, until another epoch is installed (rule 7).
 
 use super::copying::Source as Teaching;
-use super::execute::is_write;
 use super::forwarding::{Call, Executed, Source};
 use super::frame::{self, Ack, Frame, Head};
 use super::log::Log;
@@ -184,7 +183,7 @@ impl Core {
     /// that may have been applied there must not be asked again here: nobody could tell that it is a retry.
     fn lost(&mut self, at: PartitionRef, slot: &mut Slot) {
         slot.calls.unsend();
-        let maybe = |c: &Call| c.maybe && c.source.peer().is_none() && is_write(&c.work);
+        let maybe = |c: &Call| c.maybe && c.source.peer().is_none() && c.work.is_write();
         let (lost, left) = std::mem::take(&mut slot.calls.parked).into_iter().partition::<Vec<_>, _>(maybe);
         slot.calls.parked = left.into();
         for call in lost {

@@ -1,10 +1,9 @@
 //! Limits of the system that are too small for a node, said once at the start, each with the command that mends it.
 
+use crate::net::endpoint::DATA_SOCKET_BYTES as SOCKET_BYTES;
 use rustix::process::{Resource, getrlimit};
 use std::net::{Ipv4Addr, UdpSocket};
 
-/// What the data socket asks for (`net::endpoint`): what arrives while the data thread does something else waits here.
-const SOCKET_BYTES: usize = 4 << 20;
 /// Files beside those of Redis clients: sockets, probes of peers, HTTP, the runtimes' own.
 const OTHER_FILES: u64 = 256;
 

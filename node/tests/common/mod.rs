@@ -1,0 +1,32 @@
+//! A node of the real binary.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+/// On ports of the system's choosing, ended with the test.
+pub(crate) struct Node {
+    process: Child,
+    ready: String,
+}
+
+impl Node {
+    /// Starts what the command says, and waits until it is ready.
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the binary runs");
+        let mut ready = String::new();
+        BufReader::new(process.stdout.take().expect("piped")).read_line(&mut ready).expect("a line");
+        Self { process, ready }
+    }
+
+    /// An address of its first line.
+    pub(crate) fn address(&self, of: &str) -> &str {
+        self.ready.split_whitespace().find_map(|w| w.strip_prefix(of)?.strip_prefix('=')).expect("it is in the line")
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
