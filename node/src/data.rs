@@ -137,22 +137,29 @@ impl DataHandle {
 
     async fn ask(&self, read: bool, message: impl FnOnce(oneshot::Sender<Outcome>) -> Message) -> Outcome {
         let (answer, outcome) = oneshot::channel();
-        if self.messages.send(message(answer)).await.is_err() {
+        if !self.hand_over(message(answer)).await {
             return Outcome::Failed(Failure::Unavailable);
         }
-        self.bell.ring();
         // The thread ended with the operation in hand.
         let lost = if read { Failure::Unavailable } else { Failure::Unknown };
         outcome.await.unwrap_or(Outcome::Failed(lost))
     }
 
+    /// False: the thread has ended.
+    async fn hand_over(&self, message: Message) -> bool {
+        let handed = self.messages.send(message).await.is_ok();
+        if handed {
+            self.bell.ring();
+        }
+        handed
+    }
+
     /// Counters and gauges; all zero once the thread has ended.
     pub async fn stats(&self) -> DataStats {
         let (answer, stats) = oneshot::channel();
-        if self.messages.send(Message::Stats(answer)).await.is_err() {
+        if !self.hand_over(Message::Stats(answer)).await {
             return DataStats::default();
         }
-        self.bell.ring();
         stats.await.unwrap_or_default()
     }
 
@@ -160,8 +167,7 @@ impl DataHandle {
     /// when that is done.
     pub async fn drain(&self) {
         let (answer, done) = oneshot::channel();
-        if self.messages.send(Message::Drain(answer)).await.is_ok() {
-            self.bell.ring();
+        if self.hand_over(Message::Drain(answer)).await {
             // An error means that the thread has ended, and its connections with it.
             let _ = done.await;
         }
