@@ -201,23 +201,26 @@ fn frames(c: &mut Criterion<CpuTime>) {
 fn shard(c: &mut Criterion<CpuTime>) {
     let mut group = c.benchmark_group("shard");
     let value = value();
-    let mut pair = Pair::new(1024);
-    pair.fill(100_000, &value);
-    let keys: Vec<Bytes> = keys(100_000).iter().map(|key| Bytes::copy_from_slice(key)).collect();
-    let mut batches = keys.chunks_exact(BATCH).cycle();
     group.throughput(Throughput::Elements(BATCH as u64));
-    group.bench_function("get", |b| {
-        b.iter(|| {
-            batches.next().unwrap().iter().for_each(|key| pair.submit(key, Action::Get));
-            pair.release()
+    // Few partitions: what an operation costs. Many: what comes in whose partition nobody has looked at for long.
+    for partitions in [4, 64, 1024] {
+        let mut pair = Pair::new(partitions);
+        pair.fill(100_000, &value);
+        let keys: Vec<Bytes> = keys(100_000).iter().map(|key| Bytes::copy_from_slice(key)).collect();
+        let mut batches = keys.chunks_exact(BATCH).cycle();
+        group.bench_function(BenchmarkId::new("get", partitions), |b| {
+            b.iter(|| {
+                batches.next().unwrap().iter().for_each(|key| pair.submit(key, Action::Get));
+                pair.release()
+            });
         });
-    });
-    group.bench_function("set, replicated", |b| {
-        b.iter(|| {
-            batches.next().unwrap().iter().for_each(|key| pair.submit(key, set(&value)));
-            pair.exchange()
+        group.bench_function(BenchmarkId::new("set, replicated", partitions), |b| {
+            b.iter(|| {
+                batches.next().unwrap().iter().for_each(|key| pair.submit(key, set(&value)));
+                pair.exchange()
+            });
         });
-    });
+    }
 }
 
 criterion_group! {

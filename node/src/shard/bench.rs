@@ -1,10 +1,10 @@
 //! What `benches/` measures of what is private here. Thin: a benchmark of a wrapper says nothing.
 
 use super::entry::Entry;
-use super::frame::{self, Ack, Frame, Head, Work};
+use super::frame::{self, Ack, Frame, Head};
 use super::index::Seed;
 use super::log::Logged;
-use super::op::{Operation, Outcome};
+use super::op::{Operation, Outcome, Work};
 use super::store::{Effect, Key, Store};
 use super::{Malformed, dedup::OpId};
 use bytes::{Bytes, BytesMut};
