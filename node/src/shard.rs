@@ -30,6 +30,7 @@ mod log;
 mod peers;
 mod replication;
 mod scan;
+mod slots;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -48,6 +49,7 @@ use log::Log;
 use op::{Failure, Operation, Outcome, PartitionOperation, Work};
 use peers::Peers;
 use replication::{Clock, Lead};
+use slots::Slots;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,7 +86,7 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(4), Duration::from_mi
 #[derive(Debug)]
 pub struct Shard {
     core: Core,
-    slots: BTreeMap<PartitionRef, Slot>,
+    slots: Slots,
 }
 
 /// Everything that belongs to no partition.
@@ -136,8 +138,8 @@ struct Core {
 /// One partition of the table: who has it, what is asked of it, and what this node holds of it.
 #[derive(Debug, Default)]
 struct Slot {
-    installed: Option<Arc<Partition>>,
-    accepted: Option<Arc<Partition>>,
+    installed: Option<Assigned>,
+    accepted: Option<Assigned>,
     /// The lineage installed last: calls are sent for it.
     lineage: Option<Lineage>,
     min_in_sync: u8,
@@ -146,6 +148,26 @@ struct Slot {
     held: Option<Box<Held>>,
     /// Whether it is among `Core::noticed`.
     noticed: bool,
+}
+
+/// What a table says of a partition: whole, and beside it what every operation asks, because the table is elsewhere in memory.
+#[derive(Debug, Clone)]
+struct Assigned {
+    primary: MemberId,
+    lineage: Lineage,
+    epoch: Epoch,
+    since: Epoch,
+    /// How many copies are in sync.
+    in_sync: usize,
+    partition: Arc<Partition>,
+}
+
+impl Assigned {
+    fn new(partition: &Arc<Partition>) -> Self {
+        let Partition { epoch, since, lineage, .. } = **partition;
+        let (primary, in_sync) = (partition.primary(), partition.in_sync().count());
+        Self { primary, lineage, epoch, since, in_sync, partition: partition.clone() }
+    }
 }
 
 /// What this node holds of a partition.
@@ -208,7 +230,7 @@ impl Held {
 
 impl Slot {
     fn primary(&self) -> Option<MemberId> {
-        self.installed.as_ref().map(|p| p.primary())
+        self.installed.as_ref().map(|a| a.primary)
     }
 
     /// Whether upkeep has nothing to do here until something happens.
@@ -259,7 +281,7 @@ impl Shard {
             next_upkeep: now,
             next_round: now,
         };
-        Self { core, slots: BTreeMap::new() }
+        Self { core, slots: Slots::default() }
     }
 
     /// Other tables are in force.
@@ -267,7 +289,7 @@ impl Shard {
         self.core.now = now;
         // What waits for `release` is judged anew under the new tables.
         while let Some((at, executed)) = self.core.ready.pop_back() {
-            if let Some(slot) = self.slots.get_mut(&at) {
+            if let Some(slot) = self.slots.get_mut(at) {
                 slot.calls.waiting.push_front(executed);
             }
         }
@@ -282,13 +304,13 @@ impl Shard {
                 self.core.peers.send(id, Lane::Calls, &Frame::View(name));
             }
         }
-        for slot in self.slots.values_mut() {
+        for (_, slot) in self.slots.iter_mut() {
             (slot.installed, slot.accepted) = (None, None);
         }
         for keyspace in &view.installed.keyspaces {
             for partition in &keyspace.partitions {
-                let slot = self.slots.entry(PartitionRef { keyspace: keyspace.id, partition: partition.id }).or_default();
-                slot.installed = Some(partition.clone());
+                let slot = self.slots.get_or_insert(PartitionRef { keyspace: keyspace.id, partition: partition.id });
+                slot.installed = Some(Assigned::new(partition));
                 slot.min_in_sync = keyspace.min_in_sync;
                 slot.default_ttl_ms = keyspace.default_ttl_ms;
             }
@@ -296,12 +318,12 @@ impl Shard {
         for keyspace in &view.accepted.keyspaces {
             for partition in &keyspace.partitions {
                 let at = PartitionRef { keyspace: keyspace.id, partition: partition.id };
-                self.slots.entry(at).or_default().accepted = Some(partition.clone());
+                self.slots.get_or_insert(at).accepted = Some(Assigned::new(partition));
             }
         }
-        for (at, slot) in &mut self.slots {
-            self.core.turn(*at, slot, renamed);
-            self.core.notice(*at, slot);
+        for (at, slot) in self.slots.iter_mut() {
+            self.core.turn(at, slot, renamed);
+            self.core.notice(at, slot);
         }
         self.core.holding = self.slots.values().filter(|s| s.held.is_some()).count();
         if let Some(view) = &self.core.view {
@@ -346,7 +368,7 @@ impl Shard {
     }
 
     fn submit_at(&mut self, at: Option<PartitionRef>, token: Token, work: Work) -> bool {
-        let Some((at, slot)) = at.and_then(|at| self.slots.get_mut(&at).map(|s| (at, s))).filter(|(_, s)| s.installed.is_some()) else {
+        let Some((at, slot)) = at.and_then(|at| self.slots.get_mut(at).map(|s| (at, s))).filter(|(_, s)| s.installed.is_some()) else {
             self.core.outcomes.push_back((token, Outcome::Failed(Failure::NoPartition)));
             return false;
         };
@@ -372,7 +394,7 @@ impl Shard {
     pub fn read(&mut self, now: Time, keyspace: KeyspaceId, map: MapId, key: &[u8]) -> Option<(u64, Option<&[u8]>)> {
         self.core.now = self.core.now.max(now);
         let partition = self.core.view.as_ref()?.installed.keyspace(keyspace)?.partition_of(map, key)?;
-        let slot = self.slots.get(&PartitionRef { keyspace, partition })?;
+        let slot = self.slots.get(PartitionRef { keyspace, partition })?;
         let held = slot.held.as_deref()?;
         if !slot.serving() || !slot.calls.parked.is_empty() || !held.lead.as_ref().is_some_and(|l| l.open) {
             return None;
@@ -437,17 +459,17 @@ impl Shard {
             let link = held.lead.as_ref()?.links.get(&peer)?;
             (link.next <= held.log.last()).then_some(())
         };
-        for (at, slot) in &mut self.slots {
+        for (at, slot) in self.slots.iter_mut() {
             if lags(slot).is_some() {
-                self.core.stream(*at, slot, peer);
-                self.core.notice(*at, slot);
+                self.core.stream(at, slot, peer);
+                self.core.notice(at, slot);
             }
         }
         self.core.peers.answer_more(peer, 1);
-        for (at, slot) in &mut self.slots {
+        for (at, slot) in self.slots.iter_mut() {
             if !slot.calls.parked.is_empty() && slot.primary() == Some(peer) {
-                self.core.pump(*at, slot);
-                self.core.notice(*at, slot);
+                self.core.pump(at, slot);
+                self.core.notice(at, slot);
             }
         }
         self.core.peers.answer_more(peer, usize::MAX);
@@ -476,15 +498,15 @@ impl Shard {
         if let Some(name) = self.core.name {
             self.core.peers.send(peer, Lane::Calls, &Frame::View(name));
         }
-        for (at, slot) in &mut self.slots {
+        for (at, slot) in self.slots.iter_mut() {
             if slot.held.as_ref().is_some_and(|h| h.lead.as_ref().is_some_and(|l| l.links.contains_key(&peer))) {
-                self.core.restart_link(*at, slot, peer);
-                self.core.notice(*at, slot);
+                self.core.restart_link(at, slot, peer);
+                self.core.notice(at, slot);
             } else if slot.primary() == Some(peer) {
                 if let Some(held) = &mut slot.held {
                     held.wanted = None;
                 }
-                self.core.pump(*at, slot);
+                self.core.pump(at, slot);
             }
         }
     }
@@ -499,7 +521,7 @@ impl Shard {
         let before = self.core.ready.len();
         self.core.ready.retain(|(_, e)| e.call.source.peer() != Some(peer));
         let mut dropped = before - self.core.ready.len();
-        for slot in self.slots.values_mut().filter(|s| !s.calls.is_empty()) {
+        for (_, slot) in self.slots.iter_mut().filter(|(_, s)| !s.calls.is_empty()) {
             if slot.calls.sent_to == Some(peer) {
                 slot.calls.unsend();
             }
@@ -603,7 +625,7 @@ impl Shard {
     }
 
     fn warm_lookups<'a>(&self, keys: impl Iterator<Item = (PartitionRef, MapId, &'a [u8])>) {
-        let store = |at| Some(&self.slots.get(&at)?.held.as_ref()?.store);
+        let store = |at| Some(&self.slots.get(at)?.held.as_ref()?.store);
         index::Index::warm(keys.filter_map(|(at, map, key)| store(at)?.lookup(map, key)));
     }
 
@@ -624,7 +646,7 @@ impl Shard {
             Frame::Acks { headroom, received, acks } => {
                 self.core.peers.set_headroom(peer, *headroom, *received);
                 for ack in acks {
-                    if let Some(slot) = self.slots.get_mut(&ack.at) {
+                    if let Some(slot) = self.slots.get_mut(ack.at) {
                         self.core.acked(ack, slot, peer);
                         self.core.notice(ack.at, slot);
                     }
@@ -647,7 +669,7 @@ impl Shard {
             | Frame::Verdict { at, .. } => *at,
         };
         let core = &mut self.core;
-        let Some(slot) = self.slots.get_mut(&at) else {
+        let Some(slot) = self.slots.get_mut(at) else {
             if let Frame::Forward { n, attempt, .. } = read {
                 core.refuse(at, peer, n, attempt);
             }
@@ -699,7 +721,7 @@ impl Shard {
         self.core.now = now;
         while let Some((_, at)) = self.core.timers.first().copied().filter(|(t, _)| *t <= now) {
             self.core.timers.pop_first();
-            if let Some(slot) = self.slots.get_mut(&at) {
+            if let Some(slot) = self.slots.get_mut(at) {
                 self.core.wake(at, slot);
                 self.core.notice(at, slot);
             }
@@ -707,7 +729,7 @@ impl Shard {
         // Answers that no lease lets out.
         while self.core.ready.front().is_some_and(|(_, e)| e.call.until <= now) {
             if let Some((at, executed)) = self.core.ready.pop_front()
-                && let Some(slot) = self.slots.get_mut(&at)
+                && let Some(slot) = self.slots.get_mut(at)
             {
                 self.core.fail_executed(at, slot, executed);
             }
@@ -724,15 +746,15 @@ impl Shard {
         if self.core.next_round <= now {
             self.core.next_round = now + ROUND;
             self.core.holding = self.slots.values().filter(|s| s.held.is_some()).count();
-            noticed = self.slots.keys().copied().collect();
+            noticed = self.slots.iter().map(|(at, _)| at).collect();
         } else {
             noticed.sort_unstable();
         }
         // Whoever is being copied is not quiet, so it is among them.
-        self.core.copying = noticed.iter().filter_map(|at| self.slots.get(at)).map(copying::under_way).sum();
+        self.core.copying = noticed.iter().filter_map(|at| self.slots.get(*at)).map(copying::under_way).sum();
         let mut expire = EXPIRE_ROUND;
         for at in noticed {
-            let Some(slot) = self.slots.get_mut(&at) else { continue };
+            let Some(slot) = self.slots.get_mut(at) else { continue };
             slot.noticed = false;
             self.core.upkeep(at, slot, &mut expire);
             if !slot.quiet() {
@@ -770,7 +792,7 @@ impl Shard {
                 self.core.outcomes.push_back((token, executed.outcome));
                 continue;
             }
-            let Some(slot) = self.slots.get_mut(&at) else { continue };
+            let Some(slot) = self.slots.get_mut(at) else { continue };
             self.core.answer(slot, at, executed.call, executed.outcome);
         }
     }
@@ -825,7 +847,7 @@ impl Shard {
 
     fn pump_all(&mut self) {
         for (at, slot) in self.slots.iter_mut().filter(|(_, s)| !s.calls.parked.is_empty()) {
-            self.core.pump(*at, slot);
+            self.core.pump(at, slot);
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::clock;
 use crate::control::Upcall;
 use crate::net::links::{LinkHandler, Links};
 use crate::resp::budget::Budget;
+use crate::resp::cluster;
 use crate::resp::ready::Ready;
 use crate::resp::session::Connection;
 use crate::shard::op::{Failure, Operation, Outcome, PartitionAction, PartitionOperation, Work};
@@ -62,6 +63,8 @@ pub(crate) struct Inner {
     pub(crate) shard: Shard,
     pub(crate) me: MemberId,
     pub(crate) view: Option<View>,
+    /// The least number of in-sync backups that any partition has in it.
+    pub(crate) backups_least: i64,
     generation: Option<u64>,
     waiters: Waiters,
     /// Read at the beginning of a batch.
@@ -197,6 +200,7 @@ impl Core {
             shard: Shard::new(me, options.limits.clone(), seed(me, 0), now),
             me,
             view: None,
+            backups_least: 0,
             generation: None,
             waiters: Waiters::default(),
             now,
@@ -252,6 +256,7 @@ impl Core {
             inner.restart(local.me);
         }
         inner.view.clone_from(&local.view);
+        inner.backups_least = cluster::backups_least(inner.view.as_ref());
         let Some(view) = local.view.clone() else { return };
         self.links.set_peers(&peers(&view));
         inner.shard.install(inner.now, view);

@@ -586,7 +586,7 @@ impl Session {
             }
             Request::Many(many) => self.many(connection, inner, args, many),
             Request::All(all) => self.sweep(connection, inner, all),
-            Request::Wait => self.answer(|e| e.integer(cluster::backups_least(inner.view.as_ref()))),
+            Request::Wait => self.answer(|e| e.integer(inner.backups_least)),
             Request::Connection(asked) => self.about_connection(inner, asked),
             Request::Cluster(asked) => self.about_cluster(inner, asked),
             Request::Server(asked) => self.about_server(inner, asked),

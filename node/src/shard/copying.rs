@@ -468,7 +468,7 @@ impl Core {
         (epoch, lineage, session): (Epoch, Lineage, u32),
         (kept, seq): (u64, u64),
     ) {
-        let learner = slot.installed.as_ref().is_some_and(|p| p.learners().any(|m| m == self.me));
+        let learner = slot.installed.as_ref().is_some_and(|a| a.partition.learners().any(|m| m == self.me));
         let Some(since) = self.follows(slot, from, epoch).filter(|_| learner && seq < frame::SEQ_MAX) else { return };
         let Some(held) = slot.held.as_mut().filter(|h| h.lineage == lineage && h.lead.is_none()) else { return };
         let committed = held.log.committed();

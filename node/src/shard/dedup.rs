@@ -5,7 +5,8 @@
 
 use super::op::Outcome;
 use doyen_placement::MemberId;
-use std::collections::{BTreeMap, VecDeque};
+use litemap::LiteMap;
+use std::collections::VecDeque;
 
 /// Names an operation: who submitted it, and its number there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +42,7 @@ struct Origin {
 /// The outcomes kept by one partition.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub(super) struct Dedup {
-    origins: BTreeMap<MemberId, Origin>,
+    origins: LiteMap<MemberId, Origin>,
 }
 
 impl Dedup {

@@ -23,7 +23,7 @@ impl Core {
     /// Executes a call or sends it on; gives it back if neither is possible now.
     pub(super) fn dispatch(&mut self, at: PartitionRef, slot: &mut Slot, call: Call) -> Option<Call> {
         if let Source::Peer { member, lineage, attempt, .. } = call.source
-            && slot.installed.as_ref().is_some_and(|p| p.lineage != lineage)
+            && slot.installed.as_ref().is_some_and(|a| a.lineage != lineage)
         {
             // It may have been applied in what was lost: its origin says so as soon as it knows of the loss.
             self.outstanding -= 1;
@@ -35,14 +35,14 @@ impl Core {
         }
         if let Source::Peer { member, attempt, .. } = call.source {
             // Not ours any more, or not yet.
-            if slot.accepted.as_ref().is_some_and(|p| p.primary() == self.me) {
+            if slot.accepted.as_ref().is_some_and(|a| a.primary == self.me) {
                 return Some(call);
             }
             self.outstanding -= 1;
             self.refuse(at, member, call.n, attempt);
             return None;
         }
-        let Some((primary, lineage)) = slot.installed.as_ref().map(|p| (p.primary(), p.lineage)) else { return Some(call) };
+        let Some((primary, lineage)) = slot.installed.as_ref().map(|a| (a.primary, a.lineage)) else { return Some(call) };
         let elsewhere = slot.calls.sent_to.is_some_and(|to| to != primary);
         if elsewhere {
             return Some(call);

@@ -52,7 +52,7 @@ impl Core {
 
     fn step(&mut self, at: PartitionRef, slot: &mut Slot, call: &Call) -> Step {
         let id = self.op_id(slot, call);
-        let in_sync = slot.installed.as_ref().map_or(0, |p| p.in_sync().count());
+        let in_sync = slot.installed.as_ref().map_or(0, |a| a.in_sync);
         let few = in_sync < usize::from(slot.min_in_sync);
         let default_ttl_ms = slot.default_ttl_ms;
         let Some(held) = slot.held.as_mut() else { return Step::Park };

@@ -2,9 +2,8 @@
 
 use super::frame::{Ack, Frame, Head};
 use super::log::Logged;
-use super::{Core, Held, Lane, PartitionRef, Slot};
-use doyen_placement::{Epoch, MemberId, Partition};
-use std::sync::Arc;
+use super::{Assigned, Core, Held, Lane, PartitionRef, Slot};
+use doyen_placement::{Epoch, MemberId};
 
 /// Whose log a copy continues: a tenure, and the session in which the copy began (0: aligned).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,9 +96,9 @@ impl Core {
     /// Whether `from` leads the partition in this epoch, as far as this node knows; gives the epoch of its tenure.
     pub(super) fn follows(&self, slot: &Slot, from: MemberId, epoch: Epoch) -> Option<Epoch> {
         let held = slot.held.as_ref()?;
-        let of = |p: &Option<Arc<Partition>>| {
-            let p = p.as_ref()?;
-            (p.epoch == epoch && p.primary() == from && p.lineage == held.lineage).then_some(p.since)
+        let of = |a: &Option<Assigned>| {
+            let a = a.as_ref()?;
+            (a.epoch == epoch && a.primary == from && a.lineage == held.lineage).then_some(a.since)
         };
         of(&slot.installed).or_else(|| of(&slot.accepted)).filter(|_| epoch >= held.epoch.max(held.fence))
     }

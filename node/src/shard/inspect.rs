@@ -41,7 +41,7 @@ impl Shard {
         self.slots.iter().filter_map(|(at, slot)| {
             let held = slot.held.as_ref()?;
             Some(Inspection {
-                at: *at,
+                at,
                 lineage: held.lineage,
                 epoch: held.epoch,
                 base: held.log.base(),
@@ -57,7 +57,7 @@ impl Shard {
     /// The epoch of an entry that is still kept, and a digest of what it does.
     #[must_use]
     pub fn inspect_entry(&self, at: PartitionRef, seq: u64) -> Option<(Epoch, u64)> {
-        let logged = self.slots.get(&at)?.held.as_ref()?.log.entry(seq)?;
+        let logged = self.slots.get(at)?.held.as_ref()?.log.entry(seq)?;
         let mut digest = TextDigest(0xcbf2_9ce4_8422_2325);
         // Writing to this digest cannot fail.
         let _ = write!(digest, "{:?} {:?}", logged.effect, logged.op.as_ref().map(|op| (op.origin, op.n)));
@@ -67,7 +67,7 @@ impl Shard {
     /// What is stored of a partition, a line an entry: to say where two copies differ.
     #[must_use]
     pub fn inspect_entries(&self, at: PartitionRef) -> Option<Vec<String>> {
-        let store = &self.slots.get(&at)?.held.as_ref()?.store;
+        let store = &self.slots.get(at)?.held.as_ref()?.store;
         let line = |(map, entry): (_, &super::entry::Entry)| format!("{map:?} {entry:?} {}@{}", entry.deadline(), entry.version());
         Some(store.following(&None).map(line).collect())
     }
@@ -75,7 +75,7 @@ impl Shard {
     /// A checksum of everything that is stored of a partition.
     #[must_use]
     pub fn inspect_content(&self, at: PartitionRef) -> Option<u64> {
-        Some(self.slots.get(&at)?.held.as_ref()?.store.content())
+        Some(self.slots.get(at)?.held.as_ref()?.store.content())
     }
 }
 

@@ -11,10 +11,11 @@ use super::copying::Source as Teaching;
 use super::forwarding::{Call, Executed, Source};
 use super::frame::{self, Ack, Frame, Head};
 use super::log::Log;
-use super::{Core, DROP_DELAY, EXPIRE_SLICE, Held, Lane, PartitionRef, Slot};
+use super::{Assigned, Core, DROP_DELAY, EXPIRE_SLICE, Held, Lane, PartitionRef, Slot};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::InSyncChange;
 use doyen_placement::{Epoch, MemberId, Partition};
+use litemap::LiteMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,7 +68,7 @@ pub(super) struct Lead {
     /// Whether both tables say so (rule 5).
     pub(super) serving: bool,
     /// Its copies and learners.
-    pub(super) links: BTreeMap<MemberId, Link>,
+    pub(super) links: LiteMap<MemberId, Link>,
     said_clock: Time,
 }
 
@@ -137,7 +138,8 @@ impl Core {
     /// Acts on what the tables say of one partition.
     pub(super) fn turn(&mut self, at: PartitionRef, slot: &mut Slot, renamed: bool) {
         let me = self.me;
-        let (Some(installed), accepted) = (slot.installed.clone(), slot.accepted.clone()) else {
+        let partition = |a: &Option<Assigned>| a.as_ref().map(|a| a.partition.clone());
+        let (Some(installed), accepted) = (partition(&slot.installed), partition(&slot.accepted)) else {
             self.unassigned(at, slot);
             return;
         };
@@ -216,7 +218,7 @@ impl Core {
             self.outstanding -= before - parked.len();
             slot.calls.parked = parked;
         }
-        if installed.primary() != self.me && slot.accepted.as_ref().is_none_or(|p| p.primary() != self.me) {
+        if installed.primary() != self.me && slot.accepted.as_ref().is_none_or(|a| a.primary != self.me) {
             let parked = std::mem::take(&mut slot.calls.parked);
             for call in parked {
                 match call.source {
@@ -250,7 +252,7 @@ impl Core {
                 tail: held.log.last(),
                 open: false,
                 serving,
-                links: BTreeMap::new(),
+                links: LiteMap::new(),
                 said_clock: Time::ZERO,
             });
             self.timers.insert((opens_at, at));
@@ -294,7 +296,7 @@ impl Core {
             }
         }
         let ids: Vec<MemberId> = lead.links.keys().copied().collect();
-        for link in lead.links.values_mut().filter(|_| moved) {
+        for (_, link) in lead.links.iter_mut().filter(|_| moved) {
             link.stalled = None;
             link.asks = 0;
         }
@@ -379,7 +381,7 @@ impl Core {
         let Held { lead: Some(lead), log, clock, epoch, .. } = held else { return };
         let Some(entry) = log.entry(seq) else { return };
         let (committed, clock) = (log.committed(), clock.advance(self.now));
-        for (id, link) in &mut lead.links {
+        for (id, link) in lead.links.iter_mut() {
             if !link.streams() || link.next != seq || log.bytes_between(link.acked, seq) > WINDOW {
                 continue;
             }
@@ -617,7 +619,7 @@ impl Core {
         let mut restart = Vec::new();
         let mut asks = Vec::new();
         let mut silent = Vec::new();
-        for (id, link) in &mut lead.links {
+        for (id, link) in lead.links.iter_mut() {
             if link.streams()
                 && link.next == log.last() + 1
                 && (link.said_committed < log.committed() || tell_time)
@@ -691,11 +693,11 @@ fn trim(held: &mut Held, share: usize, memory: &mut usize) {
 }
 
 /// The partitions of a node share its tail; one of them has this part of it at most.
-const TAIL_SHARES_MIN: usize = 8;
+const TAIL_SHARES_MIN: usize = 256;
 /// The tail is this part of what is stored,
-const TAIL_PART: usize = 8;
+const TAIL_PART: usize = 16;
 /// and at least this many bytes.
-const TAIL_BYTES_LEAST: usize = 8 << 10;
+const TAIL_BYTES_LEAST: usize = 4 << 10;
 
 /// How many entries from `first` on make one frame: at least one where there is one.
 fn frame_of(log: &Log, first: u64) -> u64 {

@@ -7,6 +7,7 @@
 use super::entry::Entry;
 use super::index::{Index, Order, Seed};
 use doyen_placement::MapId;
+use litemap::LiteMap;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -200,7 +201,9 @@ struct Tombstones {
 #[derive(Debug)]
 pub(super) struct Store {
     seed: Seed,
-    maps: BTreeMap<MapId, Map>,
+    maps: LiteMap<MapId, Map>,
+    /// Bytes that all of them cost.
+    bytes: usize,
     sums: Vec<Sum>,
     tombstones: Option<Tombstones>,
 }
@@ -208,7 +211,7 @@ pub(super) struct Store {
 impl Store {
     /// An empty one. The seed orders its keys: all members have the same.
     pub(super) const fn new(seed: Seed) -> Self {
-        Self { seed, maps: BTreeMap::new(), sums: Vec::new(), tombstones: None }
+        Self { seed, maps: LiteMap::new_vec(), bytes: 0, sums: Vec::new(), tombstones: None }
     }
 
     /// The same without its contents.
@@ -242,8 +245,8 @@ impl Store {
     }
 
     /// Bytes that they cost.
-    pub(super) fn bytes(&self) -> usize {
-        self.maps.values().map(|m| m.bytes).sum()
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Applies an effect as of sequence `seq`; what it replaced is moved out.
@@ -267,7 +270,9 @@ impl Store {
                 for sum in &mut self.sums {
                     sum.maps.remove(map);
                 }
-                self.maps.remove(map).map_or(Undo::Nothing, |m| Undo::Map(Box::new(m)))
+                let Some(map) = self.maps.remove(map) else { return Undo::Nothing };
+                self.bytes -= map.bytes;
+                Undo::Map(Box::new(map))
             }
         }
     }
@@ -287,6 +292,7 @@ impl Store {
                 self.date(*map, order, key, deadline, version);
             }
             (Effect::Clear { map }, Undo::Map(entries)) => {
+                self.bytes += entries.bytes;
                 self.maps.insert(*map, *entries);
             }
             // `apply` makes no other pairs.
@@ -371,7 +377,7 @@ impl Store {
     pub(super) fn following<'a>(&'a self, after: &Cursor) -> impl Iterator<Item = (MapId, &'a Entry)> + use<'a> {
         let first_map = after.as_ref().map_or(MapId(0), |(m, _)| *m);
         let skip = after.clone();
-        self.maps.range(first_map..).flat_map(move |(id, map)| {
+        self.maps.iter().filter(move |(id, _)| **id >= first_map).flat_map(move |(id, map)| {
             let after = skip.as_ref().filter(|(m, _)| m == id).map(|(_, key)| &**key);
             map.index.iter_after(after).map(|e| (*id, e))
         })
@@ -447,17 +453,19 @@ impl Store {
     pub(super) fn take(&mut self) -> Vec<Map> {
         self.sums.clear();
         self.tombstones = None;
-        std::mem::take(&mut self.maps).into_values().collect()
+        self.bytes = 0;
+        std::mem::take(&mut self.maps).into_iter().map(|(_, map)| map).collect()
     }
 
     fn insert(&mut self, map: MapId, order: u64, entry: Entry) -> Option<Entry> {
         let entries = self.maps.entry(map).or_insert_with(|| Map::new(self.seed));
-        if self.sums.is_empty() {
-            return entries.insert(order, entry);
+        let before = entries.bytes;
+        let summed = (!self.sums.is_empty()).then(|| entry.clone());
+        let old = entries.insert(order, entry);
+        self.bytes = self.bytes + entries.bytes - before;
+        if let Some(entry) = summed {
+            self.summed((map, order, entry.key()), digest(map, &entry), old.as_ref().map_or(0, |e| digest(map, e)));
         }
-        let added = digest(map, &entry);
-        let old = entries.insert(order, entry.clone());
-        self.summed((map, order, entry.key()), added, old.as_ref().map_or(0, |e| digest(map, e)));
         old
     }
 
@@ -465,7 +473,10 @@ impl Store {
         let sums = !self.sums.is_empty();
         let digested = |store: &Self| if sums { store.entry(map, order, key).map_or(0, |e| digest(map, e)) } else { 0 };
         let before = digested(self);
-        let old = self.maps.get_mut(&map)?.date(order, key, deadline, version)?;
+        let entries = self.maps.get_mut(&map)?;
+        let bytes = entries.bytes;
+        let old = entries.date(order, key, deadline, version)?;
+        self.bytes = self.bytes + entries.bytes - bytes;
         self.summed((map, order, key), digested(self), before);
         Some(old)
     }
@@ -480,7 +491,9 @@ impl Store {
 
     fn remove(&mut self, map: MapId, order: u64, key: &[u8]) -> Option<Entry> {
         let entries = self.maps.get_mut(&map)?;
+        let before = entries.bytes;
         let old = entries.remove(order, key)?;
+        self.bytes = self.bytes + entries.bytes - before;
         if entries.index.is_empty() {
             self.maps.remove(&map);
         }

@@ -353,7 +353,7 @@ impl World {
     /// Map, key, value, deadline, version.
     fn contents(&self, n: u64, p: u32) -> Vec<(MapId, Key, Value, u64, u64)> {
         let at = PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(p) };
-        let held = self.nodes[&n].shard.slots.get(&at).and_then(|s| s.held.as_ref());
+        let held = self.nodes[&n].shard.slots.get(at).and_then(|s| s.held.as_ref());
         held.map_or_else(Vec::new, |h| {
             h.store.following(&None).map(|(m, e)| (m, e.key().into(), Value::of(e), e.deadline(), e.version())).collect()
         })
@@ -363,7 +363,7 @@ impl World {
         for p in &self.tables[self.committed].keyspaces[0].partitions {
             let mut logs = p.in_sync().map(|m| {
                 let at = PartitionRef { keyspace: KeyspaceId(0), partition: p.id };
-                let held = self.nodes[&m.0].shard.slots[&at].held.as_ref().unwrap();
+                let held = self.nodes[&m.0].shard.slots.get(at).unwrap().held.as_ref().unwrap();
                 // Entries of a process that was just removed may arrive after its outcomes were forgotten.
                 let mut dedup = held.dedup.clone();
                 dedup.retain(|m| self.tables[self.committed].member(m).is_some());
@@ -563,7 +563,7 @@ fn an_align_of_an_older_epoch_is_ignored() {
     let key = key_of(0);
     w.set(1, &key, "old");
     let at = PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(0) };
-    let held = |w: &World| w.nodes[&3].shard.slots[&at].held.as_ref().unwrap().log.last();
+    let held = |w: &World| w.nodes[&3].shard.slots.get(at).unwrap().held.as_ref().unwrap().log.last();
     w.propose(|t| promote(t, PartitionId(0), 2));
     w.settle(Duration::from_millis(800));
     assert_eq!(w.set(2, &key, "new"), Outcome::Ok);
@@ -889,7 +889,7 @@ fn a_copy_that_comes_back_with_other_contents_gets_a_snapshot() {
     let (mut w, _) = drop_a_copy_with_an_uncommitted_tail(28);
     let at = PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(0) };
     let shard = &mut w.nodes.get_mut(&3).unwrap().shard;
-    let held = shard.slots.get_mut(&at).unwrap().held.as_mut().unwrap();
+    let held = shard.slots.get_mut(at).unwrap().held.as_mut().unwrap();
     let before = held.bytes();
     let entry = super::entry::Entry::new(b"stray", b"x", 0, 1);
     held.store.apply(1, &super::store::Effect::Put { map: MapId(0), entry, deadline: 0 });
@@ -955,7 +955,7 @@ fn a_copy_follows_the_clock_of_a_new_primary_even_back() {
     w.settle(Duration::from_millis(100));
     a_newcomer_leads(&mut w);
     let behind = replication::Clock::new(w.now);
-    w.nodes.get_mut(&3).unwrap().shard.slots.get_mut(&at).unwrap().held.as_mut().unwrap().clock = behind;
+    w.nodes.get_mut(&3).unwrap().shard.slots.get_mut(at).unwrap().held.as_mut().unwrap().clock = behind;
     assert_eq!(w.ask(1, &key, set_for(5_000)), Outcome::Ok);
     w.kill(3);
     w.propose(|t| remove(t, 3));

@@ -174,7 +174,7 @@ impl Session {
             commands: inner.counters.commands,
             expired: stats.expired,
             parked: stats.parked,
-            backups: cluster::backups_least(inner.view.as_ref()),
+            backups: inner.backups_least,
             keys: stats.keys,
             has_password: inner.password.is_some(),
             value_bytes_max: inner.limits.value_bytes_max,

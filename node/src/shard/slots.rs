@@ -1,0 +1,109 @@
+//! The partitions of a shard, found by their place.
+
+use super::Slot;
+use doyen_placement::{KeyspaceId, PartitionId, PartitionRef};
+
+/// Slots, sorted by keyspace and partition.
+///
+/// A tree of a thousand of them is several places in memory that nobody has looked at for long; here the number of a partition
+/// is its place, unless some that came before it are gone.
+#[derive(Debug, Default)]
+pub(super) struct Slots {
+    keyspaces: Vec<(KeyspaceId, Vec<(PartitionId, Slot)>)>,
+}
+
+/// Where a partition is, or where it belongs.
+fn place(slots: &[(PartitionId, Slot)], id: PartitionId) -> Result<usize, usize> {
+    let guess = id.0 as usize;
+    if slots.get(guess).is_some_and(|(there, _)| *there == id) {
+        return Ok(guess);
+    }
+    slots.binary_search_by_key(&id, |(id, _)| *id)
+}
+
+impl Slots {
+    /// The slot of a partition.
+    #[inline]
+    pub(super) fn get(&self, at: PartitionRef) -> Option<&Slot> {
+        let (_, slots) = self.keyspaces.iter().find(|(id, _)| *id == at.keyspace)?;
+        Some(&slots[place(slots, at.partition).ok()?].1)
+    }
+
+    /// The slot of a partition.
+    #[inline]
+    pub(super) fn get_mut(&mut self, at: PartitionRef) -> Option<&mut Slot> {
+        let (_, slots) = self.keyspaces.iter_mut().find(|(id, _)| *id == at.keyspace)?;
+        let place = place(slots, at.partition).ok()?;
+        Some(&mut slots[place].1)
+    }
+
+    /// The slot of a partition, a new one if there is none.
+    pub(super) fn get_or_insert(&mut self, at: PartitionRef) -> &mut Slot {
+        let keyspace = match self.keyspaces.binary_search_by_key(&at.keyspace, |(id, _)| *id) {
+            Ok(keyspace) => keyspace,
+            Err(keyspace) => {
+                self.keyspaces.insert(keyspace, (at.keyspace, Vec::new()));
+                keyspace
+            }
+        };
+        let slots = &mut self.keyspaces[keyspace].1;
+        let place = place(slots, at.partition).unwrap_or_else(|place| {
+            slots.insert(place, (at.partition, Slot::default()));
+            place
+        });
+        &mut slots[place].1
+    }
+
+    /// All, in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (PartitionRef, &Slot)> {
+        self.keyspaces.iter().flat_map(|(keyspace, slots)| {
+            slots.iter().map(|(partition, slot)| (PartitionRef { keyspace: *keyspace, partition: *partition }, slot))
+        })
+    }
+
+    /// All, in order.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (PartitionRef, &mut Slot)> {
+        self.keyspaces.iter_mut().flat_map(|(keyspace, slots)| {
+            slots.iter_mut().map(|(partition, slot)| (PartitionRef { keyspace: *keyspace, partition: *partition }, slot))
+        })
+    }
+
+    /// All, in order.
+    pub(super) fn into_values(self) -> impl Iterator<Item = Slot> {
+        self.keyspaces.into_iter().flat_map(|(_, slots)| slots).map(|(_, slot)| slot)
+    }
+
+    /// All, in order, without their places.
+    pub(super) fn values(&self) -> impl Iterator<Item = &Slot> {
+        self.iter().map(|(_, slot)| slot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn at(keyspace: u16, partition: u32) -> PartitionRef {
+        PartitionRef { keyspace: KeyspaceId(keyspace), partition: PartitionId(partition) }
+    }
+
+    #[test]
+    fn partitions_are_found_whichever_numbers_they_have() {
+        let mut slots = Slots::default();
+        let mut all = BTreeSet::new();
+        for (keyspace, partition) in [(0, 0), (0, 1), (0, 2), (7, 5), (7, 900), (7, 1), (3, 2), (0, 4), (7, 0), (7, 2)] {
+            assert!(slots.get(at(keyspace, partition)).is_none() && slots.get_mut(at(keyspace, partition)).is_none());
+            slots.get_or_insert(at(keyspace, partition)).min_in_sync = partition as u8;
+            all.insert(at(keyspace, partition));
+            let found: Vec<_> = slots.iter().map(|(at, _)| at).collect();
+            assert_eq!(found, all.iter().copied().collect::<Vec<_>>());
+            for at in &all {
+                assert_eq!(slots.get(*at).map(|s| s.min_in_sync), Some(at.partition.0 as u8));
+                assert!(slots.get_mut(*at).is_some());
+            }
+        }
+        assert_eq!(slots.iter_mut().count(), all.len());
+        assert_eq!(slots.into_values().count(), all.len());
+    }
+}
