@@ -216,7 +216,7 @@ fn shard(c: &mut Criterion<CpuTime>) {
         });
         group.bench_function(BenchmarkId::new("set, replicated", partitions), |b| {
             b.iter(|| {
-                batches.next().unwrap().iter().for_each(|key| pair.submit(key, set(&value)));
+                batches.next().unwrap().iter().for_each(|key| pair.set(key, &value));
                 pair.exchange()
             });
         });

@@ -340,8 +340,8 @@ impl Shard {
 
     /// The calls of local callers that are not answered, when nothing else of this machine counts any more.
     pub fn into_calls(self) -> impl Iterator<Item = (Token, Work)> {
-        let executed = self.core.ready.into_iter().map(|(_, e)| e.call);
-        let calls = self.slots.into_values().flat_map(|s| s.calls.into_all());
+        let executed = self.core.ready.into_iter().filter_map(|(at, e)| e.into_call(at.keyspace));
+        let calls = self.slots.into_iter().flat_map(|(at, s)| s.calls.into_all(at.keyspace));
         executed.chain(calls).filter_map(|c| Some((c.source.token()?, c.work)))
     }
 
@@ -358,6 +358,27 @@ impl Shard {
         let at = keyspace.and_then(|k| k.partition_of(operation.map, &operation.key));
         let at = at.map(|partition| PartitionRef { keyspace: operation.keyspace, partition });
         self.submit_at(at, token, Work::Key(operation))
+    }
+
+    /// `submit` of a write without conditions, for as long as nothing stands in its way: this node leads, and nothing
+    /// waits there. False: nothing happened, and it is to be submitted. `token` is asked for if it happens.
+    pub fn set(&mut self, now: Time, keyspace: KeyspaceId, map: MapId, pair: (&[u8], &[u8]), token: impl FnOnce() -> Token) -> bool {
+        let core = &mut self.core;
+        core.now = now;
+        let (key, value) = pair;
+        if key.len() > core.limits.key_bytes_max || value.len() > core.limits.value_bytes_max || core.outstanding >= core.limits.waiting_max
+        {
+            return false;
+        }
+        let keyspace = core.view.as_ref().and_then(|v| v.installed.keyspace(keyspace));
+        let Some((keyspace, partition)) = keyspace.and_then(|k| Some((k.id, k.partition_of(map, key)?))) else { return false };
+        let at = PartitionRef { keyspace, partition };
+        let Some(slot) = self.slots.get_mut(at) else { return false };
+        let done = core.set(at, slot, map, pair, token);
+        if done {
+            core.notice(at, slot);
+        }
+        done
     }
 
     /// A partition-wide operation of a local caller.
@@ -423,7 +444,7 @@ impl Shard {
         let until = self.core.now + self.core.limits.park;
         let call = Call { source: Source::Local(token), n, work: Work::Key(operation), until, maybe: false };
         self.core.outstanding += 1;
-        self.core.ready.push_back((at, Executed { call, seq: 0, outcome, logged: false }));
+        self.core.ready.push_back((at, Executed::of(call, 0, outcome, false)));
     }
 
     /// Whether what was read or committed may be answered (rule 8), by a clock and a lease that were read after it; `current`
@@ -483,9 +504,9 @@ impl Shard {
         self.core.forgotten.insert(token);
         if self.core.forgotten.len() >= FORGOTTEN_MAX && self.core.forgotten.len().is_power_of_two() {
             // Most of these were answered before they were forgotten.
-            let calls = self.slots.values().flat_map(|s| s.calls.all());
-            let calls = calls.chain(self.core.ready.iter().map(|(_, e)| &e.call));
-            let live = calls.filter_map(|c| c.source.token()).chain(self.core.outcomes.iter().map(|(t, _)| *t));
+            let calls = self.slots.values().flat_map(|s| s.calls.all()).map(|(source, _)| source);
+            let calls = calls.chain(self.core.ready.iter().map(|(_, e)| e.asker.source));
+            let live = calls.filter_map(|source| source.token()).chain(self.core.outcomes.iter().map(|(t, _)| *t));
             let live: BTreeSet<Token> = live.filter(|t| self.core.forgotten.contains(t)).collect();
             self.core.forgotten = live;
         }
@@ -519,7 +540,7 @@ impl Shard {
         }
         self.core.peers.disconnect(peer);
         let before = self.core.ready.len();
-        self.core.ready.retain(|(_, e)| e.call.source.peer() != Some(peer));
+        self.core.ready.retain(|(_, e)| e.asker.source.peer() != Some(peer));
         let mut dropped = before - self.core.ready.len();
         for (_, slot) in self.slots.iter_mut().filter(|(_, s)| !s.calls.is_empty()) {
             if slot.calls.sent_to == Some(peer) {
@@ -527,7 +548,7 @@ impl Shard {
             }
             let before = slot.calls.parked.len() + slot.calls.waiting.len();
             slot.calls.parked.retain(|c| c.source.peer() != Some(peer));
-            slot.calls.waiting.retain(|e| e.call.source.peer() != Some(peer));
+            slot.calls.waiting.retain(|e| e.asker.source.peer() != Some(peer));
             dropped += before - slot.calls.parked.len() - slot.calls.waiting.len();
         }
         self.core.outstanding -= dropped;
@@ -686,7 +707,7 @@ impl Shard {
             Frame::Reply { n, outcome, .. } => {
                 if let Some(call) = slot.calls.take(n) {
                     slot.calls.refusals = 0;
-                    core.answer(slot, at, call, outcome);
+                    core.answer(slot, at, call.asker(), outcome);
                     core.pump(at, slot);
                 }
             }
@@ -727,7 +748,7 @@ impl Shard {
             }
         }
         // Answers that no lease lets out.
-        while self.core.ready.front().is_some_and(|(_, e)| e.call.until <= now) {
+        while self.core.ready.front().is_some_and(|(_, e)| e.until <= now) {
             if let Some((at, executed)) = self.core.ready.pop_front()
                 && let Some(slot) = self.slots.get_mut(at)
             {
@@ -769,7 +790,7 @@ impl Shard {
         let core = &self.core;
         let upkeep = core.view.is_some().then(|| core.upkeep_at());
         let timer = core.timers.first().map(|(t, _)| *t);
-        let ready = core.ready.front().map(|(_, e)| e.call.until);
+        let ready = core.ready.front().map(|(_, e)| e.until);
         let garbage = (!core.garbage.is_empty()).then_some(core.now + Duration::from_millis(1));
         [upkeep, timer, ready, garbage].into_iter().flatten().min()
     }
@@ -785,15 +806,16 @@ impl Shard {
             return;
         }
         while let Some((at, executed)) = self.core.ready.pop_front() {
-            if let Source::Local(token) = executed.call.source
-                && !executed.call.work.is_write()
+            let asker = executed.asker;
+            if let Source::Local(token) = asker.source
+                && !asker.write
             {
                 self.core.outstanding -= 1;
                 self.core.outcomes.push_back((token, executed.outcome));
                 continue;
             }
             let Some(slot) = self.slots.get_mut(at) else { continue };
-            self.core.answer(slot, at, executed.call, executed.outcome);
+            self.core.answer(slot, at, asker, executed.outcome);
         }
     }
 

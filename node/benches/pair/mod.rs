@@ -53,6 +53,13 @@ impl Pair {
         self.primary.submit(self.now, UNIX_MS, self.token, operation);
     }
 
+    /// A write without conditions, as a Redis client's `SET`.
+    pub(crate) fn set(&mut self, key: &Bytes, value: &Bytes) {
+        self.token += 1;
+        let token = self.token;
+        assert!(self.primary.set(self.now, KeyspaceId(0), MapId(0), (key, value), || token));
+    }
+
     /// What the primary has for its copy.
     pub(crate) fn sent(&mut self) -> Option<(Lane, BytesMut)> {
         self.primary.poll_transmit().map(|(_, lane, bytes)| (lane, bytes))

@@ -19,7 +19,7 @@ use crate::shared::Shared;
 use bytes::BytesMut;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
-use doyen_placement::MemberId;
+use doyen_placement::{KeyspaceId, MapId, MemberId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::SocketAddr;
@@ -100,6 +100,14 @@ impl Inner {
         let token = self.waiters.insert(waiter(!operation.action.is_write()));
         let elsewhere = self.shard.submit(self.now, self.unix_ms, token, operation);
         (token, elsewhere)
+    }
+
+    /// Hands a write without conditions to the shard, if this node leads its key and nothing stands in its way; its token.
+    pub(crate) fn set(&mut self, keyspace: KeyspaceId, map: MapId, pair: (&[u8], &[u8]), waiter: impl FnOnce() -> Waiter) -> Option<u64> {
+        let mut token = None;
+        let waiters = &mut self.waiters;
+        self.shard.set(self.now, keyspace, map, pair, || *token.insert(waiters.insert(waiter())));
+        token
     }
 
     /// Keeps what was read at once and may not be answered now; its token.

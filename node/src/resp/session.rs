@@ -294,7 +294,7 @@ impl Connection {
             return session.partway.is_none();
         }
         inner.counters.commands += 1;
-        if session.read_at_once(self, inner, args) {
+        if session.read_at_once(self, inner, args) || session.write_at_once(self, inner, args) {
             return true;
         }
         if let Some(what) = args.too_large() {
@@ -438,6 +438,21 @@ impl Session {
         }
         self.provisional.push(Provisional::Read { key: args.bytes(1), n, value, protocol: self.protocol });
         self.first += 1;
+        true
+    }
+
+    /// `SET` without options of a key that this node leads: nothing is taken apart or kept of it but the entry. False: it goes the
+    /// way of all others, which also says what is wrong with it.
+    fn write_at_once(&mut self, connection: &Rc<Connection>, inner: &mut Inner, args: Args<'_>) -> bool {
+        let plain = args.len() == 3 && args.get(0).eq_ignore_ascii_case(b"SET") && args.too_large().is_none();
+        if !plain || !self.authenticated || self.cluster_port && !inner.is_led() {
+            return false;
+        }
+        let slot = self.next();
+        let pair = (args.get(1), args.get(2));
+        let waiter = || Waiter::Reply { connection: connection.clone(), slot, part: 0, read: false };
+        let Some(token) = inner.set(cluster::KEYSPACE, MapId(0), pair, waiter) else { return false };
+        self.push(State::Waiting { shape: Shape::Plain, token }, 0);
         true
     }
 

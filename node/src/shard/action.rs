@@ -126,13 +126,14 @@ fn deadline(expiry: Expiry, cx: &Context) -> Deadline {
     }
 }
 
-fn fresh(cx: &Context) -> u64 {
-    cx.default_ttl_ms.map_or(0, |ttl| cx.clock.saturating_add(ttl.max(1)))
+/// The deadline of a key that is written anew without saying one.
+pub(super) fn fresh(default_ttl_ms: Option<u64>, clock: u64) -> u64 {
+    default_ttl_ms.map_or(0, |ttl| clock.saturating_add(ttl.max(1)))
 }
 
 /// The deadline of a key that is written without saying one: an existing key keeps its own.
 fn kept(entry: Option<&Entry>, cx: &Context) -> u64 {
-    entry.map_or_else(|| fresh(cx), |e| e.deadline())
+    entry.map_or_else(|| fresh(cx.default_ttl_ms, cx.clock), |e| e.deadline())
 }
 
 fn redated(entry: &Entry, to: Deadline) -> Change {
@@ -164,7 +165,7 @@ fn set(entry: Option<&Entry>, value: &Bytes, condition: Condition, expiry: Expir
     }
     let at = match deadline(expiry, cx) {
         Deadline::Keep => kept(entry, cx),
-        Deadline::Never => fresh(cx),
+        Deadline::Never => fresh(cx.default_ttl_ms, cx.clock),
         Deadline::At(at) => at,
         // It was written and is over at once.
         Deadline::Past => return (outcome, if entry.is_some() { Change::Delete } else { Change::None }),

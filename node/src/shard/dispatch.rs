@@ -1,7 +1,7 @@
 //! What becomes of a call: executed here, sent to the primary, parked, answered, given up.
 
 use super::dedup::OpId;
-use super::forwarding::{Call, Executed, Source};
+use super::forwarding::{Asker, Call, Executed, Source};
 use super::frame::{self, Frame};
 use super::op::{Failure, Outcome, Work};
 use super::{Core, Lane, Malformed, Slot};
@@ -146,16 +146,16 @@ impl Core {
     }
 
     /// Gives a call its outcome, for good.
-    pub(super) fn answer(&mut self, slot: &mut Slot, at: PartitionRef, call: Call, outcome: Outcome) {
+    pub(super) fn answer(&mut self, slot: &mut Slot, at: PartitionRef, asker: Asker, outcome: Outcome) {
         self.outstanding -= 1;
-        match call.source {
+        match asker.source {
             Source::Local(token) => {
-                if call.work.is_write() {
-                    slot.calls.finish(call.n);
+                if asker.write {
+                    slot.calls.finish(asker.n);
                 }
                 self.outcomes.push_back((token, outcome));
             }
-            Source::Peer { member, .. } => self.peers.answer(member, at, call.n, outcome),
+            Source::Peer { member, .. } => self.peers.answer(member, at, asker.n, outcome),
         }
         if self.outstanding == 0 && self.outcomes.is_empty() {
             self.forgotten.clear();
@@ -165,16 +165,15 @@ impl Core {
     /// Gives up the calls that have waited long enough.
     pub(super) fn give_up(&mut self, at: PartitionRef, slot: &mut Slot) {
         let now = self.now;
-        let late = |c: &Call| c.until <= now;
-        if !slot.calls.all().any(late) {
+        if !slot.calls.all().any(|(_, until)| until <= now) {
             return;
         }
         let (parked, sent, waiting) = slot.calls.take_late(now);
         for call in parked {
-            self.fail(at, slot, call, false);
+            self.fail(at, slot, call.asker(), call.maybe);
         }
         for call in sent {
-            self.fail(at, slot, call, true);
+            self.fail(at, slot, call.asker(), true);
         }
         for executed in waiting {
             self.fail_executed(at, slot, executed);
@@ -182,20 +181,20 @@ impl Core {
     }
 
     pub(super) fn fail_executed(&mut self, at: PartitionRef, slot: &mut Slot, executed: Executed) {
-        if let Source::Peer { member, .. } = executed.call.source {
+        if let Source::Peer { member, .. } = executed.asker.source {
             self.peers.disown(member, &executed.outcome);
         }
-        self.fail(at, slot, executed.call, executed.logged);
+        self.fail(at, slot, executed.asker, executed.logged || executed.maybe);
     }
 
-    pub(super) fn fail(&mut self, at: PartitionRef, slot: &mut Slot, call: Call, maybe: bool) {
-        if let Source::Peer { .. } = call.source {
+    /// Gives up a call, which may be applied somewhere or not.
+    pub(super) fn fail(&mut self, at: PartitionRef, slot: &mut Slot, asker: Asker, maybe: bool) {
+        if let Source::Peer { .. } = asker.source {
             // Its origin gives up by itself, at about the same time.
             self.outstanding -= 1;
             return;
         }
-        let unknown = call.work.is_write() && (maybe || call.maybe);
-        self.answer(slot, at, call, Outcome::Failed(if unknown { Failure::Unknown } else { Failure::Unavailable }));
+        self.answer(slot, at, asker, Outcome::Failed(if asker.write && maybe { Failure::Unknown } else { Failure::Unavailable }));
     }
 
     /// What a call's operation is called in logs.

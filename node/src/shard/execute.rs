@@ -3,12 +3,11 @@
 use super::action::{self, Change, Context};
 use super::dedup::{Known, OpId};
 use super::entry::Entry;
-use super::forwarding::{Call, Executed, Source};
-
+use super::forwarding::{Again, Asker, Call, Executed, Source};
 use super::log::{Logged, RECORD_OVERHEAD};
 use super::op::{Failure, Outcome, PartitionAction, Work};
 use super::store::{ENTRY_OVERHEAD, Effect, Key};
-use super::{Core, Held, PartitionRef, Request, Slot, scan};
+use super::{Core, Held, PartitionRef, Request, Slot, Token, scan};
 use doyen_placement::MapId;
 
 /// What executing came to.
@@ -29,7 +28,7 @@ impl Core {
         let step = self.step(at, slot, &call);
         match step {
             Step::Park => return Some(call),
-            Step::Refused(failure) => self.answer(slot, at, call, Outcome::Failed(failure)),
+            Step::Refused(failure) => self.answer(slot, at, call.asker(), Outcome::Failed(failure)),
             Step::Drop => self.outstanding -= 1,
             Step::Done(outcome, seq, logged) => {
                 self.stats.executed += 1;
@@ -37,17 +36,61 @@ impl Core {
                 if let Source::Peer { member, .. } = call.source {
                     self.peers.owe(member, &outcome);
                 }
-                let executed = Executed { call, seq, outcome, logged };
-                if slot.held.as_ref().is_some_and(|h| seq <= h.log.committed()) {
-                    self.ready.push_back((at, executed));
-                } else {
-                    slot.calls.waiting.push_back(executed);
-                    // Without copies the write is committed as soon as it is logged.
-                    self.advance(at, slot);
-                }
+                self.wait(at, slot, Executed::of(call, seq, outcome, logged));
             }
         }
         None
+    }
+
+    /// What was executed waits until it is committed.
+    fn wait(&mut self, at: PartitionRef, slot: &mut Slot, executed: Executed) {
+        let Some(held) = &slot.held else { return };
+        if executed.seq <= held.log.committed() {
+            return self.ready.push_back((at, executed));
+        }
+        let alone = held.lead.as_ref().is_none_or(|l| l.links.values().all(|l| !l.required));
+        slot.calls.waiting.push_back(executed);
+        if alone {
+            // Without copies a write is committed as soon as it is logged.
+            self.advance(at, slot);
+        }
+    }
+
+    /// Writes a key without conditions for a local caller, at its serving primary, if nothing stands in the way: false, if the
+    /// write is to be executed as any other. The commonest write keeps neither its key nor its value but in the entry.
+    pub(super) fn set(
+        &mut self,
+        at: PartitionRef,
+        slot: &mut Slot,
+        map: MapId,
+        (key, value): (&[u8], &[u8]),
+        token: impl FnOnce() -> Token,
+    ) -> bool {
+        let default_ttl_ms = slot.default_ttl_ms;
+        let copies = slot.installed.as_ref().map_or(0, |a| a.in_sync);
+        let clear = self.used && slot.calls.parked.is_empty() && copies >= usize::from(slot.min_in_sync);
+        let Some(held) = slot.held.as_deref_mut().filter(|_| clear) else { return false };
+        let size = value.len() + key.len() + ENTRY_OVERHEAD + RECORD_OVERHEAD;
+        if !held.lead.as_ref().is_some_and(|l| l.open && l.serving) || !self.room(held, size) {
+            return false;
+        }
+        let n = self.next_n;
+        self.next_n += 1;
+        self.outstanding += 1;
+        self.stats.executed += 1;
+        self.worked += value.len();
+        slot.calls.begin(n);
+        let clock = held.clock.advance(self.now);
+        let order = held.store.order(key);
+        let entry = Entry::new(key, value, 0, 0);
+        let effect = Effect::Put { map, entry: entry.clone(), deadline: action::fresh(default_ttl_ms, clock) };
+        let id = OpId { origin: self.me, n, finished: slot.calls.finished(n) };
+        let seq = self.log(at, held, order, effect, Some(id), Outcome::Ok);
+        let asker = Asker { source: Source::Local(token()), n, write: true };
+        let until = self.now + self.limits.park;
+        let again = Again::Set(map, entry);
+        self.wait(at, slot, Executed { asker, until, seq, outcome: Outcome::Ok, logged: true, maybe: false, again });
+        true
     }
 
     fn step(&mut self, at: PartitionRef, slot: &mut Slot, call: &Call) -> Step {

@@ -4,9 +4,11 @@
 //! primary that refuses one call of an attempt refuses all later ones of it, so that resending does not reorder them.
 
 use super::Token;
-use super::op::{Outcome, Work};
+use super::entry::Entry;
+use super::op::{Action, Condition, Expiry, Operation, Outcome, Work};
+use bytes::Bytes;
 use doyen_gossip::Time;
-use doyen_placement::{Lineage, MemberId};
+use doyen_placement::{KeyspaceId, Lineage, MapId, MemberId};
 use std::collections::VecDeque;
 
 /// Who wants the outcome.
@@ -51,17 +53,75 @@ pub(super) struct Call {
     pub(super) maybe: bool,
 }
 
+impl Call {
+    /// Who is answered, and as what.
+    pub(super) fn asker(&self) -> Asker {
+        Asker { source: self.source, n: self.n, write: self.work.is_write() }
+    }
+}
+
+/// Who asked for an operation, its number there, and whether it may change something.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asker {
+    /// Who asks.
+    pub(super) source: Source,
+    /// Its number at its origin.
+    pub(super) n: u64,
+    /// Whether it may change something.
+    pub(super) write: bool,
+}
+
 /// An operation that was executed here and is not answered yet.
 #[derive(Debug)]
 pub(super) struct Executed {
-    /// The operation.
-    pub(super) call: Call,
+    /// Who is answered.
+    pub(super) asker: Asker,
+    /// When its caller is told that it did not work out.
+    pub(super) until: Time,
     /// What must be committed first.
     pub(super) seq: u64,
     /// Its outcome.
     pub(super) outcome: Outcome,
     /// Whether it is in the log.
     pub(super) logged: bool,
+    /// Whether it may be applied somewhere else.
+    pub(super) maybe: bool,
+    /// How it is asked again.
+    pub(super) again: Again,
+}
+
+/// How an operation that was executed is asked again if the tenure ends before it is answered.
+#[derive(Debug)]
+pub(super) enum Again {
+    /// By its origin.
+    ByPeer,
+    /// As it was.
+    Work(Box<Work>),
+    /// As a write of this entry without conditions: what nearly all writes are, so that they keep nothing beside it.
+    Set(MapId, Entry),
+}
+
+impl Executed {
+    /// A call that was executed.
+    pub(super) fn of(call: Call, seq: u64, outcome: Outcome, logged: bool) -> Self {
+        let (asker, until, maybe) = (call.asker(), call.until, call.maybe);
+        let again = if call.source.peer().is_some() { Again::ByPeer } else { Again::Work(Box::new(call.work)) };
+        Self { asker, until, seq, outcome, logged, maybe, again }
+    }
+
+    /// The call as it was; none of a peer's.
+    pub(super) fn into_call(self, keyspace: KeyspaceId) -> Option<Call> {
+        let work = match self.again {
+            Again::ByPeer => return None,
+            Again::Work(work) => *work,
+            Again::Set(map, entry) => {
+                let value = Bytes::copy_from_slice(entry.value());
+                let action = Action::Set { value, condition: Condition::Always, expiry: Expiry::None, get: false };
+                Work::Key(Operation { keyspace, map, key: Bytes::copy_from_slice(entry.key()), action })
+            }
+        };
+        Some(Call { source: self.asker.source, n: self.asker.n, work, until: self.until, maybe: self.maybe || self.logged })
+    }
 }
 
 /// The calls of one partition.
@@ -151,14 +211,16 @@ impl Calls {
             })
     }
 
-    /// All calls that are not committed.
-    pub(super) fn all(&self) -> impl Iterator<Item = &Call> {
-        self.parked.iter().chain(&self.sent).chain(self.waiting.iter().map(|e| &e.call))
+    /// Who asked for what is not committed, and until when they wait.
+    pub(super) fn all(&self) -> impl Iterator<Item = (Source, Time)> + '_ {
+        let calls = self.parked.iter().chain(&self.sent).map(|c| (c.source, c.until));
+        calls.chain(self.waiting.iter().map(|e| (e.asker.source, e.until)))
     }
 
-    /// Everything that is not answered.
-    pub(super) fn into_all(self) -> impl Iterator<Item = Call> {
-        self.parked.into_iter().chain(self.sent).chain(self.waiting.into_iter().map(|e| e.call))
+    /// Everything of local callers that is not answered.
+    pub(super) fn into_all(self, keyspace: KeyspaceId) -> impl Iterator<Item = Call> {
+        let executed = self.waiting.into_iter().filter_map(move |e| e.into_call(keyspace));
+        self.parked.into_iter().chain(self.sent).chain(executed)
     }
 
     /// Takes out everything that has waited long enough: what was parked, sent, executed.
@@ -168,7 +230,7 @@ impl Calls {
         self.parked = Vec::into(left);
         let (sent, left) = std::mem::take(&mut self.sent).into_iter().partition(late);
         self.sent = Vec::into(left);
-        let (waiting, left) = std::mem::take(&mut self.waiting).into_iter().partition(|e| late(&e.call));
+        let (waiting, left) = std::mem::take(&mut self.waiting).into_iter().partition(|e| e.until <= now);
         self.waiting = Vec::into(left);
         (parked, sent, waiting)
     }

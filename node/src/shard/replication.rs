@@ -8,7 +8,7 @@
 //! for, until another epoch is installed (rule 7).
 
 use super::copying::Source as Teaching;
-use super::forwarding::{Call, Executed, Source};
+use super::forwarding::{Asker, Call, Source};
 use super::frame::{self, Ack, Frame, Head};
 use super::log::Log;
 use super::{Assigned, Core, DROP_DELAY, EXPIRE_SLICE, Held, Lane, PartitionRef, Slot};
@@ -189,7 +189,7 @@ impl Core {
         let (lost, left) = std::mem::take(&mut slot.calls.parked).into_iter().partition::<Vec<_>, _>(maybe);
         slot.calls.parked = left.into();
         for call in lost {
-            self.fail(at, slot, call, true);
+            self.fail(at, slot, call.asker(), true);
         }
     }
 
@@ -341,30 +341,33 @@ impl Core {
         }
         let mut calls: Vec<Call> = Vec::new();
         let mut applied: BTreeMap<MemberId, (u64, u32)> = BTreeMap::new();
-        for Executed { mut call, logged, outcome, .. } in std::mem::take(&mut slot.calls.waiting) {
-            call.maybe |= logged;
-            if let Source::Peer { member, .. } = call.source {
-                self.peers.disown(member, &outcome);
+        let mut refused = Vec::new();
+        for executed in std::mem::take(&mut slot.calls.waiting) {
+            let Asker { source, n, .. } = executed.asker;
+            if let Source::Peer { member, attempt, .. } = source {
+                self.peers.disown(member, &executed.outcome);
+                if executed.logged {
+                    let entry = applied.entry(member).or_insert((0, attempt));
+                    *entry = (entry.0.max(n + 1), attempt);
+                }
+                refused.push((member, n, attempt));
             }
-            if let (Source::Peer { member, attempt, .. }, true) = (call.source, logged) {
-                let entry = applied.entry(member).or_insert((0, attempt));
-                *entry = (entry.0.max(call.n + 1), attempt);
-            }
-            calls.push(call);
+            calls.extend(executed.into_call(at.keyspace));
         }
         for (member, (n, attempt)) in applied {
             self.refuse(at, member, n, attempt);
         }
-        calls.extend(std::mem::take(&mut slot.calls.parked));
-        for call in calls {
+        for call in std::mem::take(&mut slot.calls.parked) {
             match call.source {
-                Source::Peer { member, attempt, .. } => {
-                    self.outstanding -= 1;
-                    self.refuse(at, member, call.n, attempt);
-                }
-                Source::Local(_) => slot.calls.parked.push_back(call),
+                Source::Peer { member, attempt, .. } => refused.push((member, call.n, attempt)),
+                Source::Local(_) => calls.push(call),
             }
         }
+        for (member, n, attempt) in refused {
+            self.outstanding -= 1;
+            self.refuse(at, member, n, attempt);
+        }
+        slot.calls.parked = calls.into();
         slot.calls.parked.make_contiguous().sort_by_key(|c| c.n);
     }
 
@@ -575,7 +578,8 @@ impl Core {
             self.timers.insert((self.now, at));
         }
         if lead.serving {
-            while slot.calls.waiting.front().is_some_and(|e| e.seq <= log.committed()) {
+            let committed = log.committed();
+            while slot.calls.waiting.front().is_some_and(|e| e.seq <= committed) {
                 self.ready.extend(slot.calls.waiting.pop_front().map(|executed| (at, executed)));
             }
         }

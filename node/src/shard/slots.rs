@@ -69,8 +69,10 @@ impl Slots {
     }
 
     /// All, in order.
-    pub(super) fn into_values(self) -> impl Iterator<Item = Slot> {
-        self.keyspaces.into_iter().flat_map(|(_, slots)| slots).map(|(_, slot)| slot)
+    pub(super) fn into_iter(self) -> impl Iterator<Item = (PartitionRef, Slot)> {
+        self.keyspaces
+            .into_iter()
+            .flat_map(|(keyspace, slots)| slots.into_iter().map(move |(partition, slot)| (PartitionRef { keyspace, partition }, slot)))
     }
 
     /// All, in order, without their places.
@@ -104,6 +106,6 @@ mod tests {
             }
         }
         assert_eq!(slots.iter_mut().count(), all.len());
-        assert_eq!(slots.into_values().count(), all.len());
+        assert_eq!(slots.into_iter().count(), all.len());
     }
 }

@@ -205,6 +205,7 @@ impl World {
             caught_up: self.caught_up + self.processes.iter().map(|p| p.shard.stats().caught_up).sum::<u64>(),
             read_at_once: self.read_at_once,
             reads_again: self.reads_again,
+            set_at_once: self.set_at_once,
             expired: self.expired + self.processes.iter().map(|p| p.shard.stats().expired).sum::<u64>(),
             healed_ns: self.healed_at.unwrap_or(0).saturating_sub(self.calm_at),
             faults: self.faults.clone(),

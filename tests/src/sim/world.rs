@@ -61,6 +61,7 @@ pub(crate) struct World {
     /// Reads that were answered in the pass that they came with, and those that had to be asked again.
     pub(crate) read_at_once: u64,
     pub(crate) reads_again: u64,
+    pub(crate) set_at_once: u64,
     pub(crate) expired: u64,
     failure: Option<String>,
 }
@@ -116,6 +117,7 @@ impl World {
             caught_up: 0,
             read_at_once: 0,
             reads_again: 0,
+            set_at_once: 0,
             expired: 0,
             failure: None,
         };
