@@ -210,13 +210,17 @@ fn shard(c: &mut Criterion<CpuTime>) {
         let mut batches = keys.chunks_exact(BATCH).cycle();
         group.bench_function(BenchmarkId::new("get", partitions), |b| {
             b.iter(|| {
-                batches.next().unwrap().iter().for_each(|key| pair.submit(key, Action::Get));
+                let batch = batches.next().unwrap();
+                pair.warm(batch);
+                batch.iter().for_each(|key| pair.submit(key, Action::Get));
                 pair.release()
             });
         });
         group.bench_function(BenchmarkId::new("set, replicated", partitions), |b| {
             b.iter(|| {
-                batches.next().unwrap().iter().for_each(|key| pair.set(key, &value));
+                let batch = batches.next().unwrap();
+                pair.warm(batch);
+                batch.iter().for_each(|key| pair.set(key, &value));
                 pair.exchange()
             });
         });

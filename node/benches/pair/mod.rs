@@ -60,6 +60,11 @@ impl Pair {
         assert!(self.primary.set(self.now, KeyspaceId(0), MapId(0), (key, value), || token));
     }
 
+    /// These keys come next.
+    pub(crate) fn warm(&mut self, keys: &[Bytes]) {
+        self.primary.warm(KeyspaceId(0), MapId(0), keys.iter().map(|key| &**key));
+    }
+
     /// What the primary has for its copy.
     pub(crate) fn sent(&mut self) -> Option<(Lane, BytesMut)> {
         self.primary.poll_transmit().map(|(_, lane, bytes)| (lane, bytes))

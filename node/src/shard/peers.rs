@@ -11,6 +11,7 @@ use super::op::Outcome;
 use super::{Lane, MemberId};
 use bytes::BytesMut;
 use doyen_placement::{Epoch, PartitionRef};
+use litemap::LiteMap;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Bytes of calls given out for one peer in one pass; above it the peer is crowded until they were taken.
@@ -86,7 +87,7 @@ impl Peer {
 /// All peers, and which buffers have something in them.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
-    all: BTreeMap<MemberId, Peer>,
+    all: LiteMap<MemberId, Peer>,
     ready: VecDeque<(MemberId, Lane)>,
     /// Who did not acknowledge in time, and has acknowledged nothing since: another partition need not wait for that as long again.
     silent: BTreeSet<MemberId>,
