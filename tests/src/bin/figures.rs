@@ -7,6 +7,7 @@
 //! figures idle           --binary ..                 CPU and memory of an idle node
 //! figures bytes          --binary ..  [--keys 1000000]
 //! figures scale          --binary ..  [--nodes 3,10,30,50,100] [--seconds 20] [--changes 25]   what a larger cluster costs
+//! figures stall          --binary ..  [--keys 10000000] [--grow 3000000] [--expire 1000000] [--rate 60000]   the longest stalls
 //! figures load           --binary ..  [--nodes 3] [--minutes 10] [--burners 2] [--options "--silence-max 1s"]   false evictions while others want every core
 //! ```
 //!
@@ -43,7 +44,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let Some(binary) = flag("--binary") else {
-        eprintln!("figures kill|stop|term|start|join|idle|bytes|scale|load --binary target/release/doyen [--runs N] [--victim WHO]");
+        eprintln!("figures kill|stop|term|start|join|idle|bytes|stall|scale|load --binary target/release/doyen [--runs N] [--victim WHO]");
         return ExitCode::from(2);
     };
     match std::env::args().nth(1).as_deref() {
@@ -55,9 +56,10 @@ fn main() -> ExitCode {
         Some("idle") => idle(&binary),
         Some("bytes") => bytes(&binary),
         Some("scale") => scale(binary),
+        Some("stall") => stall(binary),
         Some("load") => load(binary),
         _ => {
-            eprintln!("say what to measure: kill, stop, term, start, join, idle, bytes, scale or load");
+            eprintln!("say what to measure: kill, stop, term, start, join, idle, bytes, stall, scale or load");
             return ExitCode::from(2);
         }
     }
@@ -73,6 +75,18 @@ fn load(binary: String) {
         span: Duration::from_secs_f64(minutes * 60.0),
         options: flag("--options").unwrap_or_default().split_whitespace().map(str::to_owned).collect(),
         burners: number("--burners", cores),
+    });
+}
+
+fn stall(binary: String) {
+    doyen_tests::stall::run(&doyen_tests::stall::Plan {
+        binary,
+        grow: number("--grow", 3_000_000) as u64,
+        expire: number("--expire", 1_000_000) as u64,
+        drop: number("--keys", 10_000_000) as u64,
+        rate: number("--rate", 60_000) as u64,
+        probes: number("--probes", 1_000) as u32,
+        options: flag("--options").unwrap_or_default().split_whitespace().map(str::to_owned).collect(),
     });
 }
 
