@@ -11,7 +11,8 @@ use super::copying::Source as Teaching;
 use super::forwarding::{Call, Executed, Source};
 use super::frame::{self, Ack, Frame, Head};
 use super::log::Log;
-use super::{Core, DROP_DELAY, EXPIRE_SLICE, Held, Lane, PartitionRef, Slot};
+use super::upkeep::EXPIRE_SLICE;
+use super::{Core, DROP_DELAY, Held, Lane, PartitionRef, Slot};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::InSyncChange;
 use doyen_placement::{Epoch, MemberId, Partition};
@@ -371,6 +372,7 @@ impl Core {
         if let Some(mut held) = slot.held.take() {
             self.memory = self.memory.saturating_sub(held.bytes());
             self.garbage.append(&mut held.store.take());
+            self.old_logs.push(held.log);
         }
     }
 
@@ -598,13 +600,13 @@ impl Core {
     }
 
     /// What is due now and then: commit notices, expiry, copies that are silent, learners, data to drop.
-    pub(super) fn upkeep(&mut self, at: PartitionRef, slot: &mut Slot, expire: &mut usize) {
+    pub(super) fn upkeep(&mut self, at: PartitionRef, slot: &mut Slot) {
         if slot.held.as_ref().is_some_and(|h| h.drop_at.is_some_and(|t| t <= self.now)) {
             self.discard(slot);
         }
         self.give_up(at, slot);
         self.pump(at, slot);
-        self.expire_some(at, slot, expire);
+        self.note_overdue(at, slot);
         let Some(held) = &mut slot.held else { return };
         let share = self.tail_bytes(held.store.bytes());
         trim(held, share, &mut self.memory);
@@ -661,16 +663,30 @@ impl Core {
         self.advance(at, slot);
     }
 
-    fn expire_some(&mut self, at: PartitionRef, slot: &mut Slot, budget: &mut usize) {
-        let Some(held) = &mut slot.held else { return };
-        if *budget == 0 || !self.used || !held.lead.as_ref().is_some_and(|l| l.open && l.serving) {
-            return;
+    /// Keys that are overdue are expired by and by.
+    fn note_overdue(&mut self, at: PartitionRef, slot: &mut Slot) {
+        let Some(held) = &slot.held else { return };
+        let expires = self.used && held.lead.as_ref().is_some_and(|l| l.open && l.serving);
+        if expires && !slot.expiring && held.store.is_overdue(held.clock.advance(self.now)) {
+            slot.expiring = true;
+            self.expiring.push_back(at);
         }
-        let overdue = held.store.overdue(held.clock.advance(self.now), EXPIRE_SLICE.min(*budget));
+    }
+
+    /// Expires some keys, which are taken off the budget; true if there may be more.
+    pub(super) fn expire_some(&mut self, at: PartitionRef, slot: &mut Slot, budget: &mut usize) -> bool {
+        let Some(held) = &mut slot.held else { return false };
+        if !self.used || !held.lead.as_ref().is_some_and(|l| l.open && l.serving) {
+            return false;
+        }
+        let most = EXPIRE_SLICE.min(*budget);
+        let overdue = held.store.overdue(held.clock.advance(self.now), most);
+        let more = overdue.len() == most;
         *budget -= overdue.len();
         for (map, key) in overdue {
             self.expire(at, held, map, key);
         }
+        more
     }
 }
 
