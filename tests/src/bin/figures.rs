@@ -8,6 +8,7 @@
 //! figures bytes          --binary ..  [--keys 1000000]
 //! figures scale          --binary ..  [--nodes 3,10,30,50,100] [--seconds 20] [--changes 25]   what a larger cluster costs
 //! figures stall          --binary ..  [--keys 10000000] [--grow 3000000] [--expire 1000000] [--rate 60000]   the longest stalls
+//! figures calls          --binary ..                 system calls by operation, as the kernel counts them (as root)
 //! figures load           --binary ..  [--nodes 3] [--minutes 10] [--burners 2] [--options "--silence-max 1s"]   false evictions while others want every core
 //! ```
 //!
@@ -44,7 +45,9 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let Some(binary) = flag("--binary") else {
-        eprintln!("figures kill|stop|term|start|join|idle|bytes|stall|scale|load --binary target/release/doyen [--runs N] [--victim WHO]");
+        eprintln!(
+            "figures kill|stop|term|start|join|idle|bytes|stall|calls|scale|load --binary target/release/doyen [--runs N] [--victim WHO]"
+        );
         return ExitCode::from(2);
     };
     match std::env::args().nth(1).as_deref() {
@@ -57,9 +60,15 @@ fn main() -> ExitCode {
         Some("bytes") => bytes(&binary),
         Some("scale") => scale(binary),
         Some("stall") => stall(binary),
+        Some("calls") => {
+            if let Err(why) = doyen_tests::calls::run(&binary) {
+                eprintln!("{why}");
+                return ExitCode::FAILURE;
+            }
+        }
         Some("load") => load(binary),
         _ => {
-            eprintln!("say what to measure: kill, stop, term, start, join, idle, bytes, stall, scale or load");
+            eprintln!("say what to measure: kill, stop, term, start, join, idle, bytes, stall, calls, scale or load");
             return ExitCode::from(2);
         }
     }
