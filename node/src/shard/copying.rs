@@ -25,7 +25,7 @@ use super::following::Follow;
 use super::frame::{self, Frame};
 use super::log::Log;
 use super::replication::WINDOW;
-use super::store::{Cursor, digest_bytes};
+use super::store::{Cursor, Store, digest_bytes};
 use super::{Core, ENTRY_WORK, Held, Lane, Malformed, PartitionRef, SLICE, Slot};
 use bytes::{Bytes, BytesMut};
 use doyen_gossip::Time;
@@ -285,8 +285,7 @@ impl Core {
                 }
             }
             // In order with the log: the learner compares at exactly this sequence.
-            Phase::Comparable if !store.advance_sum(teaching.session, SLICE) => {
-                self.worked += SLICE * ENTRY_WORK;
+            Phase::Comparable if !summed(store, teaching.session, &mut self.worked) => {
                 self.timers.insert((now + Duration::from_millis(1), at));
             }
             Phase::Comparable if link.next == log.last() + 1 => {
@@ -478,6 +477,12 @@ fn teaching(slot: &mut Slot, id: MemberId) -> Option<&mut Source> {
     slot.held.as_mut()?.lead.as_mut()?.links.get_mut(&id)?.teaching.as_mut()
 }
 
+/// Sums a slice of a store; true once it is summed. The last slice is work, too: many partitions have only one.
+fn summed(store: &mut Store, session: u32, work: &mut usize) -> bool {
+    *work += store.keys().min(SLICE) * ENTRY_WORK;
+    store.advance_sum(session, SLICE)
+}
+
 /// The learner's side.
 impl Core {
     /// A snapshot begins: whatever was here is void, unless it is a copy that was in sync and that the log can complete.
@@ -597,12 +602,11 @@ impl Core {
     pub(super) fn continue_sums(&mut self, at: PartitionRef, slot: &mut Slot) {
         let Some(held) = &mut slot.held else { return };
         let Some(sink) = held.sink.as_mut().filter(|s| s.phase == SinkPhase::Summing) else { return };
-        if held.store.advance_sum(sink.session, SLICE) {
+        if summed(&mut held.store, sink.session, &mut self.worked) {
             sink.phase = SinkPhase::Ready;
             let (session, from) = (sink.session, sink.from);
             self.peers.send(from, Lane::Calls, &Frame::Finished { at, session });
         } else {
-            self.worked += SLICE * ENTRY_WORK;
             self.timers.insert((self.now + Duration::from_millis(1), at));
         }
     }

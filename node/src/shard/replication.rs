@@ -708,10 +708,10 @@ fn trim(held: &mut Held, share: usize, memory: &mut usize) {
 
 /// The partitions of a node share its tail; one of them has this part of it at most.
 const TAIL_SHARES_MIN: usize = 8;
-/// The tail is this part of what is stored,
-const TAIL_PART: usize = 8;
+/// The tail is this part of what is stored: an entry of it costs as much again as the key that it is about,
+const TAIL_PART: usize = 32;
 /// and at least this many bytes.
-const TAIL_BYTES_LEAST: usize = 8 << 10;
+const TAIL_BYTES_LEAST: usize = 4 << 10;
 
 /// How many entries from `first` on make one frame: at least one where there is one.
 fn frame_of(log: &Log, first: u64) -> u64 {
