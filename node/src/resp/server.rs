@@ -188,7 +188,9 @@ impl Clients {
                 self.remove(core, at);
             }
         }
-        let mut turn = std::mem::take(&mut self.late);
+        // The room of the last pass: nobody is in it any more.
+        let mut turn = std::mem::take(&mut self.turn);
+        turn.append(&mut self.late);
         self.ready.append_to(&mut turn);
         let mut commands = 0;
         for next in 0..turn.len() {
