@@ -52,6 +52,16 @@ figures:
     target/release/figures idle --binary target/release/doyen
     target/release/figures bytes --binary target/release/doyen
 
+# how long a cluster stands still while it grows, expires, copies and drops (some minutes, 6 GB)
+stall *ARGS:
+    cargo build --release -p doyen -p doyen-tests
+    target/release/figures stall --binary target/release/doyen {{ARGS}}
+
+# system calls by operation, as the kernel counts them (as root)
+calls:
+    cargo build --release -p doyen -p doyen-tests
+    target/release/figures calls --binary target/release/doyen
+
 # beside Redis Cluster, Hazelcast and Olric in one run: BENCHMARKS.md (an hour); `just bench quick` only prints (below ten minutes)
 bench MODE="full" *ARGS:
     cargo build --profile dist -p doyen

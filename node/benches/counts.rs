@@ -1,17 +1,22 @@
 //! How often a shard asks for memory, an operation, once it is warm: `just bench-parts` prints the table. Fails where reading
-//! a local key allocates at all.
+//! a local key allocates at all, in the shard by itself or in a whole node that a client asks by RESP.
+//!
+//! Of the whole node all threads are counted. What they do anyway is measured before, while nobody asks, and taken off.
 //!
 //! Tokens, keys and values are there before: a connection's read buffer holds them. What a shell does for a buffer of its own
 //! (one a batch, not one an operation) is not counted apart: batches of 1 and of 64 show it.
 #![allow(dead_code, reason = "parts.rs uses the rest of the pair")]
 
 mod pair;
+mod whole;
 
 use bytes::Bytes;
 use doyen::shard::op::Action;
 use pair::{Pair, set};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use std::alloc::System;
+use std::time::{Duration, Instant};
+use whole::Whole;
 
 #[global_allocator]
 static COUNTED: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -19,6 +24,9 @@ static COUNTED: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 /// Keys, all of them visited before counting begins.
 const KEYS: usize = 20_000;
 const ROUNDS: usize = 3;
+/// Operations through a whole node, and how long one looks at what it does anyway.
+const ASKED: usize = 100_000;
+const QUIET: Duration = Duration::from_secs(3);
 
 /// What one side did, an operation.
 #[derive(Default)]
@@ -80,5 +88,34 @@ fn main() {
         }
         // Queues may grow once more.
         assert!(get.asked + get.grown < 10, "reading a local key allocates");
+    }
+    by_resp();
+}
+
+/// What a client asks of a node by itself, pipelined or not, with nobody else there.
+fn by_resp() {
+    let mut node = Whole::start();
+    let set = format!("*3\r\n$3\r\nSET\r\n$16\r\nkey:000000000001\r\n$100\r\n{}\r\n", "x".repeat(100));
+    node.ask(set.as_bytes(), b"+OK\r\n".len());
+    std::thread::sleep(Duration::from_secs(1));
+    let mut quiet = Count::default();
+    quiet.of(|| std::thread::sleep(QUIET));
+    let get = "*2\r\n$3\r\nGET\r\n$16\r\nkey:000000000001\r\n";
+    for (name, command, reply) in [("GET", get, b"$100\r\n".len() + 102), ("SET", set.as_str(), b"+OK\r\n".len())] {
+        for size in [1, 16] {
+            let batch = command.repeat(size);
+            node.ask(batch.as_bytes(), reply * size);
+            let (mut count, began) = (Count::default(), Instant::now());
+            count.of(|| (0..ASKED / size).for_each(|_| node.ask(batch.as_bytes(), reply * size)));
+            let meanwhile = began.elapsed().as_secs_f64() / QUIET.as_secs_f64();
+            let less = |all: usize, anyway: usize| all.saturating_sub((anyway as f64 * meanwhile) as usize);
+            count.asked = less(count.asked, quiet.asked);
+            count.grown = less(count.grown, quiet.grown);
+            count.bytes = less(count.bytes, quiet.bytes);
+            count.print(&format!("{name}, a whole node by RESP, pipeline {size}"), ASKED);
+            // The room for what is read, one allocation for many operations, and what is done by the clock.
+            let most = ASKED / 20;
+            assert!(name != "GET" || count.asked + count.grown < most, "reading a local key by RESP allocates");
+        }
     }
 }

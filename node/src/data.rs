@@ -5,6 +5,7 @@
 
 mod bell;
 pub(crate) mod core;
+mod passes;
 mod reactor;
 pub(crate) mod waiters;
 
@@ -16,6 +17,7 @@ use crate::shard::op::{Failure, Operation, Outcome, PartitionAction, PartitionOp
 use crate::shard::{self, Limits};
 use crate::shared::Shared;
 use doyen_placement::MemberId;
+pub use passes::Longest;
 use std::io;
 use std::net::{TcpListener, UdpSocket};
 use std::sync::Arc;
@@ -76,6 +78,8 @@ pub struct DataStats {
     pub answer_bytes: u64,
     /// Redis clients that were disconnected because they held much and stood still while others wanted room.
     pub connections_expelled: u64,
+    /// Passes of the loop with more work than 20 ms.
+    pub long_passes: u64,
 }
 
 /// What the loop counts.
@@ -120,6 +124,7 @@ enum Message {
     Key(Operation, oneshot::Sender<Outcome>),
     Partition(PartitionOperation, oneshot::Sender<Outcome>),
     Stats(oneshot::Sender<DataStats>),
+    LongestPass(oneshot::Sender<Longest>),
     Drain(oneshot::Sender<()>),
 }
 
@@ -161,6 +166,15 @@ impl DataHandle {
             return DataStats::default();
         }
         stats.await.unwrap_or_default()
+    }
+
+    /// The longest passes of the thread's loop since this was last asked; zero once the thread has ended.
+    pub async fn longest_pass(&self) -> Longest {
+        let (answer, longest) = oneshot::channel();
+        if !self.hand_over(Message::LongestPass(answer)).await {
+            return Longest::default();
+        }
+        longest.await.unwrap_or_default()
     }
 
     /// Accepts no more Redis clients, answers every request received, closes each connection in order, and returns

@@ -1,7 +1,7 @@
 //! What `/metrics` shows. Each node has its own recorder, because several nodes may live in one process.
 
 use crate::control::counted::{Counted, Kind};
-use crate::data::DataStats;
+use crate::data::{DataStats, Longest};
 use crate::status::ClusterReport;
 use doyen_gossip::agreement::Event;
 use metrics::{Unit, with_local_recorder};
@@ -29,6 +29,11 @@ const GAUGES: &[(&str, Unit, &str)] = &[
     ("doyen_resp_connections", Unit::Count, "RESP connections at present"),
     ("doyen_resp_input_bytes", Unit::Bytes, "Bytes of RESP commands that are not whole or not run"),
     ("doyen_resp_answer_bytes", Unit::Bytes, "Bytes of RESP commands not answered and of answers not written, but for what is stored"),
+    (
+        "doyen_data_pass_longest_seconds",
+        Unit::Seconds,
+        "The longest pass of the data thread since this was last read, by the wall clock and by the thread's own",
+    ),
     ("doyen_members", Unit::Count, "Members of the cluster"),
     ("doyen_term", Unit::Count, "Term of the installed table"),
     ("doyen_table_version", Unit::Count, "Version of the installed table"),
@@ -54,6 +59,7 @@ const COUNTERS: &[(&str, Unit, &str)] = &[
     ("doyen_resp_connections_accepted_total", Unit::Count, "RESP connections accepted"),
     ("doyen_resp_connections_rejected_total", Unit::Count, "RESP connections refused because there were too many"),
     ("doyen_resp_connections_expelled_total", Unit::Count, "RESP connections closed because they held much and stood still"),
+    ("doyen_data_passes_long_total", Unit::Count, "Passes of the data thread in which it ran for more than 20 ms"),
     ("doyen_links_malformed_total", Unit::Count, "Connections of peers closed because their bytes made no sense"),
     ("doyen_events_total", Unit::Count, "Events of the cluster by kind"),
     ("doyen_control_messages_total", Unit::Count, "Messages to other control threads, by what they are for"),
@@ -106,7 +112,7 @@ impl Metrics {
 
     /// The text that Prometheus reads.
     #[allow(clippy::cast_precision_loss)] // gauges are floats
-    pub(crate) fn render(&self, data: &DataStats, control: &Counted, cluster: Option<&ClusterReport>) -> String {
+    pub(crate) fn render(&self, data: &DataStats, longest_pass: Longest, control: &Counted, cluster: Option<&ClusterReport>) -> String {
         let shard = &data.shard;
         with_local_recorder(&self.recorder, || {
             for (name, value) in [
@@ -120,6 +126,9 @@ impl Metrics {
                 ("doyen_resp_answer_bytes", data.answer_bytes),
             ] {
                 metrics::gauge!(name).set(value as f64);
+            }
+            for (clock, longest) in [("wall", longest_pass.wall), ("thread", longest_pass.own)] {
+                metrics::gauge!("doyen_data_pass_longest_seconds", "clock" => clock).set(longest.as_secs_f64());
             }
             for (name, value) in [
                 ("doyen_operations_executed_total", shard.executed),
@@ -137,6 +146,7 @@ impl Metrics {
                 ("doyen_resp_connections_rejected_total", data.connections_rejected),
                 ("doyen_resp_connections_expelled_total", data.connections_expelled),
                 ("doyen_links_malformed_total", data.malformed_links),
+                ("doyen_data_passes_long_total", data.long_passes),
             ] {
                 metrics::counter!(name).absolute(value);
             }
@@ -178,9 +188,11 @@ mod tests {
         one.event(&Event::Lost { partitions: 3, keyspace: "default".into(), why: "test".into() });
         let control = Counted::default();
         control.committed(std::time::Duration::from_millis(3));
-        let text = one.render(&DataStats::default(), &control, None);
+        let text = one.render(&DataStats::default(), Longest::default(), &control, None);
         assert!(text.contains("doyen_partitions_lost_total 3"), "{text}");
-        assert!(other.render(&DataStats::default(), &Counted::default(), None).contains("doyen_partitions_lost_total 0"));
+        assert!(
+            other.render(&DataStats::default(), Longest::default(), &Counted::default(), None).contains("doyen_partitions_lost_total 0")
+        );
         for line in text.lines().filter(|l| !l.starts_with('#') && !l.is_empty()) {
             let name = line.split(['{', ' ']).next().unwrap_or_default();
             let name = name.trim_end_matches("_sum").trim_end_matches("_count");

@@ -14,6 +14,7 @@ pub mod encode;
 pub mod frame;
 mod gather;
 pub mod glob;
+mod output;
 pub(crate) mod ready;
 pub mod reply;
 pub(crate) mod server;

@@ -34,6 +34,7 @@ mod slots;
 mod store;
 #[cfg(test)]
 mod tests;
+mod upkeep;
 
 use bytes::BytesMut;
 use copying::Sink;
@@ -59,26 +60,20 @@ pub use api::{Lane, Limits, Malformed, Request, Stats, Token};
 #[doc(hidden)]
 pub use inspect::Inspection;
 
-/// Between two looks at the partitions where something happened: commit notices, expiry, silent copies.
-const UPKEEP: Duration = Duration::from_millis(50);
-/// Between two looks at all partitions. Nothing should hang on it; it bounds what a forgotten notice would cost.
-const ROUND: Duration = Duration::from_secs(1);
 /// Data that no table gives to this node is kept this long, in case of a table that gives it back.
 const DROP_DELAY: Duration = Duration::from_secs(5);
-/// Keys freed or summed in one slice.
+/// Keys summed in one slice.
 const SLICE: usize = 4_000;
-/// Keys expired a partition and round.
-const EXPIRE_SLICE: usize = 64;
-/// Keys expired a round.
-const EXPIRE_ROUND: usize = 2_000;
 /// Forgotten callers after which those that are answered are sorted out.
 const FORGOTTEN_MAX: usize = 4_096;
 /// Bytes of values and frames handled in one `receive`, about: a few milliseconds of work.
 const RECEIVE_WORK_MAX: usize = 4 << 20;
 /// Frames from which on it pays to load what they look up beforehand.
 const WARM_LEAST: usize = 3;
-/// What a frame costs beside its bytes.
+/// What a frame costs beside its bytes,
 const FRAME_WORK: usize = 512;
+/// and an entry that nobody has looked at for long.
+const ENTRY_WORK: usize = 1024;
 /// First pause before an operation that was refused is sent again, and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(200));
 
@@ -124,11 +119,22 @@ struct Core {
     asked_used: bool,
     /// Partitions to wake.
     timers: BTreeSet<(Time, PartitionRef)>,
+    /// What was dropped, to be freed in slices.
     garbage: Vec<Map>,
+    old_logs: Vec<Log>,
+    free_at: Time,
+    /// Partitions with overdue keys, and when some of those are expired next.
+    expiring: VecDeque<PartitionRef>,
+    expire_at: Time,
+    /// Learners of partitions that may be sent a part of their snapshot, and when some are next.
+    to_copy: VecDeque<(PartitionRef, MemberId)>,
+    copy_at: Time,
     forgotten: BTreeSet<Token>,
     /// Partitions that the next upkeep looks at; all others have nothing to be done. An idle node looks at none: going through
     /// a thousand partitions twenty times a second was a third of what it cost.
     noticed: Vec<PartitionRef>,
+    /// Those that the present upkeep has still to look at.
+    looking_at: VecDeque<PartitionRef>,
     next_upkeep: Time,
     /// Bytes of values and frames handled since the last look at it.
     worked: usize,
@@ -146,8 +152,10 @@ struct Slot {
     default_ttl_ms: Option<u64>,
     calls: Calls,
     held: Option<Box<Held>>,
-    /// Whether it is among `Core::noticed`.
+    /// Whether it is among `Core::noticed`, or those that the present upkeep has still to look at.
     noticed: bool,
+    /// Whether it is among `Core::expiring`.
+    expiring: bool,
 }
 
 /// What a table says of a partition: whole, and beside it what every operation asks, because the table is elsewhere in memory.
@@ -275,9 +283,16 @@ impl Shard {
             asked_used: false,
             timers: BTreeSet::new(),
             garbage: Vec::new(),
+            old_logs: Vec::new(),
+            free_at: now,
+            expiring: VecDeque::new(),
+            expire_at: now,
+            to_copy: VecDeque::new(),
+            copy_at: now,
             forgotten: BTreeSet::new(),
             worked: 0,
             noticed: Vec::new(),
+            looking_at: VecDeque::new(),
             next_upkeep: now,
             next_round: now,
         };
@@ -338,8 +353,12 @@ impl Shard {
         self.pump_all();
     }
 
-    /// The calls of local callers that are not answered, when nothing else of this machine counts any more.
-    pub fn into_calls(self) -> impl Iterator<Item = (Token, Work)> {
+    /// The calls of local callers that are not answered, when nothing else of this machine counts any more. What it holds is
+    /// freed in slices by another one, for that takes as long as it is large.
+    pub fn into_calls(mut self, heir: &mut Self) -> impl Iterator<Item = (Token, Work)> {
+        self.slots.iter_mut().for_each(|(_, slot)| self.core.discard(slot));
+        heir.core.garbage.append(&mut self.core.garbage);
+        heir.core.old_logs.append(&mut self.core.old_logs);
         let executed = self.core.ready.into_iter().filter_map(|(at, e)| e.into_call(at.keyspace));
         let calls = self.slots.into_iter().flat_map(|(at, s)| s.calls.into_all(at.keyspace));
         executed.chain(calls).filter_map(|c| Some((c.source.token()?, c.work)))
@@ -737,64 +756,6 @@ impl Shard {
         Ok(())
     }
 
-    /// Time passed (`poll_timeout`).
-    pub fn tick(&mut self, now: Time) {
-        self.core.now = now;
-        while let Some((_, at)) = self.core.timers.first().copied().filter(|(t, _)| *t <= now) {
-            self.core.timers.pop_first();
-            if let Some(slot) = self.slots.get_mut(at) {
-                self.core.wake(at, slot);
-                self.core.notice(at, slot);
-            }
-        }
-        // Answers that no lease lets out.
-        while self.core.ready.front().is_some_and(|(_, e)| e.until <= now) {
-            if let Some((at, executed)) = self.core.ready.pop_front()
-                && let Some(slot) = self.slots.get_mut(at)
-            {
-                self.core.fail_executed(at, slot, executed);
-            }
-        }
-        self.core.free();
-        if self.core.upkeep_at() <= now {
-            self.upkeep(now);
-        }
-    }
-
-    fn upkeep(&mut self, now: Time) {
-        self.core.tell_headroom();
-        let mut noticed = std::mem::take(&mut self.core.noticed);
-        if self.core.next_round <= now {
-            self.core.next_round = now + ROUND;
-            self.core.holding = self.slots.values().filter(|s| s.held.is_some()).count();
-            noticed = self.slots.iter().map(|(at, _)| at).collect();
-        } else {
-            noticed.sort_unstable();
-        }
-        // Whoever is being copied is not quiet, so it is among them.
-        self.core.copying = noticed.iter().filter_map(|at| self.slots.get(*at)).map(copying::under_way).sum();
-        let mut expire = EXPIRE_ROUND;
-        for at in noticed {
-            let Some(slot) = self.slots.get_mut(at) else { continue };
-            slot.noticed = false;
-            self.core.upkeep(at, slot, &mut expire);
-            if !slot.quiet() {
-                self.core.notice(at, slot);
-            }
-        }
-    }
-
-    /// When `tick` is due.
-    #[must_use]
-    pub fn poll_timeout(&self) -> Option<Time> {
-        let core = &self.core;
-        let upkeep = core.view.is_some().then(|| core.upkeep_at());
-        let timer = core.timers.first().map(|(t, _)| *t);
-        let ready = core.ready.front().map(|(_, e)| e.until);
-        let garbage = (!core.garbage.is_empty()).then_some(core.now + Duration::from_millis(1));
-        [upkeep, timer, ready, garbage].into_iter().flatten().min()
-    }
-
     /// Releases what may be answered. Call it after a batch of inputs, with a clock and a lease that were read *after*
     /// them; `current` says whether the view last installed is still the one that the control thread shows. With an
     /// expired lease or an old view nothing is released, and what was executed is judged again later (rule 8).
@@ -881,7 +842,7 @@ impl Core {
             return;
         }
         if self.noticed.is_empty() {
-            self.next_upkeep = self.now + UPKEEP;
+            self.next_upkeep = self.now + upkeep::UPKEEP;
         }
         self.noticed.push(at);
     }
@@ -889,11 +850,6 @@ impl Core {
     /// What orders keys: the same at every member of the cluster, so that a place in a scan is, too.
     fn seed(&self) -> Seed {
         Seed(self.name.map_or(0, |name| (name.cluster.0 ^ (name.cluster.0 >> 64)) as u64))
-    }
-
-    /// When upkeep is due.
-    fn upkeep_at(&self) -> Time {
-        if self.noticed.is_empty() { self.next_round } else { self.next_upkeep.min(self.next_round) }
     }
 
     /// Wall time now.
@@ -926,15 +882,6 @@ impl Core {
         let request = InSyncRequest { partition, epoch, change };
         if !self.in_sync.contains(&request) {
             self.in_sync.push(request);
-        }
-    }
-
-    /// Frees a slice of what was dropped.
-    fn free(&mut self) {
-        if let Some(map) = self.garbage.last_mut()
-            && !map.shed(SLICE)
-        {
-            self.garbage.pop();
         }
     }
 }

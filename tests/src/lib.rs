@@ -3,9 +3,11 @@
 //! [`sim`] runs the production machines, `Agreement` and `Shard`, under one seeded scheduler with virtual clocks and a
 //! hostile network; [`linear`] judges what clients saw. [`process`], [`cluster`] and [`load`] start, drive and hurt real
 //! processes over real sockets. [`mod@bench`] measures them beside others, [`scale`] what they cost as they become more,
-//! [`starve`] who is taken for dead where cores are scarce.
+//! [`starve`] who is taken for dead where cores are scarce, [`stall`] how long a cluster stands still,
+//! [`calls`] system calls by operation.
 
 pub mod bench;
+pub mod calls;
 pub mod cluster;
 pub mod journal;
 pub mod linear;
@@ -15,4 +17,5 @@ pub mod procfs;
 pub mod resp;
 pub mod scale;
 pub mod sim;
+pub mod stall;
 pub mod starve;

@@ -165,7 +165,7 @@ impl Inner {
         let shard = Shard::new(me, self.limits.clone(), seed(me, self.incarnations), self.now);
         let former = std::mem::replace(&mut self.shard, shard);
         self.redo_until = self.now + self.limits.park;
-        self.redo.extend(former.into_calls().filter(|(_, call)| !call.is_write()));
+        self.redo.extend(former.into_calls(&mut self.shard).filter(|(_, call)| !call.is_write()));
         let again: BTreeSet<u64> = self.redo.iter().map(|(token, _)| *token).collect();
         for token in self.waiters.tokens().into_iter().filter(|token| !again.contains(token)) {
             self.deliver(token, Outcome::Failed(Failure::Unknown));

@@ -10,6 +10,7 @@
 
 use super::bell::Bell;
 use super::core::Core;
+use super::passes::Passes;
 use super::waiters::Waiter;
 use super::{DataOptions, DataStats, Message};
 use crate::control::Upcall;
@@ -45,6 +46,7 @@ pub(super) struct Reactor {
     clients: Clients,
     incoming: mpsc::Receiver<Message>,
     drained: Vec<oneshot::Sender<()>>,
+    passes: Passes,
     /// The last pass left something for the next.
     more: bool,
 }
@@ -66,7 +68,18 @@ impl Reactor {
         let ready = Rc::new(Ready::default());
         let clients = Clients::new(poll.registry().try_clone()?, listeners, CLIENTS_FROM, ready.clone())?;
         let core = Core::new(&options, links, &ready, shared.clone(), upcalls);
-        Ok(Self { poll, events: Events::with_capacity(EVENTS_MAX), bell, shared, core, clients, incoming, drained: Vec::new(), more: true })
+        Ok(Self {
+            poll,
+            events: Events::with_capacity(EVENTS_MAX),
+            bell,
+            shared,
+            core,
+            clients,
+            incoming,
+            drained: Vec::new(),
+            passes: Passes::new(),
+            more: true,
+        })
     }
 
     /// Until it is told to stop, every handle is gone, or a socket breaks.
@@ -101,6 +114,7 @@ impl Reactor {
                 let _ = answer.send(());
             });
         }
+        self.passes.ended(now);
         Ok(())
     }
 
@@ -148,6 +162,7 @@ impl Reactor {
                 }
                 // The asker may be gone.
                 Message::Stats(answer) => drop(answer.send(self.stats())),
+                Message::LongestPass(answer) => drop(answer.send(self.passes.take())),
                 Message::Drain(answer) => {
                     inner.draining = true;
                     self.clients.drain();
@@ -172,6 +187,7 @@ impl Reactor {
             input_bytes: inner.budget.counted().0 as u64,
             answer_bytes: inner.budget.counted().1 as u64,
             connections_expelled: inner.counters.connections_expelled,
+            long_passes: self.passes.long(),
         }
     }
 

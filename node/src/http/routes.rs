@@ -115,9 +115,9 @@ async fn readyz(Shared(state): Shared<Arc<State>>) -> Answer<Json<serde_json::Va
 }
 
 async fn metrics(Shared(state): Shared<Arc<State>>) -> impl IntoResponse {
-    let (data, cluster) = tokio::join!(state.data.stats(), state.control.status());
+    let (data, longest_pass, cluster) = tokio::join!(state.data.stats(), state.data.longest_pass(), state.control.status());
     let report = cluster.ok().map(|c| ClusterReport::new(&c));
-    let text = state.metrics.render(&data, state.control.counted(), report.as_ref());
+    let text = state.metrics.render(&data, longest_pass, state.control.counted(), report.as_ref());
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
 }
 

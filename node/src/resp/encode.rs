@@ -56,8 +56,18 @@ impl<'a> Encoder<'a> {
 
     /// A string of bytes.
     pub fn bulk(&mut self, bytes: &[u8]) {
-        self.line(b'$', itoa::Buffer::new().format(bytes.len()).as_bytes());
+        self.bulk_head(bytes.len());
         self.out.extend_from_slice(bytes);
+        self.bulk_end();
+    }
+
+    /// What goes before a string of so many bytes, and
+    pub fn bulk_head(&mut self, length: usize) {
+        self.line(b'$', itoa::Buffer::new().format(length).as_bytes());
+    }
+
+    /// what follows it.
+    pub fn bulk_end(&mut self) {
         self.out.extend_from_slice(b"\r\n");
     }
 

@@ -4,10 +4,11 @@
 use super::budget::Budget;
 use super::cluster;
 use super::frame::Parser;
+use super::output::Output;
 use super::ready::Ready;
 use super::session::Connection;
 use crate::data::core::Core;
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use doyen_placement::MapId;
 use mio::event::Event;
 use mio::net::{TcpListener, TcpStream};
@@ -30,8 +31,10 @@ const WARM_LEAST: usize = 3;
 const WARM_KEY_BYTES: usize = 512;
 /// Clients accepted in one pass.
 const PASS_ACCEPTS_MAX: usize = 64;
-/// A larger output buffer than this is given back once it is written.
-const OUTPUT_KEPT_MAX: usize = 256 << 10;
+/// Clients with more output than this share what one pass writes, so that others do not wait for megabytes to be copied: that
+/// many bytes, about, which is a tenth of a millisecond. Who is left comes first in the next pass.
+const LARGE_OUTPUT: usize = 64 << 10;
+const PASS_LARGE_BYTES: usize = 256 << 10;
 /// The common room for reading, and how little of it is too little for one read.
 const SCRATCH_BYTES: usize = 64 << 10;
 const READ_BYTES_MIN: usize = 16 << 10;
@@ -92,9 +95,7 @@ struct Client {
     /// The client sends nothing more.
     ended: bool,
     /// On its way out.
-    output: BytesMut,
-    /// How much that was.
-    output_bytes: usize,
+    output: Output,
     budget: Rc<Budget>,
     /// Closed in order: it counts no more, and what it still sends is dropped.
     lingers: bool,
@@ -107,6 +108,8 @@ enum Next {
     Wait,
     /// It goes on in the next pass.
     Again,
+    /// Likewise, and it comes first: it had no share of this one.
+    Left,
     /// Everything is answered and written, and nothing more comes or is wanted.
     Finished,
     /// It is gone.
@@ -185,7 +188,9 @@ impl Clients {
                 self.remove(core, at);
             }
         }
-        let mut turn = std::mem::take(&mut self.late);
+        // The room of the last pass: nobody is in it any more.
+        let mut turn = std::mem::take(&mut self.turn);
+        turn.append(&mut self.late);
         self.ready.append_to(&mut turn);
         let mut commands = 0;
         for next in 0..turn.len() {
@@ -219,13 +224,14 @@ impl Clients {
     pub(crate) fn output(&mut self, core: &mut Core, now: Instant) {
         let mut turn = std::mem::take(&mut self.turn);
         self.ready.append_to(&mut turn);
-        let mut again = 0;
+        let (mut left, mut again, mut room) = (Vec::new(), 0, PASS_LARGE_BYTES);
         for next in 0..turn.len() {
             let at = turn[next];
             let Some(client) = self.all.get_mut(at) else { continue };
             client.connection.queued.set(false);
-            match client.output(core) {
+            match client.output(core, &mut room) {
                 Next::Wait => {}
+                Next::Left => left.push(at),
                 Next::Again => {
                     turn[again] = at;
                     again += 1;
@@ -234,7 +240,7 @@ impl Clients {
                 Next::Broken => self.remove(core, at),
             }
         }
-        for at in turn.drain(..).take(again) {
+        for at in left.into_iter().chain(turn.drain(..).take(again)) {
             if let Some(client) = self.all.get(at) {
                 client.connection.wake();
             }
@@ -310,8 +316,7 @@ impl Clients {
             unparsed: false,
             error: None,
             ended: false,
-            output: BytesMut::new(),
-            output_bytes: 0,
+            output: Output::default(),
             budget,
             lingers: false,
         });
@@ -403,23 +408,19 @@ impl Client {
         }
     }
 
-    /// Writes what is ready, then finds out what is next.
-    fn output(&mut self, core: &mut Core) -> Next {
+    /// Writes what is ready, then finds out what is next. `room` is what large outputs may still take of this pass.
+    fn output(&mut self, core: &mut Core, room: &mut usize) -> Next {
         if self.lingers {
             return self.sink();
         }
         if self.connection.expelled.get() {
             return Next::Broken;
         }
-        let mut moved = false;
+        let (mut moved, mut unfinished) = (false, None);
         loop {
             if self.output.is_empty() {
-                if self.output_bytes > OUTPUT_KEPT_MAX {
-                    self.output = BytesMut::new();
-                }
                 let mut session = self.connection.session.borrow_mut();
                 session.encode_ready();
-                self.output_bytes = session.out.len();
                 if session.out.is_empty() {
                     break;
                 }
@@ -428,14 +429,17 @@ impl Client {
             if !self.writable {
                 break;
             }
-            match self.stream.write(&self.output) {
+            let large = self.output.len() > LARGE_OUTPUT;
+            if large && *room == 0 {
+                unfinished = Some(if moved { Next::Again } else { Next::Left });
+                break;
+            }
+            match self.output.write(&mut self.stream, if large { *room } else { LARGE_OUTPUT }) {
                 Ok(0) => return Next::Broken,
-                Ok(written) if written == self.output.len() => {
-                    self.output.clear();
-                    moved = true;
-                }
                 Ok(written) => {
-                    self.output.advance(written);
+                    if large {
+                        *room = room.saturating_sub(written);
+                    }
                     moved = true;
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => self.writable = false,
@@ -452,6 +456,9 @@ impl Client {
             session.count_unwritten(unwritten);
             (session.is_blocked(), session.is_answered(), session.closing)
         };
+        if let Some(next) = unfinished {
+            return next;
+        }
         let answered = answered && self.output.is_empty();
         if closing {
             return if answered { Next::Finished } else { Next::Wait };

@@ -10,6 +10,7 @@ use super::command::{self, All, Cluster, ErrorText, Many, Request, Server, Shape
 use super::encode::{Encoder, Protocol};
 use super::frame::{Args, TooLarge};
 use super::gather::{Gather, Kind};
+use super::output::{APART_BYTES_MIN, Output};
 use super::ready::Ready;
 use super::{cluster, describe, reply};
 use crate::data::core::Inner;
@@ -44,8 +45,8 @@ const COMPARE_AT_ONCE: usize = 1 << 16;
 const SLOTS_KEPT_MAX: usize = 256;
 /// No single reply is larger.
 pub(super) const REPLY_BYTES_MAX: usize = 512 << 20;
-/// The largest value that is encoded before it is judged whether it may leave.
-const READ_AT_ONCE_MAX: usize = 16 << 10;
+/// The largest value that is encoded before it is judged whether it may leave: what stands apart in the output is not taken back.
+const READ_AT_ONCE_MAX: usize = APART_BYTES_MIN;
 /// Longest name that a client may give itself.
 const NAME_BYTES_MAX: usize = 256;
 
@@ -91,7 +92,7 @@ pub(crate) struct Session {
     sweeping: bool,
     /// Nothing more is taken; closed when everything is answered.
     pub(crate) closing: bool,
-    pub(crate) out: BytesMut,
+    pub(crate) out: Output,
     /// The command of which not all keys are submitted: its slot is the last.
     partway: Option<Partway>,
     /// What the next answer of another node is expected to weigh: what they weighed of late, and the most at first.
@@ -167,7 +168,7 @@ impl Connection {
             pending_bytes: 0,
             sweeping: false,
             closing: false,
-            out: BytesMut::new(),
+            out: Output::default(),
             partway: None,
             expected: budget.value_bytes_max().max(EXPECTED_BYTES_MIN),
             budget,
@@ -419,8 +420,8 @@ impl Session {
         let found = inner.shard.read(inner.now, cluster::KEYSPACE, MapId(0), key);
         // What is larger is weighed first.
         let Some((n, value)) = found.filter(|(_, v)| v.is_none_or(|v| v.len() <= READ_AT_ONCE_MAX)) else { return false };
-        let start = self.out.len();
-        let mut encoder = Encoder::new(&mut self.out, self.protocol);
+        let start = self.out.bytes.len();
+        let mut encoder = Encoder::new(&mut self.out.bytes, self.protocol);
         let value = match value {
             Some(value) => {
                 encoder.bulk(value);
@@ -459,7 +460,7 @@ impl Session {
     /// Takes provisional replies back, to be judged again.
     fn take_back(&mut self, connection: &Rc<Connection>, inner: &mut Inner) {
         let from = self.provisional_from;
-        let taken = self.out.split_off(from).freeze();
+        let taken = self.out.bytes.split_off(from).freeze();
         let provisional = std::mem::take(&mut self.provisional);
         let later = std::mem::take(&mut self.slots);
         self.first -= provisional.len() as u64;
@@ -492,7 +493,7 @@ impl Session {
         }
         while self.out.len() < OUTPUT_BYTES_SOFT {
             let Some(slot) = self.slots.front_mut() else { break };
-            let mut encoder = Encoder::new(&mut self.out, slot.protocol);
+            let mut encoder = Encoder::new(&mut self.out.bytes, slot.protocol);
             match &mut slot.state {
                 State::Waiting { .. } => break,
                 State::Gathering(gather) if !gather.is_done() => break,
@@ -502,8 +503,13 @@ impl Session {
                     }
                     self.sweeping &= !gather.is_sweep();
                 }
+                State::Done { outcome: Outcome::Bulk(value), .. } if value.len() >= APART_BYTES_MIN => {
+                    encoder.bulk_head(value.len());
+                    self.out.push(value.clone());
+                    Encoder::new(&mut self.out.bytes, slot.protocol).bulk_end();
+                }
                 State::Done { shape, outcome } => reply::outcome(&mut encoder, *shape, outcome),
-                State::Encoded(bytes) => self.out.extend_from_slice(bytes),
+                State::Encoded(bytes) => self.out.bytes.extend_from_slice(bytes),
             }
             self.pending_bytes = self.pending_bytes.saturating_sub(slot.weight);
             charge(&self.budget, &mut self.charged, &mut slot.charged, |_| 0);
@@ -536,10 +542,10 @@ impl Session {
     /// Answers at once, in order.
     fn answer(&mut self, encode: impl FnOnce(&mut Encoder<'_>)) {
         if self.slots.is_empty() {
-            let start = self.out.len();
-            encode(&mut Encoder::new(&mut self.out, self.protocol));
+            let start = self.out.bytes.len();
+            encode(&mut Encoder::new(&mut self.out.bytes, self.protocol));
             if !self.provisional.is_empty() {
-                self.provisional.push(Provisional::Encoded(start..self.out.len()));
+                self.provisional.push(Provisional::Encoded(start..self.out.bytes.len()));
                 self.first += 1;
             }
             return;

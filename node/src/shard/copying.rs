@@ -25,8 +25,8 @@ use super::following::Follow;
 use super::frame::{self, Frame};
 use super::log::Log;
 use super::replication::WINDOW;
-use super::store::{Cursor, digest_bytes};
-use super::{Core, Held, Lane, Malformed, PartitionRef, SLICE, Slot};
+use super::store::{Cursor, Store, digest_bytes};
+use super::{Core, ENTRY_WORK, Held, Lane, Malformed, PartitionRef, SLICE, Slot};
 use bytes::{Bytes, BytesMut};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::InSyncChange;
@@ -77,6 +77,8 @@ pub(super) struct Source {
     cursor: Cursor,
     sent: u32,
     in_flight: usize,
+    /// It is among those that are sent a part next.
+    queued: bool,
     compared: u64,
     /// It got the log only.
     resumed: bool,
@@ -99,6 +101,7 @@ impl Source {
             cursor: None,
             sent: 0,
             in_flight: 0,
+            queued: false,
             compared: 0,
             resumed: false,
             whole: false,
@@ -254,13 +257,13 @@ impl Core {
         }
     }
 
-    /// Sends chunks within the window, then the rest.
+    /// Goes on with one learner.
     pub(super) fn teach(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId) {
         let now = self.now;
         let silent = self.limits.copy_silent_max * SILENT_FACTOR;
         let unready = self.limits.copy_silent_max * UNREADY_FACTOR;
         let Some(held) = &mut slot.held else { return };
-        let Held { lead: Some(lead), log, store, dedup, epoch, clock, .. } = &mut **held else { return };
+        let Held { lead: Some(lead), log, store, epoch, clock, .. } = &mut **held else { return };
         let epoch = *epoch;
         let Some(link) = lead.links.get_mut(&id) else { return };
         let Some(teaching) = &mut link.teaching else { return };
@@ -277,47 +280,12 @@ impl Core {
                 return;
             }
             Phase::Chunks => {
-                while teaching.in_flight < self.limits.chunks_in_flight {
-                    let mut body = BytesMut::new();
-                    let mut taken = 0;
-                    let mut last = None;
-                    for (map, entry) in store.following(&teaching.cursor).take(CHUNK_ENTRIES) {
-                        frame::put_entry(&mut body, map, entry);
-                        last = Some((map, entry));
-                        taken += 1;
-                        if body.len() >= self.limits.chunk_bytes {
-                            break;
-                        }
-                    }
-                    let last = last.map(|(map, entry)| (map, entry.key().into()));
-                    store.advance_sum(teaching.session, taken);
-                    let session = teaching.session;
-                    if last.is_none() {
-                        for (origin, finished, applied) in dedup.all() {
-                            // A record at a time: an outcome may be as large as a value.
-                            for record in applied {
-                                let dedup = vec![(origin, finished, vec![record.clone()])];
-                                self.peers.send(id, Lane::Bulk, &Frame::Outcomes { at, session, dedup });
-                            }
-                            let dedup = vec![(origin, finished, Vec::new())];
-                            self.peers.send(id, Lane::Bulk, &Frame::Outcomes { at, session, dedup });
-                        }
-                        let finish = Frame::Finish { at, session, chunks: teaching.sent, seq: log.last() };
-                        self.peers.send(id, Lane::Bulk, &finish);
-                        teaching.phase = Phase::Finishing;
-                        break;
-                    }
-                    teaching.cursor = last;
-                    teaching.sent += 1;
-                    teaching.in_flight += 1;
-                    self.stats.snapshot_bytes += body.len() as u64;
-                    let body = body.freeze();
-                    let chunk = Frame::Chunk { at, session, index: teaching.sent, digest: digest_bytes(&body), body };
-                    self.peers.send(id, Lane::Bulk, &chunk);
+                if teaching.in_flight < self.limits.chunks_in_flight && !std::mem::replace(&mut teaching.queued, true) {
+                    self.to_copy.push_back((at, id));
                 }
             }
             // In order with the log: the learner compares at exactly this sequence.
-            Phase::Comparable if !store.advance_sum(teaching.session, SLICE) => {
+            Phase::Comparable if !summed(store, teaching.session, &mut self.worked) => {
                 self.timers.insert((now + Duration::from_millis(1), at));
             }
             Phase::Comparable if link.next == log.last() + 1 => {
@@ -343,6 +311,58 @@ impl Core {
         }
         if !teaching.verified() && now.since(teaching.progress) > silent {
             self.abandon_at(at, slot, id, epoch);
+        }
+    }
+
+    /// Sends the next part of a snapshot, and what comes after the last one; then others have their turn.
+    pub(super) fn send_chunk(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId) {
+        let Some(held) = &mut slot.held else { return };
+        let Held { lead: Some(lead), log, store, dedup, .. } = &mut **held else { return };
+        let Some(teaching) = lead.links.get_mut(&id).and_then(|l| l.teaching.as_mut()) else { return };
+        if !std::mem::take(&mut teaching.queued) || teaching.phase != Phase::Chunks {
+            return;
+        }
+        let session = teaching.session;
+        let mut body = BytesMut::new();
+        let mut taken = 0;
+        let mut last = None;
+        for (map, entry) in store.following(&teaching.cursor).take(CHUNK_ENTRIES) {
+            frame::put_entry(&mut body, map, entry);
+            last = Some((map, entry));
+            taken += 1;
+            if body.len() >= self.limits.chunk_bytes {
+                break;
+            }
+        }
+        let last = last.map(|(map, entry)| (map, entry.key().into()));
+        store.advance_sum(session, taken);
+        // Written, and looked at once more for the sum.
+        self.worked += 2 * (body.len() + taken * ENTRY_WORK);
+        if last.is_none() {
+            for (origin, finished, applied) in dedup.all() {
+                // A record at a time: an outcome may be as large as a value.
+                for record in applied {
+                    let dedup = vec![(origin, finished, vec![record.clone()])];
+                    self.peers.send(id, Lane::Bulk, &Frame::Outcomes { at, session, dedup });
+                }
+                let dedup = vec![(origin, finished, Vec::new())];
+                self.peers.send(id, Lane::Bulk, &Frame::Outcomes { at, session, dedup });
+            }
+            let finish = Frame::Finish { at, session, chunks: teaching.sent, seq: log.last() };
+            self.peers.send(id, Lane::Bulk, &finish);
+            teaching.phase = Phase::Finishing;
+            return;
+        }
+        teaching.cursor = last;
+        teaching.sent += 1;
+        teaching.in_flight += 1;
+        self.stats.snapshot_bytes += body.len() as u64;
+        let body = body.freeze();
+        let chunk = Frame::Chunk { at, session, index: teaching.sent, digest: digest_bytes(&body), body };
+        self.peers.send(id, Lane::Bulk, &chunk);
+        if teaching.in_flight < self.limits.chunks_in_flight {
+            teaching.queued = true;
+            self.to_copy.push_back((at, id));
         }
     }
 
@@ -457,6 +477,12 @@ fn teaching(slot: &mut Slot, id: MemberId) -> Option<&mut Source> {
     slot.held.as_mut()?.lead.as_mut()?.links.get_mut(&id)?.teaching.as_mut()
 }
 
+/// Sums a slice of a store; true once it is summed. The last slice is work, too: many partitions have only one.
+fn summed(store: &mut Store, session: u32, work: &mut usize) -> bool {
+    *work += store.keys().min(SLICE) * ENTRY_WORK;
+    store.advance_sum(session, SLICE)
+}
+
 /// The learner's side.
 impl Core {
     /// A snapshot begins: whatever was here is void, unless it is a copy that was in sync and that the log can complete.
@@ -488,7 +514,7 @@ impl Core {
         held.was_in_sync = false;
         held.store = held.store.emptied();
         held.store.keep_tombstones(true);
-        held.log = Log::after(seq);
+        self.old_logs.push(std::mem::replace(&mut held.log, Log::after(seq)));
         held.dedup = Dedup::default();
         held.wanted = None;
         held.fence = epoch;
@@ -576,7 +602,7 @@ impl Core {
     pub(super) fn continue_sums(&mut self, at: PartitionRef, slot: &mut Slot) {
         let Some(held) = &mut slot.held else { return };
         let Some(sink) = held.sink.as_mut().filter(|s| s.phase == SinkPhase::Summing) else { return };
-        if held.store.advance_sum(sink.session, SLICE) {
+        if summed(&mut held.store, sink.session, &mut self.worked) {
             sink.phase = SinkPhase::Ready;
             let (session, from) = (sink.session, sink.from);
             self.peers.send(from, Lane::Calls, &Frame::Finished { at, session });

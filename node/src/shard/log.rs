@@ -10,6 +10,8 @@ use std::collections::VecDeque;
 pub(super) const RECORD_OVERHEAD: usize = 152;
 /// What part of its share a log may be larger.
 const TRIM_SLACK: usize = 8;
+/// Entries dropped by one call, however many are too many: some that a learner lacked until now can be as many as are stored.
+const TRIM_SLICE: usize = 16_000;
 /// How far ahead of what is trimmed the log is loaded.
 const TRIM_AHEAD: usize = 3;
 /// A queue with this many times the room that it needs gives it back.
@@ -137,11 +139,24 @@ impl Log {
         }
     }
 
+    /// Drops up to `count` entries of a log that nobody needs any more; says whether any are left. Maps that were to be brought
+    /// back by undoing go to the garbage.
+    pub(super) fn shed(&mut self, count: usize, garbage: &mut Vec<Map>) -> bool {
+        self.records.drain(..count.min(self.records.len()));
+        for undo in self.undos.drain(..count.min(self.undos.len())) {
+            if let Undo::Map(map) = undo {
+                garbage.push(*map);
+            }
+        }
+        !self.records.is_empty() || !self.undos.is_empty()
+    }
+
     /// Drops committed entries up to `to` so that about `bytes` are held: not one by one, but once there are an eighth more, for
     /// nobody has looked at them for long, and many together are loaded faster.
     pub(super) fn trim(&mut self, bytes: usize, to: u64) {
         let to = to.min(self.committed);
         let enough = self.bytes() > bytes + bytes / TRIM_SLACK;
+        let to = to.min(self.base + TRIM_SLICE as u64);
         while enough && self.bytes() > bytes && self.base < to {
             let Some(record) = self.records.pop_front() else { return };
             self.base += 1;

@@ -11,7 +11,8 @@ use super::copying::Source as Teaching;
 use super::forwarding::{Asker, Call, Source};
 use super::frame::{self, Ack, Frame, Head};
 use super::log::Log;
-use super::{Assigned, Core, DROP_DELAY, EXPIRE_SLICE, Held, Lane, PartitionRef, Slot};
+use super::upkeep::EXPIRE_SLICE;
+use super::{Assigned, Core, DROP_DELAY, Held, Lane, PartitionRef, Slot};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::InSyncChange;
 use doyen_placement::{Epoch, MemberId, Partition};
@@ -376,6 +377,7 @@ impl Core {
         if let Some(mut held) = slot.held.take() {
             self.memory = self.memory.saturating_sub(held.bytes());
             self.garbage.append(&mut held.store.take());
+            self.old_logs.push(held.log);
         }
     }
 
@@ -604,13 +606,13 @@ impl Core {
     }
 
     /// What is due now and then: commit notices, expiry, copies that are silent, learners, data to drop.
-    pub(super) fn upkeep(&mut self, at: PartitionRef, slot: &mut Slot, expire: &mut usize) {
+    pub(super) fn upkeep(&mut self, at: PartitionRef, slot: &mut Slot) {
         if slot.held.as_ref().is_some_and(|h| h.drop_at.is_some_and(|t| t <= self.now)) {
             self.discard(slot);
         }
         self.give_up(at, slot);
         self.pump(at, slot);
-        self.expire_some(at, slot, expire);
+        self.note_overdue(at, slot);
         let Some(held) = &mut slot.held else { return };
         let share = self.tail_bytes(held.store.bytes());
         trim(held, share, &mut self.memory);
@@ -667,16 +669,30 @@ impl Core {
         self.advance(at, slot);
     }
 
-    fn expire_some(&mut self, at: PartitionRef, slot: &mut Slot, budget: &mut usize) {
-        let Some(held) = &mut slot.held else { return };
-        if *budget == 0 || !self.used || !held.lead.as_ref().is_some_and(|l| l.open && l.serving) {
-            return;
+    /// Keys that are overdue are expired by and by.
+    fn note_overdue(&mut self, at: PartitionRef, slot: &mut Slot) {
+        let Some(held) = &slot.held else { return };
+        let expires = self.used && held.lead.as_ref().is_some_and(|l| l.open && l.serving);
+        if expires && !slot.expiring && held.store.is_overdue(held.clock.advance(self.now)) {
+            slot.expiring = true;
+            self.expiring.push_back(at);
         }
-        let overdue = held.store.overdue(held.clock.advance(self.now), EXPIRE_SLICE.min(*budget));
+    }
+
+    /// Expires some keys, which are taken off the budget; true if there may be more.
+    pub(super) fn expire_some(&mut self, at: PartitionRef, slot: &mut Slot, budget: &mut usize) -> bool {
+        let Some(held) = &mut slot.held else { return false };
+        if !self.used || !held.lead.as_ref().is_some_and(|l| l.open && l.serving) {
+            return false;
+        }
+        let most = EXPIRE_SLICE.min(*budget);
+        let overdue = held.store.overdue(held.clock.advance(self.now), most);
+        let more = overdue.len() == most;
         *budget -= overdue.len();
         for (map, key) in overdue {
             self.expire(at, held, map, key);
         }
+        more
     }
 }
 
@@ -698,8 +714,8 @@ fn trim(held: &mut Held, share: usize, memory: &mut usize) {
 
 /// The partitions of a node share its tail; one of them has this part of it at most.
 const TAIL_SHARES_MIN: usize = 256;
-/// The tail is this part of what is stored,
-const TAIL_PART: usize = 16;
+/// The tail is this part of what is stored: an entry of it costs as much again as the key that it is about,
+const TAIL_PART: usize = 32;
 /// and at least this many bytes.
 const TAIL_BYTES_LEAST: usize = 4 << 10;
 

@@ -368,6 +368,11 @@ impl Store {
         found
     }
 
+    /// Whether any key is overdue.
+    pub(super) fn is_overdue(&self, clock: u64) -> bool {
+        self.maps.values().any(|m| m.expiring.first().is_some_and(|(deadline, _)| *deadline <= clock))
+    }
+
     /// Whether anything here expires.
     pub(super) fn expires(&self) -> bool {
         self.maps.values().any(|m| !m.expiring.is_empty())

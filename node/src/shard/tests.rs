@@ -1,5 +1,7 @@
 //! Several shards and their tables in one deterministic world: queues of bytes, a clock, a coordinator of few words.
 
+mod slices;
+
 use super::op::{Action, Condition, Expiry, Value};
 use super::store::Key;
 use super::*;

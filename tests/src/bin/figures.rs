@@ -4,9 +4,11 @@
 //! figures kill|stop|term --binary target/release/doyen [--runs 20] [--victim coordinator|youngest|middle]
 //! figures start          --binary ..  [--runs 5]     three fresh nodes: from start to the first acknowledged write
 //! figures join           --binary ..  [--runs 3]     a fourth node joins 100 MB
-//! figures idle           --binary ..                 CPU and memory of an idle node
+//! figures idle           --binary ..                 CPU and memory of an idle node, and of idle connections
 //! figures bytes          --binary ..  [--keys 1000000]
 //! figures scale          --binary ..  [--nodes 3,10,30,50,100] [--seconds 20] [--changes 25]   what a larger cluster costs
+//! figures stall          --binary ..  [--keys 10000000] [--grow 3000000] [--expire 1000000] [--rate 60000]   the longest stalls
+//! figures calls          --binary ..                 system calls by operation, as the kernel counts them (as root)
 //! figures load           --binary ..  [--nodes 3] [--minutes 10] [--burners 2] [--options "--silence-max 1s"]   false evictions while others want every core
 //! ```
 //!
@@ -25,6 +27,9 @@ use std::time::{Duration, Instant};
 
 /// Partitions of the measured clusters.
 const PARTITIONS: usize = 64;
+/// Idle connections that are measured, and how many megabytes they, or an idle node, may take.
+const IDLE_CONNECTIONS: usize = 1_000;
+const IDLE_MB: f64 = 20.0;
 /// How long a writer waits for an answer before it connects anew.
 const ANSWER_MAX: Duration = Duration::from_secs(8);
 
@@ -43,7 +48,9 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let Some(binary) = flag("--binary") else {
-        eprintln!("figures kill|stop|term|start|join|idle|bytes|scale|load --binary target/release/doyen [--runs N] [--victim WHO]");
+        eprintln!(
+            "figures kill|stop|term|start|join|idle|bytes|stall|calls|scale|load --binary target/release/doyen [--runs N] [--victim WHO]"
+        );
         return ExitCode::from(2);
     };
     match std::env::args().nth(1).as_deref() {
@@ -55,9 +62,16 @@ fn main() -> ExitCode {
         Some("idle") => idle(&binary),
         Some("bytes") => bytes(&binary),
         Some("scale") => scale(binary),
+        Some("stall") => stall(binary),
+        Some("calls") => {
+            if let Err(why) = doyen_tests::calls::run(&binary) {
+                eprintln!("{why}");
+                return ExitCode::FAILURE;
+            }
+        }
         Some("load") => load(binary),
         _ => {
-            eprintln!("say what to measure: kill, stop, term, start, join, idle, bytes, scale or load");
+            eprintln!("say what to measure: kill, stop, term, start, join, idle, bytes, stall, calls, scale or load");
             return ExitCode::from(2);
         }
     }
@@ -73,6 +87,18 @@ fn load(binary: String) {
         span: Duration::from_secs_f64(minutes * 60.0),
         options: flag("--options").unwrap_or_default().split_whitespace().map(str::to_owned).collect(),
         burners: number("--burners", cores),
+    });
+}
+
+fn stall(binary: String) {
+    doyen_tests::stall::run(&doyen_tests::stall::Plan {
+        binary,
+        grow: number("--grow", 3_000_000) as u64,
+        expire: number("--expire", 1_000_000) as u64,
+        drop: number("--keys", 10_000_000) as u64,
+        rate: number("--rate", 60_000) as u64,
+        probes: number("--probes", 1_000) as u32,
+        options: flag("--options").unwrap_or_default().split_whitespace().map(str::to_owned).collect(),
     });
 }
 
@@ -397,6 +423,20 @@ fn idle(binary: &str) {
         let share = (ticks - before[name]) as f64 / 100.0 / span.as_secs_f64() * 100.0;
         println!("idle {name}: {share:.2} % of a core, {:.1} MB resident", resident as f64 / 1024.0);
     }
+    let holds = |is: bool| if is { "holds" } else { "DOES NOT HOLD" };
+    let most = cluster.nodes.values().map(|p| usage(p.pid()).1).max().unwrap_or(0) as f64 / 1024.0;
+    println!("an idle node below {IDLE_MB} MB: {} ({most:.1} MB)", holds(most < IDLE_MB));
+    let (node, resident) = (cluster.node("n0"), || usage(cluster.node("n0").pid()).1 as f64 / 1024.0);
+    let before = resident();
+    let mut clients = Vec::new();
+    for _ in 0..IDLE_CONNECTIONS {
+        let mut client = Client::connect(node.ready.resp, ANSWER_MAX).expect("a node takes clients");
+        client.command(&[b"PING"]).expect("a node answers");
+        clients.push(client);
+    }
+    std::thread::sleep(Duration::from_secs(1));
+    let more = resident() - before;
+    println!("{IDLE_CONNECTIONS} idle connections below {IDLE_MB} MB more: {} ({more:.1} MB)", holds(more < IDLE_MB));
 }
 
 fn bytes(binary: &str) {

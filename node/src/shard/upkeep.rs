@@ -1,0 +1,179 @@
+//! What a shard does beside serving, by the clock and a little at a time: others wait while it does.
+//!
+//! ```text
+//!   tick ─> timers that are due ─> answers that nobody lets out ─> upkeep ─> expiry ─> snapshots ─> what was dropped is freed
+//! ```
+//! Each has a bound for one tick, and says in `poll_timeout` when it goes on.
+
+use super::{Core, Shard, copying};
+use doyen_gossip::Time;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Between two looks at the partitions where something happened: commit notices, expiry, silent copies.
+pub(super) const UPKEEP: Duration = Duration::from_millis(50);
+/// Between two looks at all partitions. Nothing should hang on it; it bounds what a forgotten notice would cost.
+const ROUND: Duration = Duration::from_secs(1);
+/// Partitions looked at in one tick: each is several lines of memory that are in no cache.
+const UPKEEP_SLICE: usize = 256;
+/// Work of one tick on timers, in bytes handled: about a millisecond.
+const TIMER_WORK_MAX: usize = 1 << 20;
+/// Keys expired in one step, of one partition and of all; and how long others have after it. 40,000 keys a second.
+pub(super) const EXPIRE_SLICE: usize = 64;
+const EXPIRE_STEP: usize = 200;
+const EXPIRE_PAUSE: Duration = Duration::from_millis(5);
+/// Keys and log entries freed in one step, and how long others have after it.
+const FREE_SLICE: usize = 500;
+const FREE_PAUSE: Duration = Duration::from_millis(2);
+/// Work on snapshots in one step, in bytes handled, which is about a millisecond, and how long others have after it.
+const COPY_WORK_MAX: usize = 1 << 20;
+const COPY_PAUSE: Duration = Duration::from_millis(2);
+
+impl Shard {
+    /// Time passed (`poll_timeout`).
+    pub fn tick(&mut self, now: Time) {
+        self.core.now = now;
+        self.wake_due(now);
+        // Answers that no lease lets out.
+        while self.core.ready.front().is_some_and(|(_, e)| e.until <= now) {
+            if let Some((at, executed)) = self.core.ready.pop_front()
+                && let Some(slot) = self.slots.get_mut(at)
+            {
+                self.core.fail_executed(at, slot, executed);
+            }
+        }
+        if self.core.upkeep_at() <= now {
+            self.upkeep(now);
+        }
+        self.expire_due(now);
+        self.copy_due(now);
+        self.core.free(now);
+    }
+
+    /// When `tick` is due.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Time> {
+        let core = &self.core;
+        let upkeep = core.view.is_some().then(|| core.upkeep_at());
+        let timer = core.timers.first().map(|(t, _)| *t);
+        let ready = core.ready.front().map(|(_, e)| e.until);
+        let expiry = (!core.expiring.is_empty()).then_some(core.expire_at);
+        let copy = (!core.to_copy.is_empty()).then_some(core.copy_at);
+        let garbage = core.has_garbage().then_some(core.free_at);
+        [upkeep, timer, ready, expiry, copy, garbage].into_iter().flatten().min()
+    }
+
+    /// Partitions whose timers are due: sums of contents above all.
+    fn wake_due(&mut self, now: Time) {
+        let before = self.core.worked;
+        while let Some((_, at)) = self.core.timers.first().copied().filter(|(t, _)| *t <= now) {
+            self.core.timers.pop_first();
+            if let Some(slot) = self.slots.get_mut(at) {
+                self.core.wake(at, slot);
+                self.core.notice(at, slot);
+            }
+            if self.core.worked - before >= TIMER_WORK_MAX {
+                break;
+            }
+        }
+        self.core.worked = before;
+    }
+
+    fn upkeep(&mut self, now: Time) {
+        if self.core.looking_at.is_empty() {
+            self.begin_upkeep(now);
+        }
+        for _ in 0..UPKEEP_SLICE {
+            let Some(at) = self.core.looking_at.pop_front() else { return };
+            let Some(slot) = self.slots.get_mut(at) else { continue };
+            slot.noticed = false;
+            self.core.upkeep(at, slot);
+            if !slot.quiet() {
+                self.core.notice(at, slot);
+            }
+        }
+    }
+
+    fn begin_upkeep(&mut self, now: Time) {
+        self.core.tell_headroom();
+        let mut noticed = std::mem::take(&mut self.core.noticed);
+        if self.core.next_round <= now {
+            self.core.next_round = now + ROUND;
+            self.core.holding = self.slots.values().filter(|s| s.held.is_some()).count();
+            noticed = self.slots.iter().map(|(at, _)| at).collect();
+        } else {
+            noticed.sort_unstable();
+        }
+        // Whoever is being copied is not quiet, so it is among them.
+        self.core.copying = noticed.iter().filter_map(|at| self.slots.get(*at)).map(copying::under_way).sum();
+        self.core.looking_at = VecDeque::from(noticed);
+    }
+
+    /// Expires some keys of the partitions where some are overdue.
+    fn expire_due(&mut self, now: Time) {
+        if self.core.expiring.is_empty() || now < self.core.expire_at {
+            return;
+        }
+        self.core.expire_at = now + EXPIRE_PAUSE;
+        let mut left = EXPIRE_STEP;
+        while left > 0
+            && let Some(at) = self.core.expiring.pop_front()
+        {
+            let Some(slot) = self.slots.get_mut(at) else { continue };
+            slot.expiring = self.core.expire_some(at, slot, &mut left);
+            if slot.expiring {
+                self.core.expiring.push_back(at);
+            }
+            self.core.notice(at, slot);
+        }
+    }
+
+    /// Sends some parts of the snapshots whose learners have room.
+    fn copy_due(&mut self, now: Time) {
+        if self.core.to_copy.is_empty() || now < self.core.copy_at {
+            return;
+        }
+        self.core.copy_at = now + COPY_PAUSE;
+        let before = self.core.worked;
+        while self.core.worked - before < COPY_WORK_MAX
+            && let Some((at, id)) = self.core.to_copy.pop_front()
+        {
+            if let Some(slot) = self.slots.get_mut(at) {
+                self.core.send_chunk(at, slot, id);
+                self.core.notice(at, slot);
+            }
+        }
+        self.core.worked = before;
+    }
+}
+
+impl Core {
+    /// When upkeep is due.
+    fn upkeep_at(&self) -> Time {
+        if !self.looking_at.is_empty() {
+            return self.now;
+        }
+        if self.noticed.is_empty() { self.next_round } else { self.next_upkeep.min(self.next_round) }
+    }
+
+    fn has_garbage(&self) -> bool {
+        !self.garbage.is_empty() || !self.old_logs.is_empty()
+    }
+
+    /// Frees a slice of what was dropped.
+    fn free(&mut self, now: Time) {
+        if now < self.free_at || !self.has_garbage() {
+            return;
+        }
+        self.free_at = now + FREE_PAUSE;
+        if let Some(map) = self.garbage.last_mut() {
+            if !map.shed(FREE_SLICE) {
+                self.garbage.pop();
+            }
+        } else if let Some(log) = self.old_logs.last_mut()
+            && !log.shed(FREE_SLICE, &mut self.garbage)
+        {
+            self.old_logs.pop();
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! How long a cluster stands still for what it does beside serving: growing, expiring, copying, dropping.
+//!
+//! A probe reads and writes small keys at a low rate through every node, and counts from when each operation was due, so that
+//! one stall is seen by all that were due meanwhile. Beside it each node tells the longest pass of its data thread, by the
+//! wall clock and by the thread's own: what only the first shows, the system gave to others. Each event stands beside the same
+//! load without it.
+//!
+//! ```text
+//!   quiet ─ new keys, the same keys again ─ keys expire ─ .. more keys .. ─ quiet ─ a node joins ─ quiet ─ FLUSHALL
+//! ```
+
+mod load;
+mod probe;
+
+use crate::cluster::Cluster;
+use crate::procfs;
+use crate::resp::Reply;
+use load::insert;
+use probe::{Counted, Probe};
+use serde_json::Value;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Nobody shall stand still for longer.
+const STALL_MAX: Duration = Duration::from_millis(20);
+/// The probe alone.
+const QUIET: Duration = Duration::from_secs(10);
+/// An event is looked at for so long after it seems to be over: some of what it left behind is done later.
+const AFTER: Duration = Duration::from_secs(8);
+/// How long an event may last.
+const EVENT_MAX: Duration = Duration::from_secs(600);
+/// Keys that expire are written at least so long before they do.
+const EXPIRE_AHEAD: Duration = Duration::from_secs(5);
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The program.
+    pub binary: String,
+    /// Keys that are inserted while one looks.
+    pub grow: u64,
+    /// Keys that expire at the same time.
+    pub expire: u64,
+    /// Keys when a node joins, and when all are dropped.
+    pub drop: u64,
+    /// Keys inserted a second.
+    pub rate: u64,
+    /// Operations of the probe a second.
+    pub probes: u32,
+    /// Flags for every node.
+    pub options: Vec<String>,
+}
+
+/// What was seen while something went on.
+struct Seen {
+    what: String,
+    probe: Counted,
+    passes: Passes,
+}
+
+/// The longest pass of any node, in seconds: by the wall clock, by the thread's own.
+#[derive(Debug, Clone, Copy, Default)]
+struct Passes {
+    wall: f64,
+    own: f64,
+}
+
+/// What the nodes say of themselves. Each look forgets the longest passes, so all looks go through here.
+#[derive(Debug, Default)]
+struct Looks {
+    longest: Passes,
+    /// Of all nodes, at the last look.
+    expired: f64,
+    snapshot_bytes: f64,
+}
+
+impl Looks {
+    fn look(&mut self, cluster: &Cluster) {
+        (self.expired, self.snapshot_bytes) = (0.0, 0.0);
+        for process in cluster.nodes.values() {
+            let text = process.http("/metrics").unwrap_or_default();
+            let metric = |name: &str| text.lines().find_map(|l| l.strip_prefix(name)?.trim().parse().ok()).unwrap_or(0.0);
+            let pass = |clock: &str| metric(&format!("doyen_data_pass_longest_seconds{{clock=\"{clock}\"}}"));
+            self.longest = Passes { wall: self.longest.wall.max(pass("wall")), own: self.longest.own.max(pass("thread")) };
+            self.expired += metric("doyen_keys_expired_total");
+            self.snapshot_bytes += metric("doyen_snapshot_bytes_total");
+        }
+    }
+
+    /// From here on.
+    fn begin(cluster: &Cluster) -> Self {
+        let mut looks = Self::default();
+        looks.look(cluster);
+        looks.longest = Passes::default();
+        looks
+    }
+}
+
+/// Measures, and prints a table.
+pub fn run(plan: &Plan) {
+    let mut cluster = Cluster::new(&plan.binary);
+    cluster.options.clone_from(&plan.options);
+    for name in ["n0", "n1"] {
+        cluster.join(name);
+    }
+    cluster.await_safe(2);
+    let mut all = Vec::new();
+    let mut see = |seen: Seen| {
+        println!("{}", row(&seen));
+        all.push(seen);
+    };
+    println!("{}", head());
+    let (grow, rate) = (plan.grow, plan.rate);
+    let quiet = |cluster: &mut Cluster, what: String| watch(cluster, plan, |_, _| std::thread::sleep(QUIET), |_| what);
+    see(quiet(&mut cluster, "nothing else".into()));
+    let write = |c: &mut Cluster, keys| insert(&c.resp_addresses(), keys, Some(rate), None);
+    see(watch(&mut cluster, plan, |c, _| write(c, 0..grow), |()| format!("{grow} new keys, {rate} a second")));
+    see(watch(&mut cluster, plan, |c, _| write(c, 0..grow), |()| "the same keys again, as many a second".into()));
+    see(expire(&mut cluster, plan));
+    insert(&cluster.resp_addresses(), grow..plan.drop, None, None);
+    let resident = cluster.nodes.values().map(|p| procfs::memory(p.pid()).0).max().unwrap_or(0) as f64 / 1e9;
+    see(quiet(&mut cluster, format!("nothing else; {} keys, {resident:.1} GB a node", plan.drop)));
+    see(watch(&mut cluster, plan, join, |text| text));
+    see(quiet(&mut cluster, "nothing else; three nodes".into()));
+    see(watch(&mut cluster, plan, |c, _| flush(c), |()| format!("FLUSHALL of {} keys", plan.drop)));
+    let holds = |is: bool| if is { "holds" } else { "DOES NOT HOLD" };
+    let longest = |of: fn(&Seen) -> f64| all.iter().map(of).fold(0.0, f64::max);
+    let (own, probed) = (longest(|s| s.passes.own), longest(|s| s.probe.latencies.max() as f64 / 1e6));
+    let most = STALL_MAX.as_secs_f64();
+    println!("no pass of a data thread runs for {STALL_MAX:?}: {} ({:.1} ms)", holds(own < most), own * 1e3);
+    println!("no operation of the probe takes {STALL_MAX:?}: {} ({:.1} ms)", holds(probed < most), probed * 1e3);
+}
+
+fn head() -> String {
+    format!(
+        "{:<54} {:>7} {:>7} {:>7} {:>8} {:>10} {:>9} {:>9}",
+        "milliseconds, while there is", "probes", "p50", "p99.9", "longest", "probe late", "pass ran", "pass took"
+    )
+}
+
+fn row(seen: &Seen) -> String {
+    let Counted { latencies, late, failures } = &seen.probe;
+    let ms = |us: u64| us as f64 / 1e3;
+    let failed = if *failures > 0 { format!("  {failures} failed") } else { String::new() };
+    format!(
+        "{:<54} {:>7} {:>7.2} {:>7.2} {:>8.2} {:>10.2} {:>9.2} {:>9.2}{failed}",
+        seen.what,
+        latencies.len(),
+        ms(latencies.value_at_quantile(0.5)),
+        ms(latencies.value_at_quantile(0.999)),
+        ms(latencies.max()),
+        ms(*late),
+        seen.passes.own * 1e3,
+        seen.passes.wall * 1e3,
+    )
+}
+
+/// Looks while something goes on, through the nodes that there are before it.
+fn watch<T>(cluster: &mut Cluster, plan: &Plan, event: impl FnOnce(&mut Cluster, &mut Looks) -> T, what: impl FnOnce(T) -> String) -> Seen {
+    let probe = Probe::start(&cluster.resp_addresses(), plan.probes);
+    let mut looks = Looks::begin(cluster);
+    let result = event(cluster, &mut looks);
+    looks.look(cluster);
+    Seen { what: what(result), probe: probe.finish(), passes: looks.longest }
+}
+
+fn unix() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970")
+}
+
+/// Many keys with one deadline.
+fn expire(cluster: &mut Cluster, plan: &Plan) -> Seen {
+    let deadline = unix() + Duration::from_secs(plan.expire / plan.rate.max(1)) * 2 + EXPIRE_AHEAD;
+    let keys = plan.drop..plan.drop + plan.expire;
+    insert(&cluster.resp_addresses(), keys, None, Some(u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX)));
+    let left = deadline.saturating_sub(unix());
+    assert!(left > Duration::from_secs(1), "keys expire before all are written: give a lower --rate");
+    std::thread::sleep(left - Duration::from_secs(1));
+    let passes = |c: &mut Cluster, looks: &mut Looks| {
+        let before = looks.expired;
+        std::thread::sleep(Duration::from_secs(1));
+        let began = Instant::now();
+        while looks.expired - before < plan.expire as f64 {
+            assert!(began.elapsed() < EVENT_MAX, "keys do not expire");
+            std::thread::sleep(Duration::from_millis(100));
+            looks.look(c);
+        }
+        began.elapsed()
+    };
+    watch(cluster, plan, passes, |took| format!("{} keys expire at once, gone after {:.1} s", plan.expire, took.as_secs_f64()))
+}
+
+/// A third node gets its share of everything.
+fn join(cluster: &mut Cluster, looks: &mut Looks) -> String {
+    let before = looks.snapshot_bytes;
+    let began = Instant::now();
+    cluster.join("n2");
+    loop {
+        std::thread::sleep(Duration::from_millis(250));
+        let table = cluster.node("n2").http("/table").ok().and_then(|t| serde_json::from_str::<Value>(&t).ok()).unwrap_or_default();
+        let partitions = table["keyspaces"][0]["partitions"].as_array().cloned().unwrap_or_default();
+        let holds = |p: &&Value| p["primary"] == "n2" || p["backups"].as_array().is_some_and(|b| b.iter().any(|m| m == "n2"));
+        let share = (partitions.iter().filter(holds).count(), partitions.len());
+        // Two thirds of all, rounded.
+        if share.1 > 0 && share.0 + 2 >= share.1 * 2 / 3 && cluster.status("n2").is_some_and(|s| s["safe"] == true) {
+            break;
+        }
+        assert!(began.elapsed() < EVENT_MAX, "n2 has {} of {} partitions", share.0, share.1);
+    }
+    let took = began.elapsed().as_secs_f64();
+    // What moved away is dropped some seconds later.
+    std::thread::sleep(AFTER);
+    looks.look(cluster);
+    format!("a node joins and gets {:.1} GB in {took:.0} s", (looks.snapshot_bytes - before) / 1e9)
+}
+
+fn flush(cluster: &Cluster) {
+    let reply = cluster.command_at("n0", &["FLUSHALL"]);
+    assert_eq!(reply, Reply::Simple("OK".into()), "FLUSHALL");
+    // What they held is freed in slices.
+    std::thread::sleep(AFTER);
+}
