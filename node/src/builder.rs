@@ -284,7 +284,7 @@ fn assemble(config: Config) -> Result<Node, StartError> {
     let identity = Arc::new(identity.map_err(|e| StartError::Identity(e.to_string()))?);
     let token = http_token(&config, &identity);
 
-    let me = MemberId(rand::random());
+    let me = MemberId::of_member(rand::random());
     let timing = timing(&config);
     let limits = limits(&config, &timing);
     let agreement = doyen_gossip::Config {

@@ -497,7 +497,7 @@ impl Driver {
             return self.leave();
         }
         let former = self.view.take();
-        self.config.id = MemberId(rand::random());
+        self.config.id = MemberId::of_member(rand::random());
         self.config.rng_seed = rand::random();
         tracing::warn!(me = %self.config.id, "the cluster went on without this process: it joins again as a new member");
         self.shared.publish(Local { me: self.config.id, view: None });
