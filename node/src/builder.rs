@@ -147,6 +147,12 @@ impl Builder {
         self
     }
 
+    /// Native clients that may be connected at a time; 1000 by default. 0: none.
+    pub fn clients_max(mut self, clients: u32) -> Self {
+        self.options.clients_max = Some(clients);
+        self
+    }
+
     /// Partitions of a new cluster: a power of two up to 16384; 1024 by default.
     pub fn partitions(mut self, partitions: u16) -> Self {
         self.options.partitions = Some(partitions);
@@ -314,6 +320,8 @@ fn assemble(config: Config) -> Result<Node, StartError> {
         resp_cluster: sockets.resp_cluster,
         password: config.resp_password.clone(),
         connections_max: config.connections_max,
+        clients_max: config.clients_max,
+        seeds: Vec::new(),
     };
     let system = |e: &dyn std::fmt::Display| StartError::System(e.to_string());
     let (data_thread, data) = data::start(data_options, shared.clone(), upcall).map_err(|e| system(&e))?;

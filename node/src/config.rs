@@ -128,6 +128,8 @@ pub struct Config {
     pub value_bytes_max: usize,
     /// RESP connections at most.
     pub connections_max: usize,
+    /// Native clients at most.
+    pub clients_max: usize,
     /// How long a leaving node waits where it is the last in-sync holder.
     pub leave_timeout: Duration,
     /// How long a member may keep silent before it is expelled.
@@ -239,6 +241,7 @@ impl Options {
             memory_bytes_max,
             value_bytes_max,
             connections_max: at_least("--connections-max", self.connections_max, 1)?.unwrap_or(10_000) as usize,
+            clients_max: self.clients_max.unwrap_or(1_000) as usize,
             leave_timeout: self.leave_timeout.map_or(Duration::from_secs(30), |s| s.0),
             silence_max: self.silence_max()?,
             settings: Settings {

@@ -8,17 +8,19 @@
 //! came of it. So the load itself decides how much a packet and a system call carry: one operation where one waits, hundreds
 //! where hundreds do, and none waits for company.
 
-use super::bell::Bell;
 use super::core::Core;
+use super::desk::{Desk, Slot};
 use super::waiters::Waiter;
 use super::{DataOptions, DataStats, Message};
 use crate::control::Upcall;
 use crate::net::links::Links;
 use crate::resp::ready::Ready;
 use crate::resp::server::Clients;
+use crate::shard::op::Work;
 use crate::shared::Shared;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
@@ -31,19 +33,20 @@ const NETWORK: Token = Token(1);
 const CLIENTS_FROM: usize = 2;
 /// News of sockets in one pass.
 const EVENTS_MAX: usize = 256;
-/// Messages of other threads in one pass.
-const BATCH_MAX: usize = 256;
+/// Operations of other threads in one pass.
+const BATCH_MAX: usize = 512;
 /// How long the end waits until peers have been told.
 const CLOSE_MAX: Duration = Duration::from_millis(300);
 
 pub(super) struct Reactor {
     poll: Poll,
     events: Events,
-    bell: Arc<Bell>,
+    desk: Arc<Desk>,
     shared: Arc<Shared>,
     core: Core,
     clients: Clients,
-    incoming: mpsc::Receiver<Message>,
+    /// Taken from the desk, for this pass or the next.
+    calls: VecDeque<(Work, Slot)>,
     drained: Vec<oneshot::Sender<()>>,
     /// The last pass left something for the next.
     more: bool,
@@ -52,11 +55,10 @@ pub(super) struct Reactor {
 impl Reactor {
     pub(super) fn new(
         poll: Poll,
-        bell: Arc<Bell>,
+        desk: Arc<Desk>,
         mut options: DataOptions,
         shared: Arc<Shared>,
         upcalls: mpsc::Sender<Upcall>,
-        incoming: mpsc::Receiver<Message>,
     ) -> io::Result<Self> {
         let links = Links::new(options.socket.try_clone()?, options.identity.clone(), options.me)?;
         let interest = Interest::READABLE | Interest::WRITABLE;
@@ -65,18 +67,19 @@ impl Reactor {
         let listeners = listeners.into_iter().filter_map(|(listener, cluster_port)| Some((listener?, cluster_port))).collect();
         let ready = Rc::new(Ready::default());
         let clients = Clients::new(poll.registry().try_clone()?, listeners, CLIENTS_FROM, ready.clone())?;
-        let core = Core::new(&options, links, &ready, shared.clone(), upcalls);
-        Ok(Self { poll, events: Events::with_capacity(EVENTS_MAX), bell, shared, core, clients, incoming, drained: Vec::new(), more: true })
+        let core = Core::new(&options, links, &ready, shared.clone(), upcalls, desk.clone());
+        let events = Events::with_capacity(EVENTS_MAX);
+        Ok(Self { poll, events, desk, shared, core, clients, calls: VecDeque::new(), drained: Vec::new(), more: true })
     }
 
     /// Until it is told to stop, every handle is gone, or a socket breaks.
     pub(super) fn run(&mut self) {
-        while !self.bell.is_stopped() {
+        while !self.desk.bell().is_stopped() {
             if let Err(why) = self.pass() {
                 tracing::error!("the data thread ends: {why}");
                 break;
             }
-            if self.incoming.is_closed() && self.incoming.is_empty() {
+            if self.desk.is_closed() {
                 break;
             }
         }
@@ -109,13 +112,13 @@ impl Reactor {
         let busy = self.more || self.clients.is_busy();
         let mut timeout = if busy { Duration::ZERO } else { self.idle() };
         if !timeout.is_zero() {
-            self.bell.sleep();
-            if !self.incoming.is_empty() || self.bell.is_stopped() || !self.core.is_current(&self.shared) {
+            self.desk.bell().sleep();
+            if !self.desk.is_empty() || self.desk.bell().is_stopped() || !self.core.is_current(&self.shared) {
                 timeout = Duration::ZERO;
             }
         }
         let result = self.poll.poll(&mut self.events, Some(timeout));
-        self.bell.wake();
+        self.desk.bell().wake();
         match result {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => return Ok(()),
             result => result?,
@@ -136,31 +139,38 @@ impl Reactor {
         due.map_or(idle, |due| idle.min(due.saturating_duration_since(Instant::now())))
     }
 
-    /// What other threads handed over.
+    /// What other threads left.
     fn take_messages(&mut self) {
-        for _ in 0..BATCH_MAX {
-            let Ok(message) = self.incoming.try_recv() else { return };
-            let inner = &mut self.core.inner;
+        let messages = if self.calls.is_empty() { self.desk.take(&mut self.calls) } else { Vec::new() };
+        let inner = &mut self.core.inner;
+        for (work, slot) in self.calls.drain(..self.calls.len().min(BATCH_MAX)) {
+            match work {
+                Work::Key(operation) => drop(inner.submit(operation, |_| Waiter::Call(slot))),
+                Work::Partition(operation) => drop(inner.submit_partition(operation, |_| Waiter::Call(slot))),
+            }
+        }
+        self.more |= !self.calls.is_empty();
+        for message in messages {
             match message {
-                Message::Key(operation, answer) => drop(inner.submit(operation, |_| Waiter::Call(answer))),
-                Message::Partition(operation, answer) => {
-                    inner.submit_partition(operation, |_| Waiter::Call(answer));
-                }
                 // The asker may be gone.
                 Message::Stats(answer) => drop(answer.send(self.stats())),
                 Message::Drain(answer) => {
-                    inner.draining = true;
+                    self.core.inner.draining = true;
                     self.clients.drain();
                     self.drained.push(answer);
                 }
+                Message::Map(name, answer) => self.core.want_map(name, answer),
+                Message::Refusals(answer) => drop(answer.send(self.core.links().refusals())),
+                Message::Seeds(addresses) => self.core.links().set_seeds(&addresses),
             }
         }
-        self.more = true;
     }
 
-    fn stats(&self) -> DataStats {
+    fn stats(&mut self) -> DataStats {
+        let clients = self.core.links().clients() as u64;
         let inner = &self.core.inner;
         DataStats {
+            clients,
             shard: inner.shard.stats(),
             connections: inner.connections.len() as u64,
             connections_accepted: inner.counters.connections,

@@ -44,6 +44,8 @@ impl Node {
             resp_cluster: Some(cluster),
             password: password.map(str::to_owned),
             connections_max,
+            clients_max: 10,
+            seeds: Vec::new(),
         };
         shared.publish(crate::shared::Local { me: ME, view: Some(view(ME, resp_at, cluster_at)) });
         shared.extend_lease(Time(u64::MAX));

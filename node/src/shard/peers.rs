@@ -5,6 +5,7 @@
 //! answers always go: others wait for them, and they are small. A node never stops reading a peer, so that two crowded
 //! nodes cannot wait for each other.
 
+use super::clients::Visit;
 use super::frame::{self, Ack, Frame, Head};
 use super::log::Logged;
 use super::op::Outcome;
@@ -22,6 +23,8 @@ pub(super) const SMALL_ANSWER_BYTES: usize = 1 << 10;
 /// Larger answers that one peer has asked for and that are not on their way. Beyond it a call is refused before it is
 /// executed, unless it is the only one.
 pub(super) const OWED_BYTES_MAX: usize = 256 << 20;
+/// The same of one client: there may be many of them.
+const OWED_CLIENT_BYTES_MAX: usize = 64 << 20;
 
 /// What an answer to a peer weighs: 0 if it never waits.
 pub(super) fn answer_weight(outcome: &Outcome) -> usize {
@@ -52,6 +55,8 @@ pub(super) struct Peer {
     /// The frame of log entries that ends the buffer of calls, which may become longer.
     last_append: Option<LastAppend>,
     queued: [bool; 2],
+    /// What a member and a client know of each other.
+    pub(super) visit: Visit,
     /// The shell says that too many bytes wait for it.
     congested: bool,
     /// Something waits for it to be crowded no more.
@@ -231,7 +236,8 @@ impl Peers {
 
     /// Whether a peer may ask for an answer of this size now.
     pub(super) fn may_owe(&self, id: MemberId, bytes: usize) -> bool {
-        bytes <= SMALL_ANSWER_BYTES || self.all.get(&id).is_none_or(|p| p.owed == 0 || p.owed + bytes <= OWED_BYTES_MAX)
+        let most = if id.is_client() { OWED_CLIENT_BYTES_MAX } else { OWED_BYTES_MAX };
+        bytes <= SMALL_ANSWER_BYTES || self.all.get(&id).is_none_or(|p| p.owed == 0 || p.owed + bytes <= most)
     }
 
     /// A peer's operation was executed, and this is what it will be answered.
