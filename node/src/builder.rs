@@ -20,6 +20,10 @@ use std::time::Duration;
 
 /// Upcalls of the data thread that wait for the control thread at most.
 const UPCALLS_MAX: usize = 4096;
+/// The largest key.
+pub(crate) const KEY_BYTES_MAX: usize = 64 << 10;
+/// Operations that wait at the same time at most.
+pub(crate) const WAITING_MAX: usize = 1 << 16;
 
 /// Builds a [`Node`]. Everything has a default; see each method.
 ///
@@ -359,11 +363,11 @@ fn timing(config: &Config) -> Timing {
 fn limits(config: &Config, timing: &Timing) -> Limits {
     Limits {
         value_bytes_max: config.value_bytes_max,
-        key_bytes_max: 64 << 10,
+        key_bytes_max: KEY_BYTES_MAX,
         memory_bytes_max: config.memory_bytes_max,
         tail_bytes_max: 64 << 20,
         park: Duration::from_secs(5),
-        waiting_max: 1 << 16,
+        waiting_max: WAITING_MAX,
         copy_silent_max: Duration::from_millis(1500),
         chunk_bytes: 64 << 10,
         chunks_in_flight: 4,

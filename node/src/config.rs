@@ -29,6 +29,8 @@ const SILENCE_DEFAULT: Duration = Duration::from_secs(1);
 
 /// The control port where none is said.
 pub const CONTROL_PORT: u16 = 7400;
+/// The data port where none is said: the one after the control port.
+pub const DATA_PORT: u16 = CONTROL_PORT + 1;
 /// The RESP port where none is said.
 pub const RESP_PORT: u16 = 7379;
 /// The cluster-aware RESP port where none is said.
@@ -140,6 +142,15 @@ pub struct Config {
     pub keyspace: Keyspace,
 }
 
+/// What a client is told.
+#[derive(Debug)]
+pub(crate) struct ClientConfig {
+    pub(crate) trust: Trust,
+    /// Data ports, as `host:port`.
+    pub(crate) seeds: Vec<String>,
+    pub(crate) name: String,
+}
+
 impl Options {
     /// Reads a TOML file.
     ///
@@ -202,7 +213,7 @@ impl Options {
             .map(|a| address("--advertise-resp", Some(a), SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).map(|a| a.ip()))
             .transpose()?;
         let keyspace = self.keyspace()?;
-        let seeds = self.seeds()?;
+        let seeds = self.seeds("--seed", CONTROL_PORT)?;
         let elsewhere = |s: &&String| s.parse::<SocketAddr>().is_ok_and(|a| !a.ip().is_loopback());
         if let Some(seed) = seeds.iter().find(elsewhere).filter(|_| trust == Trust::Loopback) {
             return fail(format!(
@@ -253,6 +264,26 @@ impl Options {
         })
     }
 
+    /// What a client needs of all this: trust, seeds (data ports), and its name.
+    ///
+    /// # Errors
+    /// In one line that says what to do.
+    pub(crate) fn client(&self) -> Result<ClientConfig, ConfigError> {
+        let trust = self.trust()?;
+        let seeds = self.seeds("the seed", DATA_PORT)?;
+        if seeds.is_empty() {
+            return fail(format!("a client needs a seed: the data address (--data, by default port {DATA_PORT}) of a node"));
+        }
+        let elsewhere = |s: &&String| s.parse::<SocketAddr>().is_ok_and(|a| !a.ip().is_loopback());
+        if let Some(seed) = seeds.iter().find(elsewhere).filter(|_| trust == Trust::Loopback) {
+            return fail(format!(
+                "the seed {seed} is on another machine, and without a secret a client talks on this machine only: give the secret of the nodes, or certificates"
+            ));
+        }
+        let name = self.name.as_deref().filter(|n| !n.is_empty()).map_or_else(|| Ok("client".to_owned()), |n| label("the name", n))?;
+        Ok(ClientConfig { trust, seeds, name })
+    }
+
     fn silence_max(&self) -> Result<Duration, ConfigError> {
         match self.silence_max.map_or(SILENCE_DEFAULT, |s| s.0) {
             fits if SILENCE.contains(&fits) => Ok(fits),
@@ -282,11 +313,11 @@ impl Options {
         }
     }
 
-    fn seeds(&self) -> Result<Vec<String>, ConfigError> {
+    fn seeds(&self, flag: &str, port: u16) -> Result<Vec<String>, ConfigError> {
         if self.seed.len() > SEEDS_MAX {
             return fail(format!("{} seeds are given, at most {SEEDS_MAX} are useful", self.seed.len()));
         }
-        self.seed.iter().map(|s| with_port("--seed", s, CONTROL_PORT)).collect()
+        self.seed.iter().map(|s| with_port(flag, s, port)).collect()
     }
 
     fn keyspace(&self) -> Result<Keyspace, ConfigError> {

@@ -13,7 +13,7 @@
 
 pub mod counted;
 mod driver;
-mod seeds;
+pub(crate) mod seeds;
 #[cfg(test)]
 mod tests;
 

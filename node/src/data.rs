@@ -103,6 +103,12 @@ pub struct Data {
 }
 
 impl Data {
+    /// Whether the thread has ended.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.thread.is_finished()
+    }
+
     /// Waits until the thread has ended; tell it to with [`DataHandle::stop`].
     ///
     /// # Panics

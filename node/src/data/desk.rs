@@ -23,7 +23,7 @@ pub(crate) type Slot = usize;
 
 /// The desk of one data thread.
 #[derive(Debug)]
-pub(super) struct Desk {
+pub(crate) struct Desk {
     /// A lock, because callers are on any thread; never held while anybody is woken.
     state: Mutex<State>,
     bell: Bell,
