@@ -87,12 +87,6 @@ impl ClientBuilder {
         self
     }
 
-    /// Trust and seeds as flags and the environment say them.
-    pub(crate) fn options(mut self, options: Options) -> Self {
-        self.options = options;
-        self
-    }
-
     /// Connects. When this returns, the client knows who holds which key.
     ///
     /// # Errors
@@ -105,10 +99,13 @@ impl ClientBuilder {
         // Files are read.
         let told = tokio::task::spawn_blocking(move || options.client()).await.map_err(|e| ConnectError::System(e.to_string()))??;
         let resolving = tokio::time::timeout_at(until, seeds::resolve(&told.seeds)).await;
-        let resolved = resolving.map_err(|_| ConnectError::Unreachable(format!("the names of the seeds do not resolve within {timeout:?}")))?;
+        let resolved =
+            resolving.map_err(|_| ConnectError::Unreachable(format!("the names of the seeds do not resolve within {timeout:?}")))?;
         let Some(first) = resolved.addresses.first() else {
             let names = resolved.unresolved.join(", ");
-            return Err(ConnectError::Unreachable(format!("no seed is an address or resolves to one ({names}): give HOST:PORT of a data port")));
+            return Err(ConnectError::Unreachable(format!(
+                "no seed is an address or resolves to one ({names}): give HOST:PORT of a data port"
+            )));
         };
         let local = local(*first, &told.trust);
         let (trust, name, addresses) = (told.trust, told.name, resolved.addresses.clone());
@@ -205,7 +202,9 @@ async fn wait(client: &Client, resolved: &Resolved, until: Instant, timeout: Dur
         }
         if Instant::now() >= until {
             return Err(ConnectError::Unreachable(match view {
-                Some(_) => format!("the cluster did not give its keys to members within {timeout:?}: it may wait for more of them (--members-min)"),
+                Some(_) => {
+                    format!("the cluster did not give its keys to members within {timeout:?}: it may wait for more of them (--members-min)")
+                }
                 None => format!("no node took this client within {timeout:?}: {}", reasons(&refusals, resolved)),
             }));
         }

@@ -45,7 +45,10 @@ struct State {
 #[derive(Debug)]
 enum Waiting {
     /// Not done. `read`: nothing is lost with the outcome.
-    Open { waker: Waker, read: bool },
+    Open {
+        waker: Waker,
+        read: bool,
+    },
     Done(Outcome),
     /// Nobody waits any more.
     Abandoned,

@@ -14,7 +14,9 @@ use super::op::{
 };
 use super::store::{Effect, Key};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use doyen_placement::{ClusterId, Epoch, KeyspaceId, Lineage, MapEntry, MapId, MemberId, PartitionId, PartitionRef, TableName, Term, Version};
+use doyen_placement::{
+    ClusterId, Epoch, KeyspaceId, Lineage, MapEntry, MapId, MemberId, PartitionId, PartitionRef, TableName, Term, Version,
+};
 
 use put::*;
 use read::Reader;
