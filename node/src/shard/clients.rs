@@ -257,7 +257,7 @@ impl Core {
         body: &Bytes,
     ) -> Result<Option<Arc<Table>>, Malformed> {
         if self.asked_of != Some(from) {
-            // It was asked, then somebody else was, for a newer one.
+            // Nobody asked, or somebody else was asked since, for a newer one.
             return Ok(None);
         }
         if part == 0 {
@@ -275,6 +275,7 @@ impl Core {
         if part + 1 < parts {
             return Ok(None);
         }
+        (self.asked_of, self.asked_for) = (None, None);
         let bytes = self.arriving.take().map(|a| a.bytes).unwrap_or_default();
         let table: Table = codec::decode(&bytes, codec::BYTES_MAX).map_err(|_| Malformed("a table that is none"))?;
         if table.validate().is_err() || table.name() != name {
