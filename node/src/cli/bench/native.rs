@@ -25,6 +25,7 @@ use worker::{Shared, Worker};
 /// Which nodes.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Native client")]
+#[group(skip)]
 pub(super) struct Target {
     /// Through the native client: get and insert of a map, every caller has one operation in flight
     #[arg(long, conflicts_with_all = ["resp", "cluster", "password", "wait"])]
