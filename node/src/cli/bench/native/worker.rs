@@ -156,6 +156,9 @@ impl Wake for WakeCaller {
     }
 }
 
+/// A caller: it never ends.
+type Caller = Pin<Box<dyn Future<Output = ()>>>;
+
 /// A thread's callers, and what they do.
 #[derive(Debug)]
 pub(super) struct Worker {
@@ -199,9 +202,9 @@ impl Worker {
     fn drive(&self, callers: usize, shared: &Rc<RefCell<Shared>>, failed: &AtomicBool) -> Result<(), Failed> {
         let value = Rc::new(self.value.clone());
         let woken = Arc::new(Woken { callers: Mutex::default(), thread: thread::current() });
-        let mut all: Vec<(Pin<Box<dyn Future<Output = ()>>>, Waker)> = (0..callers)
+        let mut all: Vec<(Caller, Waker)> = (0..callers)
             .map(|caller| {
-                let future: Pin<Box<dyn Future<Output = ()>>> = Box::pin(call(caller, self.map.clone(), value.clone(), shared.clone()));
+                let future: Caller = Box::pin(call(caller, self.map.clone(), value.clone(), shared.clone()));
                 (future, Waker::from(Arc::new(WakeCaller { caller, woken: woken.clone() })))
             })
             .collect();
