@@ -23,7 +23,7 @@ pub(super) const SMALL_ANSWER_BYTES: usize = 1 << 10;
 /// Larger answers that one peer has asked for and that are not on their way. Beyond it a call is refused before it is
 /// executed, unless it is the only one.
 pub(super) const OWED_BYTES_MAX: usize = 256 << 20;
-/// The same of one client: there may be many of them.
+/// The same of one client. All of them together have what one peer has.
 const OWED_CLIENT_BYTES_MAX: usize = 64 << 20;
 
 /// What an answer to a peer weighs: 0 if it never waits.
@@ -93,6 +93,8 @@ impl Peer {
 pub(super) struct Peers {
     all: BTreeMap<MemberId, Peer>,
     ready: VecDeque<(MemberId, Lane)>,
+    /// What all clients are owed.
+    owed_clients: usize,
     /// Who did not acknowledge in time, and has acknowledged nothing since: another partition need not wait for that as long again.
     silent: BTreeSet<MemberId>,
     /// Peers for which something was held back, and which have taken bytes since.
@@ -115,7 +117,9 @@ impl Peers {
 
     /// A connection is gone, with everything on it.
     pub(super) fn disconnect(&mut self, id: MemberId) {
-        self.all.remove(&id);
+        if let Some(gone) = self.all.remove(&id).filter(|_| id.is_client()) {
+            self.owed_clients = self.owed_clients.saturating_sub(gone.owed);
+        }
         self.ready.retain(|(peer, _)| *peer != id);
     }
 
@@ -236,8 +240,14 @@ impl Peers {
 
     /// Whether a peer may ask for an answer of this size now.
     pub(super) fn may_owe(&self, id: MemberId, bytes: usize) -> bool {
-        let most = if id.is_client() { OWED_CLIENT_BYTES_MAX } else { OWED_BYTES_MAX };
-        bytes <= SMALL_ANSWER_BYTES || self.all.get(&id).is_none_or(|p| p.owed == 0 || p.owed + bytes <= most)
+        let fits = |owed: usize| {
+            if id.is_client() {
+                owed + bytes <= OWED_CLIENT_BYTES_MAX && self.owed_clients + bytes <= OWED_BYTES_MAX
+            } else {
+                owed + bytes <= OWED_BYTES_MAX
+            }
+        };
+        bytes <= SMALL_ANSWER_BYTES || self.all.get(&id).is_none_or(|p| p.owed == 0 || fits(p.owed))
     }
 
     /// A peer's operation was executed, and this is what it will be answered.
@@ -247,13 +257,21 @@ impl Peers {
             && let Some(peer) = self.all.get_mut(&id)
         {
             peer.owed += weight;
+            self.owed_clients += if id.is_client() { weight } else { 0 };
         }
     }
 
     /// It will not be answered after all.
     pub(super) fn disown(&mut self, id: MemberId, outcome: &Outcome) {
-        if let Some(peer) = self.all.get_mut(&id) {
-            peer.owed = peer.owed.saturating_sub(answer_weight(outcome));
+        self.pay(id, answer_weight(outcome));
+    }
+
+    /// A peer is owed that much less.
+    fn pay(&mut self, id: MemberId, weight: usize) {
+        let Some(peer) = self.all.get_mut(&id).filter(|_| weight > 0) else { return };
+        peer.owed = peer.owed.saturating_sub(weight);
+        if id.is_client() {
+            self.owed_clients = self.owed_clients.saturating_sub(weight);
         }
     }
 
@@ -265,7 +283,7 @@ impl Peers {
             peer.held_back = true;
             return peer.answers.push_back((at, n, outcome));
         }
-        peer.owed = peer.owed.saturating_sub(weight);
+        self.pay(id, weight);
         if let Some(out) = self.out(id, Lane::Calls) {
             frame::reply(out, at, n, &outcome);
         }
@@ -283,7 +301,7 @@ impl Peers {
                 return;
             }
             let Some((at, n, outcome)) = peer.answers.pop_front() else { return };
-            peer.owed = peer.owed.saturating_sub(answer_weight(&outcome));
+            self.pay(id, answer_weight(&outcome));
             if let Some(out) = self.out(id, Lane::Calls) {
                 frame::reply(out, at, n, &outcome);
             }

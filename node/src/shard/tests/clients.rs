@@ -245,3 +245,31 @@ fn members_of_another_cluster_are_asked_nothing() {
     assert_eq!(node.shard.poll_request(), Some(Request::OtherCluster(name)));
     assert_eq!(node.shard.poll_transmit(), None);
 }
+
+#[test]
+fn clients_that_take_nothing_share_what_one_member_may_be_owed() {
+    let mut w = World::new(14, 2, |_| vec![1, 2]);
+    let clients: Vec<u64> = (1..=6).map(|n| w.add_client(n)).collect();
+    w.settle(Duration::from_millis(100));
+    let large = "x".repeat(1 << 20);
+    assert_eq!(w.set(1, "a", &large), Outcome::Ok);
+    let reads: Vec<Token> = clients.iter().flat_map(|c| (0..80).map(|_| w.submit(*c, "a", Action::Get)).collect::<Vec<_>>()).collect();
+    for client in &clients {
+        w.nodes.get_mut(&1).unwrap().shard.congested(w.now, id(*client), true);
+        w.deliver((*client, 1, Lane::Calls), true);
+    }
+    w.settle(Duration::from_millis(50));
+    let refused = |w: &World| reads.iter().filter(|t| w.outcomes.get(t) == Some(&Outcome::Failed(Failure::Overloaded))).count();
+    // 64 of each of the first four, then one of each.
+    assert_eq!(refused(&w), 6 * 80 - 4 * 64 - 2);
+    // One goes away, the others take what is theirs.
+    w.disconnect(clients[0], 1);
+    for client in &clients[1..] {
+        w.nodes.get_mut(&1).unwrap().shard.congested(w.now, id(*client), false);
+    }
+    w.settle(Duration::from_millis(100));
+    assert!(reads[80..].iter().all(|t| matches!(&w.outcomes[t], Outcome::Bulk(_) | Outcome::Failed(Failure::Overloaded))));
+    w.connect(clients[0], 1);
+    w.settle(Duration::from_millis(100));
+    assert!(clients.iter().all(|c| w.get(*c, "a") == text(&large)));
+}
