@@ -20,6 +20,10 @@ use std::time::Duration;
 
 /// Upcalls of the data thread that wait for the control thread at most.
 const UPCALLS_MAX: usize = 4096;
+/// The largest key.
+pub(crate) const KEY_BYTES_MAX: usize = 64 << 10;
+/// Operations that wait at the same time at most.
+pub(crate) const WAITING_MAX: usize = 1 << 16;
 
 /// Builds a [`Node`]. Everything has a default; see each method.
 ///
@@ -144,6 +148,12 @@ impl Builder {
     /// Bytes of the largest value; 16 MiB by default.
     pub fn value_max(mut self, bytes: u64) -> Self {
         self.options.value_max = Some(Size(bytes));
+        self
+    }
+
+    /// Native clients that may be connected at a time; 1000 by default. 0: none.
+    pub fn clients_max(mut self, clients: u32) -> Self {
+        self.options.clients_max = Some(clients);
         self
     }
 
@@ -284,7 +294,7 @@ fn assemble(config: Config) -> Result<Node, StartError> {
     let identity = Arc::new(identity.map_err(|e| StartError::Identity(e.to_string()))?);
     let token = http_token(&config, &identity);
 
-    let me = MemberId(rand::random());
+    let me = MemberId::of_member(rand::random());
     let timing = timing(&config);
     let limits = limits(&config, &timing);
     let agreement = doyen_gossip::Config {
@@ -314,6 +324,8 @@ fn assemble(config: Config) -> Result<Node, StartError> {
         resp_cluster: sockets.resp_cluster,
         password: config.resp_password.clone(),
         connections_max: config.connections_max,
+        clients_max: config.clients_max,
+        seeds: Vec::new(),
     };
     let system = |e: &dyn std::fmt::Display| StartError::System(e.to_string());
     let (data_thread, data) = data::start(data_options, shared.clone(), upcall).map_err(|e| system(&e))?;
@@ -351,11 +363,11 @@ fn timing(config: &Config) -> Timing {
 fn limits(config: &Config, timing: &Timing) -> Limits {
     Limits {
         value_bytes_max: config.value_bytes_max,
-        key_bytes_max: 64 << 10,
+        key_bytes_max: KEY_BYTES_MAX,
         memory_bytes_max: config.memory_bytes_max,
         tail_bytes_max: 64 << 20,
         park: Duration::from_secs(5),
-        waiting_max: 1 << 16,
+        waiting_max: WAITING_MAX,
         copy_silent_max: Duration::from_millis(1500),
         chunk_bytes: 64 << 10,
         chunks_in_flight: 4,

@@ -29,6 +29,8 @@ const SILENCE_DEFAULT: Duration = Duration::from_secs(1);
 
 /// The control port where none is said.
 pub const CONTROL_PORT: u16 = 7400;
+/// The data port where none is said: the one after the control port.
+pub const DATA_PORT: u16 = CONTROL_PORT + 1;
 /// The RESP port where none is said.
 pub const RESP_PORT: u16 = 7379;
 /// The cluster-aware RESP port where none is said.
@@ -128,6 +130,8 @@ pub struct Config {
     pub value_bytes_max: usize,
     /// RESP connections at most.
     pub connections_max: usize,
+    /// Native clients at most.
+    pub clients_max: usize,
     /// How long a leaving node waits where it is the last in-sync holder.
     pub leave_timeout: Duration,
     /// How long a member may keep silent before it is expelled.
@@ -136,6 +140,15 @@ pub struct Config {
     pub settings: Settings,
     /// The keyspace `default` if this node writes the first table.
     pub keyspace: Keyspace,
+}
+
+/// What a client is told.
+#[derive(Debug)]
+pub(crate) struct ClientConfig {
+    pub(crate) trust: Trust,
+    /// Data ports, as `host:port`.
+    pub(crate) seeds: Vec<String>,
+    pub(crate) name: String,
 }
 
 impl Options {
@@ -200,7 +213,7 @@ impl Options {
             .map(|a| address("--advertise-resp", Some(a), SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).map(|a| a.ip()))
             .transpose()?;
         let keyspace = self.keyspace()?;
-        let seeds = self.seeds()?;
+        let seeds = self.seeds("--seed", CONTROL_PORT)?;
         let elsewhere = |s: &&String| s.parse::<SocketAddr>().is_ok_and(|a| !a.ip().is_loopback());
         if let Some(seed) = seeds.iter().find(elsewhere).filter(|_| trust == Trust::Loopback) {
             return fail(format!(
@@ -239,6 +252,7 @@ impl Options {
             memory_bytes_max,
             value_bytes_max,
             connections_max: at_least("--connections-max", self.connections_max, 1)?.unwrap_or(10_000) as usize,
+            clients_max: self.clients_max.unwrap_or(1_000) as usize,
             leave_timeout: self.leave_timeout.map_or(Duration::from_secs(30), |s| s.0),
             silence_max: self.silence_max()?,
             settings: Settings {
@@ -248,6 +262,26 @@ impl Options {
             },
             keyspace,
         })
+    }
+
+    /// What a client needs of all this: trust, seeds (data ports), and its name.
+    ///
+    /// # Errors
+    /// In one line that says what to do.
+    pub(crate) fn client(&self) -> Result<ClientConfig, ConfigError> {
+        let trust = self.trust()?;
+        let seeds = self.seeds("the seed", DATA_PORT)?;
+        if seeds.is_empty() {
+            return fail(format!("a client needs a seed: the data address (--data, by default port {DATA_PORT}) of a node"));
+        }
+        let elsewhere = |s: &&String| s.parse::<SocketAddr>().is_ok_and(|a| !a.ip().is_loopback());
+        if let Some(seed) = seeds.iter().find(elsewhere).filter(|_| trust == Trust::Loopback) {
+            return fail(format!(
+                "the seed {seed} is on another machine, and without a secret a client talks on this machine only: give the secret of the nodes, or certificates"
+            ));
+        }
+        let name = self.name.as_deref().filter(|n| !n.is_empty()).map_or_else(|| Ok("client".to_owned()), |n| label("the name", n))?;
+        Ok(ClientConfig { trust, seeds, name })
     }
 
     fn silence_max(&self) -> Result<Duration, ConfigError> {
@@ -279,11 +313,11 @@ impl Options {
         }
     }
 
-    fn seeds(&self) -> Result<Vec<String>, ConfigError> {
+    fn seeds(&self, flag: &str, port: u16) -> Result<Vec<String>, ConfigError> {
         if self.seed.len() > SEEDS_MAX {
             return fail(format!("{} seeds are given, at most {SEEDS_MAX} are useful", self.seed.len()));
         }
-        self.seed.iter().map(|s| with_port("--seed", s, CONTROL_PORT)).collect()
+        self.seed.iter().map(|s| with_port(flag, s, port)).collect()
     }
 
     fn keyspace(&self) -> Result<Keyspace, ConfigError> {

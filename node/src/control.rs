@@ -13,7 +13,7 @@
 
 pub mod counted;
 mod driver;
-mod seeds;
+pub(crate) mod seeds;
 #[cfg(test)]
 mod tests;
 
@@ -63,6 +63,8 @@ pub enum Upcall {
     Alive,
     /// A peer knows a newer committed table.
     Newer(TableName),
+    /// A client asks for this map, in the keyspace `default`.
+    MakeMap(String, oneshot::Sender<AdminReply>),
 }
 
 /// The control thread could not start.

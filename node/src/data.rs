@@ -5,32 +5,32 @@
 
 mod bell;
 pub(crate) mod core;
+mod desk;
 mod passes;
 mod reactor;
 pub(crate) mod waiters;
 
 use self::bell::Bell;
+use self::desk::{Asked, Attended, Desk};
 use self::reactor::Reactor;
 use crate::control::Upcall;
+use crate::net::endpoint;
 use crate::net::identity::Identity;
-use crate::shard::op::{Failure, Operation, Outcome, PartitionAction, PartitionOperation};
+use crate::shard::op::{Operation, Outcome, PartitionOperation, Work};
 use crate::shard::{self, Limits};
 use crate::shared::Shared;
-use doyen_placement::MemberId;
+use doyen_placement::{MapEntry, MemberId};
 pub use passes::Longest;
 use std::io;
-use std::net::{TcpListener, UdpSocket};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use tokio::sync::{mpsc, oneshot};
 
-/// Operations that other threads may have handed over and that were not taken yet.
-const HANDED_OVER_MAX: usize = 4096;
-
 /// What the data thread is started with.
 #[derive(Debug)]
 pub struct DataOptions {
-    /// This process.
+    /// This process: a node, or a client, which serves nobody.
     pub me: MemberId,
     /// Limits of the data path.
     pub limits: Limits,
@@ -46,6 +46,10 @@ pub struct DataOptions {
     pub password: Option<String>,
     /// Redis clients at the same time, both ports together.
     pub connections_max: usize,
+    /// Of a node: native clients at the same time.
+    pub clients_max: usize,
+    /// Of a client: data ports of nodes, where it begins.
+    pub seeds: Vec<SocketAddr>,
 }
 
 /// The data thread could not start.
@@ -80,6 +84,8 @@ pub struct DataStats {
     pub connections_expelled: u64,
     /// Passes of the loop with more work than 20 ms.
     pub long_passes: u64,
+    /// Native clients at present.
+    pub clients: u64,
 }
 
 /// What the loop counts.
@@ -101,6 +107,12 @@ pub struct Data {
 }
 
 impl Data {
+    /// Whether the thread has ended.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.thread.is_finished()
+    }
+
     /// Waits until the thread has ended; tell it to with [`DataHandle::stop`].
     ///
     /// # Panics
@@ -112,84 +124,86 @@ impl Data {
     }
 }
 
-/// Reaches the data thread from other threads.
+/// Reaches the data thread from other threads. Once all handles are dropped, the thread ends.
 #[derive(Debug, Clone)]
-pub struct DataHandle {
-    messages: mpsc::Sender<Message>,
-    bell: Arc<Bell>,
+pub struct DataHandle(Arc<Door>);
+
+/// What all handles share.
+#[derive(Debug)]
+struct Door(Arc<Desk>);
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.0.close();
+    }
 }
 
 #[derive(Debug)]
 enum Message {
-    Key(Operation, oneshot::Sender<Outcome>),
-    Partition(PartitionOperation, oneshot::Sender<Outcome>),
     Stats(oneshot::Sender<DataStats>),
     LongestPass(oneshot::Sender<Longest>),
     Drain(oneshot::Sender<()>),
+    /// To a client's: which map is this?
+    Map(String, oneshot::Sender<Result<MapEntry, String>>),
+    /// To a client's: why did the seeds not take it?
+    Refusals(oneshot::Sender<Vec<(SocketAddr, endpoint::Failure)>>),
+    /// To a client's: where to begin from now on.
+    Seeds(Vec<SocketAddr>),
 }
 
 impl DataHandle {
     /// Runs an operation, wherever its key lives. Dropping the future does not undo it.
-    pub async fn execute(&self, op: Operation) -> Outcome {
-        self.ask(!op.action.is_write(), |answer| Message::Key(op, answer)).await
+    pub fn execute(&self, op: Operation) -> impl Future<Output = Outcome> + Send + use<> {
+        Asked::new(self.0.0.clone(), Work::Key(op))
     }
 
     /// Runs an operation on a whole partition.
-    pub async fn execute_partition(&self, op: PartitionOperation) -> Outcome {
-        let read = op.action != PartitionAction::Clear;
-        self.ask(read, |answer| Message::Partition(op, answer)).await
+    pub fn execute_partition(&self, op: PartitionOperation) -> impl Future<Output = Outcome> + Send + use<> {
+        Asked::new(self.0.0.clone(), Work::Partition(op))
     }
 
-    async fn ask(&self, read: bool, message: impl FnOnce(oneshot::Sender<Outcome>) -> Message) -> Outcome {
-        let (answer, outcome) = oneshot::channel();
-        if !self.hand_over(message(answer)).await {
-            return Outcome::Failed(Failure::Unavailable);
-        }
-        // The thread ended with the operation in hand.
-        let lost = if read { Failure::Unavailable } else { Failure::Unknown };
-        outcome.await.unwrap_or(Outcome::Failed(lost))
-    }
-
-    /// False: the thread has ended.
-    async fn hand_over(&self, message: Message) -> bool {
-        let handed = self.messages.send(message).await.is_ok();
-        if handed {
-            self.bell.ring();
-        }
-        handed
+    /// `None`: the thread has ended.
+    async fn ask<T>(&self, message: impl FnOnce(oneshot::Sender<T>) -> Message) -> Option<T> {
+        let (answer, answered) = oneshot::channel();
+        self.0.0.tell(message(answer));
+        answered.await.ok()
     }
 
     /// Counters and gauges; all zero once the thread has ended.
     pub async fn stats(&self) -> DataStats {
-        let (answer, stats) = oneshot::channel();
-        if !self.hand_over(Message::Stats(answer)).await {
-            return DataStats::default();
-        }
-        stats.await.unwrap_or_default()
+        self.ask(Message::Stats).await.unwrap_or_default()
     }
 
     /// The longest passes of the thread's loop since this was last asked; zero once the thread has ended.
     pub async fn longest_pass(&self) -> Longest {
-        let (answer, longest) = oneshot::channel();
-        if !self.hand_over(Message::LongestPass(answer)).await {
-            return Longest::default();
-        }
-        longest.await.unwrap_or_default()
+        self.ask(Message::LongestPass).await.unwrap_or_default()
     }
 
     /// Accepts no more Redis clients, answers every request received, closes each connection in order, and returns
     /// when that is done.
     pub async fn drain(&self) {
-        let (answer, done) = oneshot::channel();
-        if self.hand_over(Message::Drain(answer)).await {
-            // An error means that the thread has ended, and its connections with it.
-            let _ = done.await;
-        }
+        // No answer means that the thread has ended, and its connections with it.
+        let _ = self.ask(Message::Drain).await;
+    }
+
+    /// Of a client: asks a member which map this is, and to make it if it is not there. `None`: no member is there to be asked.
+    pub(crate) async fn map(&self, name: &str) -> Option<Result<MapEntry, String>> {
+        self.ask(|answer| Message::Map(name.to_owned(), answer)).await
+    }
+
+    /// Of a client: those seeds that did not take it, and why.
+    pub(crate) async fn refusals(&self) -> Vec<(SocketAddr, endpoint::Failure)> {
+        self.ask(Message::Refusals).await.unwrap_or_default()
+    }
+
+    /// Of a client: where to begin, from now on.
+    pub(crate) fn set_seeds(&self, addresses: Vec<SocketAddr>) {
+        self.0.0.tell(Message::Seeds(addresses));
     }
 
     /// Ends the thread at once.
     pub fn stop(&self) {
-        self.bell.stop();
+        self.0.0.bell().stop();
     }
 }
 
@@ -198,14 +212,16 @@ impl DataHandle {
 /// # Errors
 /// A socket cannot be used, or the system gives no thread.
 pub fn start(options: DataOptions, shared: Arc<Shared>, upcalls: mpsc::Sender<Upcall>) -> Result<(Data, DataHandle), StartError> {
-    let (messages, incoming) = mpsc::channel(HANDED_OVER_MAX);
     let poll = mio::Poll::new()?;
-    let bell = Arc::new(Bell::new(mio::Waker::new(poll.registry(), reactor::BELL)?));
-    let (ringer, listener) = (bell.clone(), bell.clone());
-    shared.listen(move || listener.ring());
+    let bell = Bell::new(mio::Waker::new(poll.registry(), reactor::BELL)?);
+    let desk = Arc::new(Desk::new(bell, options.limits.waiting_max));
+    let handle = DataHandle(Arc::new(Door(desk.clone())));
+    let listener = desk.clone();
+    shared.listen(move || listener.bell().ring());
     let (started, ready) = std::sync::mpsc::channel();
     let thread = std::thread::Builder::new().name("doyen-data".to_owned()).spawn(move || {
-        match Reactor::new(poll, ringer, options, shared, upcalls, incoming) {
+        let attended = Attended(desk.clone());
+        match Reactor::new(poll, desk, options, shared, upcalls) {
             Ok(mut reactor) => {
                 // Whoever started us waits for this.
                 let _ = started.send(Ok(()));
@@ -213,10 +229,11 @@ pub fn start(options: DataOptions, shared: Arc<Shared>, upcalls: mpsc::Sender<Up
             }
             Err(why) => drop(started.send(Err(why))),
         }
+        drop(attended);
     })?;
     // A thread that ended without a word has panicked.
     ready.recv().unwrap_or_else(|_| Err(io::Error::other("the thread ended")))?;
-    Ok((Data { thread }, DataHandle { messages, bell }))
+    Ok((Data { thread }, handle))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What can go wrong for a program that embeds a node, one type for each kind of operation. Each says whether anything
+//! What can go wrong for a program that embeds a node or connects to one, one type for each kind of operation. Each says whether anything
 //! happened.
 
 use crate::codec::CodecError;
@@ -38,6 +38,40 @@ pub enum NodeError {
     #[error("{0}")]
     Fatal(String),
     /// It is not ready within the time that was given.
+    #[error("not ready in time: {0}")]
+    NotReady(String),
+    /// The cluster refuses; nothing happened.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// A client did not connect.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// What it was told cannot hold.
+    #[error(transparent)]
+    Config(#[from] crate::config::ConfigError),
+    /// The secret or the certificates could not be used.
+    #[error("cannot use the secret or the certificates: {0}")]
+    Identity(String),
+    /// The operating system refused a thread or a socket.
+    #[error("cannot start: {0}")]
+    System(String),
+    /// Every seed refuses it, and trying again will not help until somebody changes something.
+    #[error("no seed accepts this client; {0}")]
+    Refused(String),
+    /// No node that can serve it was found in time; trying again may help.
+    #[error("{0}")]
+    Unreachable(String),
+}
+
+/// A client did not get what it asked of the cluster.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ClientError {
+    /// This client was closed.
+    #[error("this client is closed")]
+    Closed,
+    /// Nobody has answered within the time; it may be done later all the same, and may be asked again.
     #[error("not ready in time: {0}")]
     NotReady(String),
     /// The cluster refuses; nothing happened.

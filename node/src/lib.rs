@@ -31,6 +31,20 @@
 //! Every node of the cluster answers for all of it: `users.get` goes to whichever node holds the key. Errors say
 //! whether anything happened; only [`WriteError::Unknown`] leaves it open.
 //!
+//! # From another process
+//!
+//! A [`Client`] gives the same maps to a program that is no member: it dials the data port of any node, learns who holds which key,
+//! and asks there.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let client = doyen::Client::builder().seed("10.0.0.1:7401").secret_file("/etc/doyen/secret").connect().await?;
+//! let visits = client.map::<String, u64>("visits").await?;
+//! visits.insert("/", &1).await?;
+//! client.close().await;
+//! # Ok(()) }
+//! ```
+//!
 //! # The rooms of this crate
 //!
 //! `builder` puts a [`Node`] together from [`config`]; `control` drives agreement and `data` drives the `shard`, each on
@@ -39,6 +53,7 @@
 
 mod builder;
 pub mod cli;
+mod client;
 pub mod clock;
 pub mod codec;
 pub mod config;
@@ -56,8 +71,9 @@ pub mod shared;
 pub mod status;
 
 pub use builder::{Builder, start};
+pub use client::{Client, ClientBuilder};
 pub use doyen_gossip::agreement::Event;
 pub use doyen_placement::{Addresses, Assignment, MemberId, OnLoss};
-pub use error::{NodeError, ReadError, StartError, WriteError};
+pub use error::{ClientError, ConnectError, NodeError, ReadError, StartError, WriteError};
 pub use map::{Database, Map};
 pub use node::{Departure, Node};

@@ -1,4 +1,4 @@
-//! A map of the cluster, typed: what programs that embed a node call.
+//! A map of the cluster, typed: what programs call that embed a node or connect as clients.
 
 use crate::codec::{self, CodecError};
 use crate::data::DataHandle;

@@ -27,6 +27,7 @@ const GAUGES: &[(&str, Unit, &str)] = &[
     ("doyen_partitions_open", Unit::Count, "Partitions that this node leads and serves"),
     ("doyen_partitions_closed", Unit::Count, "Partitions that this node leads and does not serve yet"),
     ("doyen_resp_connections", Unit::Count, "RESP connections at present"),
+    ("doyen_clients", Unit::Count, "Native clients at present"),
     ("doyen_resp_input_bytes", Unit::Bytes, "Bytes of RESP commands that are not whole or not run"),
     ("doyen_resp_answer_bytes", Unit::Bytes, "Bytes of RESP commands not answered and of answers not written, but for what is stored"),
     (
@@ -122,6 +123,7 @@ impl Metrics {
                 ("doyen_partitions_open", shard.open),
                 ("doyen_partitions_closed", shard.closed),
                 ("doyen_resp_connections", data.connections),
+                ("doyen_clients", data.clients),
                 ("doyen_resp_input_bytes", data.input_bytes),
                 ("doyen_resp_answer_bytes", data.answer_bytes),
             ] {

@@ -16,6 +16,7 @@ mod api;
 #[cfg(feature = "bench-internals")]
 #[doc(hidden)]
 pub mod bench;
+pub(crate) mod clients;
 mod copying;
 mod dedup;
 mod dispatch;
@@ -36,7 +37,8 @@ mod store;
 mod tests;
 mod upkeep;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
+use clients::Arriving;
 use copying::Sink;
 use dedup::Dedup;
 use doyen_gossip::Time;
@@ -99,6 +101,13 @@ struct Core {
     name: Option<TableName>,
     /// The newest table that was asked for.
     asked_for: Option<TableName>,
+    /// Of a client: whom it was asked for, and what has come of it.
+    asked_of: Option<MemberId>,
+    arriving: Option<Arriving>,
+    /// The installed table as clients are sent it.
+    encoded: Option<(TableName, Bytes)>,
+    /// When what became of clients' operations is sorted out again.
+    next_retire: Time,
     peers: Peers,
     /// Executed and committed: `release` judges whether it may be answered.
     ready: VecDeque<(PartitionRef, Executed)>,
@@ -266,6 +275,10 @@ impl Shard {
             opens: BTreeMap::new(),
             name: None,
             asked_for: None,
+            asked_of: None,
+            arriving: None,
+            encoded: None,
+            next_retire: now + clients::RETENTION,
             peers: Peers::default(),
             ready: VecDeque::new(),
             outcomes: VecDeque::new(),
@@ -315,6 +328,9 @@ impl Shard {
         self.core.opens = view.opens_at.iter().map(|(at, since, time)| (*at, (*since, *time))).collect();
         self.core.view = Some(view.clone());
         if renamed {
+            self.core.encoded = None;
+        }
+        if renamed && !self.core.me.is_client() {
             for id in self.core.peers.ids() {
                 self.core.peers.send(id, Lane::Calls, &Frame::View(name));
             }
@@ -535,6 +551,13 @@ impl Shard {
     pub fn connected(&mut self, now: Time, peer: MemberId) {
         self.disconnected(now, peer);
         self.core.peers.connect(peer);
+        if self.core.me.is_client() {
+            // Once it says that it is ready.
+            return;
+        }
+        if peer.is_client() {
+            return self.core.greet(peer);
+        }
         if let Some(name) = self.core.name {
             self.core.peers.send(peer, Lane::Calls, &Frame::View(name));
         }
@@ -558,6 +581,7 @@ impl Shard {
             return;
         }
         self.core.peers.disconnect(peer);
+        self.core.pull_again(peer);
         let before = self.core.ready.len();
         self.core.ready.retain(|(_, e)| e.asker.source.peer() != Some(peer));
         let mut dropped = before - self.core.ready.len();
@@ -634,7 +658,7 @@ impl Shard {
             };
             known.received += whole.len() as u64 + 4;
             let read = Frame::read(whole)?;
-            let bulk = matches!(read, Frame::Chunk { .. } | Frame::Outcomes { .. } | Frame::Finish { .. });
+            let bulk = matches!(read, Frame::Chunk { .. } | Frame::Outcomes { .. } | Frame::Finish { .. } | Frame::Table { .. });
             if bulk != (lane == Lane::Bulk) {
                 return Err(Malformed("a frame on the wrong lane"));
             }
@@ -678,11 +702,21 @@ impl Shard {
     }
 
     fn handle(&mut self, peer: MemberId, read: Frame) -> Result<(), Malformed> {
+        if !clients::fits(self.core.me, peer, &read) {
+            return Err(Malformed("a frame that nobody of that kind sends"));
+        }
         let at = match &read {
-            Frame::View(name) => {
+            Frame::View(name) if !self.core.me.is_client() => {
                 self.core.heard_of(*name);
                 return Ok(());
             }
+            Frame::View(_) | Frame::Tick { .. } | Frame::Table { .. } | Frame::MapMade { .. } => {
+                if self.core.told_by_member(peer, read)? {
+                    self.pump_calls_of(peer);
+                }
+                return Ok(());
+            }
+            Frame::Heard { .. } | Frame::Pull { .. } | Frame::MakeMap { .. } => return self.core.asked_by_client(peer, read),
             Frame::Acks { headroom, received, acks } => {
                 self.core.peers.set_headroom(peer, *headroom, *received);
                 for ack in acks {
@@ -711,7 +745,8 @@ impl Shard {
         let core = &mut self.core;
         let Some(slot) = self.slots.get_mut(at) else {
             if let Frame::Forward { n, attempt, .. } = read {
-                core.refuse(at, peer, n, attempt);
+                // Not noted: a client could name partitions without end.
+                core.peers.send(peer, Lane::Calls, &Frame::NotServing { at, n, attempt });
             }
             return Ok(());
         };
@@ -751,9 +786,17 @@ impl Shard {
             Frame::Finished { session, .. } => core.finished(at, slot, peer, session),
             Frame::Compare { session, seq, sum, clock, .. } => core.compare(at, slot, peer, (session, seq, sum), clock),
             Frame::Verdict { session, equal, .. } => core.verdict(at, slot, peer, session, equal),
-            Frame::View(_) | Frame::Acks { .. } => {}
+            Frame::View(_) | Frame::Acks { .. } | Frame::Tick { .. } | Frame::Table { .. } | Frame::MapMade { .. } => {}
+            Frame::Heard { .. } | Frame::Pull { .. } | Frame::MakeMap { .. } => {}
         }
         Ok(())
+    }
+
+    /// A member takes operations: what was parked for it goes on, once the time was read anew (`clients`).
+    fn pump_calls_of(&mut self, primary: MemberId) {
+        let soon = self.core.now + Duration::from_nanos(1);
+        let parked = self.slots.iter().filter(|(_, slot)| !slot.calls.parked.is_empty() && slot.primary() == Some(primary));
+        self.core.timers.extend(parked.map(|(at, _)| (soon, at)));
     }
 
     /// Releases what may be answered. Call it after a batch of inputs, with a clock and a lease that were read *after*

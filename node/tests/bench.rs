@@ -81,6 +81,58 @@ fn every_kind_of_load_is_answered() {
     assert!((400..=600).contains(&(operations + open["behind"].as_u64().expect("a number"))), "{open}");
 }
 
+/// Status, stdout and stderr of a short run through the native client.
+fn native(data: &str, more: &str) -> (i32, String, String) {
+    let mut command = doyen(&["bench", "--native", "--data", data]);
+    for (flag, value) in [("--seconds", "1"), ("--warmup", "0.1"), ("--keys", "1000"), ("--connections", "6")] {
+        if !more.contains(flag) {
+            command.args([flag, value]);
+        }
+    }
+    let output = command.args(more.split_whitespace()).output().expect("the binary runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn every_kind_of_load_goes_through_the_native_client() {
+    let node = node(&[]);
+    let went_well = |more: &str| -> Value {
+        let (status, out, said) = native(node.address("data"), &format!("{more} --json"));
+        assert_eq!((status, said.as_str()), (0, ""), "{more}");
+        let report: Value = serde_json::from_str(&out).unwrap_or_else(|e| panic!("{more}: {e}: {out}"));
+        assert!(report["operations"].as_u64().is_some_and(|n| n > 0), "{more}: {report}");
+        assert_eq!(report["errors"], serde_json::json!({}), "{more}");
+        report
+    };
+    assert_eq!(went_well("--operation get")["hits"], 0);
+    went_well("--operation set --value-bytes 100000 --in-flight 4 --map other");
+    let filled = went_well("--operation get --fill --in-flight 8 --batch --threads 2");
+    assert_eq!(filled["hits"], filled["operations"]);
+    went_well("--operation mixed --reads 50 --distribution zipf --in-flight 20");
+    let open = went_well("--rate 500");
+    let operations = open["operations"].as_u64().expect("a number") + open["behind"].as_u64().expect("a number");
+    assert!((400..=600).contains(&operations), "{open}");
+    let (_, out, _) = native(node.address("data"), "");
+    assert!(out.contains("through the native client") && out.contains("p99.99"), "{out}");
+}
+
+#[test]
+fn what_the_native_client_cannot_do_is_said_in_one_line() {
+    let refused = |data: &str, more: &str, status: i32, words: &[&str]| {
+        let (ended, _, said) = native(data, more);
+        assert!(ended == status && said.trim_end().lines().count() == 1 && said.starts_with("doyen: "), "{more}: {ended}: {said}");
+        assert!(words.iter().all(|word| said.contains(word)), "{more}: {said}");
+    };
+    let node = node(&["--value-max", "10kb"]);
+    let data = node.address("data");
+    refused("127.0.0.1:1", "", 1, &["127.0.0.1:1", "--data"]);
+    refused(node.address("listen"), "", 1, &["control port", "--data"]);
+    refused(data, "--secret-file /no/file", 2, &["/no/file", "--secret-file"]);
+    refused(data, "--cluster", 2, &["--cluster", "--native"]);
+    refused(data, "--operation set --value-bytes 20000", 1, &["no operation went well", "TooLarge"]);
+}
+
 #[test]
 fn people_get_a_block() {
     let node = node(&[]);

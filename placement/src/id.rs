@@ -59,8 +59,33 @@ number! {
 }
 
 /// One process start. What comes back after a crash has another.
+///
+/// Clients that are no members draw theirs from the upper half of the numbers, so that none of them ever passes for a member:
+/// no table names such an id, and no connection is let in whose sender says that it is one thing and whose id the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct MemberId(pub u64);
+
+impl MemberId {
+    const CLIENT: u64 = 1 << 63;
+
+    /// A member's, of random bits.
+    #[must_use]
+    pub const fn of_member(random: u64) -> Self {
+        Self(random & !Self::CLIENT)
+    }
+
+    /// A client's, of random bits.
+    #[must_use]
+    pub const fn of_client(random: u64) -> Self {
+        Self(random | Self::CLIENT)
+    }
+
+    /// Whether it is that of a client, and so of no member.
+    #[must_use]
+    pub const fn is_client(self) -> bool {
+        self.0 & Self::CLIENT != 0
+    }
+}
 
 impl fmt::Display for MemberId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

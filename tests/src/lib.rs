@@ -2,8 +2,8 @@
 //!
 //! [`sim`] runs the production machines, `Agreement` and `Shard`, under one seeded scheduler with virtual clocks and a
 //! hostile network; [`linear`] judges what clients saw. [`process`], [`cluster`] and [`load`] start, drive and hurt real
-//! processes over real sockets. [`mod@bench`] measures them beside others, [`scale`] what they cost as they become more,
-//! [`starve`] who is taken for dead where cores are scarce, [`stall`] how long a cluster stands still,
+//! processes over real sockets, [`native`] drives them through the native client. [`mod@bench`] measures them beside others, [`scale`] what
+//! they cost as they become more, [`starve`] who is taken for dead where cores are scarce, [`stall`] how long a cluster stands still,
 //! [`calls`] system calls by operation.
 
 pub mod bench;
@@ -12,6 +12,7 @@ pub mod cluster;
 pub mod journal;
 pub mod linear;
 pub mod load;
+pub mod native;
 pub mod process;
 pub mod procfs;
 pub mod resp;

@@ -3,12 +3,14 @@
 //!
 //! ```text
 //!   load ── plan: what (keys) ──┐
-//!        └─ schedule: when ─────┴──> target (resp) ──> recorder ──> report
+//!        └─ schedule: when ─────┴──> target (resp, native) ──> recorder ──> report
 //! ```
 //! A target has its own loop and connections; all else is the same whichever way the load goes.
 
 mod keys;
 mod load;
+mod native;
+mod pace;
 mod plan;
 mod recorder;
 mod report;
@@ -35,14 +37,16 @@ pub(super) struct Bench {
     #[command(flatten)]
     target: resp::Target,
     #[command(flatten)]
+    native: native::Target,
+    #[command(flatten)]
     load: Load,
 }
 
 impl Bench {
     pub(super) fn main(self) -> Result<ExitCode, Failed> {
         self.load.check()?;
-        let (recorder, behind) = self.target.run(&self.load)?;
-        let words = self.load.words() + &self.target.words();
+        let (recorder, behind) = if self.native.native { self.native.run(&self.load)? } else { self.target.run(&self.load)? };
+        let words = self.load.words() + &if self.native.native { self.native.words() } else { self.target.words() };
         let report = Report::new(self.load.operation(), words, self.load.seconds(), behind, &recorder);
         if self.json {
             println!("{}", serde_json::to_string(&report).map_err(|e| Failed::new(e.to_string()))?);

@@ -107,6 +107,9 @@ options! {
     /// RESP connections at most [default: 10000]
     #[arg(long, env = "DOYEN_CONNECTIONS_MAX", value_name = "N")]
     connections_max: u32,
+    /// Native clients at most [default: 1000]
+    #[arg(long, env = "DOYEN_CLIENTS_MAX", value_name = "N")]
+    clients_max: u32,
     /// Partitions of a new cluster, a power of two up to 16384 [default: 1024]
     #[arg(long, env = "DOYEN_PARTITIONS", value_name = "N")]
     partitions: u16,

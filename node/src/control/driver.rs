@@ -11,7 +11,7 @@ use crate::net::notice::Notices;
 use crate::net::peers::{PeerEvent, PeerEvents, Peers};
 use crate::net::probe::{self, Probes};
 use crate::shared::{Local, Shared};
-use doyen_gossip::agreement::{AdminReply, Event, Peer, View};
+use doyen_gossip::agreement::{AdminReply, AdminRequest, Event, Peer, View};
 use doyen_gossip::hints::Hint;
 use doyen_gossip::wire::Message;
 use doyen_gossip::{Agreement, Config, Input, Output, Time};
@@ -323,6 +323,10 @@ impl Driver {
             Upcall::InSync(requests) => self.handle(Input::InSync(requests)),
             Upcall::Alive => self.handle(Input::DataThreadAlive),
             Upcall::Newer(name) => self.handle(Input::Pull(name)),
+            Upcall::MakeMap(name, answer) => {
+                let request = AdminRequest::CreateMap { name, keyspace: "default".into() };
+                self.on_command(Command::Admin(request, answer));
+            }
             Upcall::Used(answer) => {
                 if self.tickets.used.len() < TICKETS_MAX {
                     self.tickets.used.push(answer);
@@ -497,7 +501,7 @@ impl Driver {
             return self.leave();
         }
         let former = self.view.take();
-        self.config.id = MemberId(rand::random());
+        self.config.id = MemberId::of_member(rand::random());
         self.config.rng_seed = rand::random();
         tracing::warn!(me = %self.config.id, "the cluster went on without this process: it joins again as a new member");
         self.shared.publish(Local { me: self.config.id, view: None });

@@ -17,15 +17,15 @@ const ADDRESSES_MAX: usize = 16;
 
 /// What seeds resolve to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Resolved {
+pub(crate) struct Resolved {
     /// Distinct addresses.
-    pub(super) addresses: Vec<SocketAddr>,
+    pub(crate) addresses: Vec<SocketAddr>,
     /// What did not resolve.
-    pub(super) unresolved: Vec<String>,
+    pub(crate) unresolved: Vec<String>,
 }
 
 /// Resolves every seed once.
-pub(super) async fn resolve(seeds: &[String]) -> Resolved {
+pub(crate) async fn resolve(seeds: &[String]) -> Resolved {
     let mut addresses = BTreeSet::new();
     let mut unresolved = Vec::new();
     for seed in seeds {

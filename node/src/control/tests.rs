@@ -30,7 +30,7 @@ fn socket() -> (UdpSocket, SocketAddr) {
 
 impl Node {
     fn start(name: &str, (socket, control): (UdpSocket, SocketAddr), seeds: &[SocketAddr], secret: &[u8]) -> Self {
-        let id = MemberId(rand::random());
+        let id = MemberId::of_member(rand::random());
         let agreement = Config {
             id,
             name: name.to_owned(),

@@ -4,6 +4,7 @@
 //! then `pump`, which judges what was executed against a clock, a lease and a generation that are read after it, hands out
 //! the outcomes, and carries away bytes and requests.
 
+use super::desk::{Desk, Slot};
 use super::waiters::{Waiter, Waiters};
 use super::{Counters, DataOptions};
 use crate::clock;
@@ -15,16 +16,17 @@ use crate::resp::ready::Ready;
 use crate::resp::session::Connection;
 use crate::shard::op::{Failure, Operation, Outcome, PartitionAction, PartitionOperation, Work};
 use crate::shard::{Lane, Limits, Malformed, Request, Shard};
-use crate::shared::Shared;
+use crate::shared::{Local, Shared};
 use bytes::BytesMut;
 use doyen_gossip::Time;
-use doyen_gossip::agreement::View;
-use doyen_placement::{KeyspaceId, MapId, MemberId};
+use doyen_gossip::agreement::{AdminReply, View};
+use doyen_placement::{KeyspaceId, MapEntry, MapId, MemberId, Role};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
@@ -36,6 +38,8 @@ const COMPARE_WORK: usize = 1 << 17;
 const STALLED_INTERVAL: Duration = Duration::from_secs(1);
 /// Requests to the control thread that may wait here.
 const UPCALLS_WAITING_MAX: usize = 1024;
+/// Maps that clients have asked for and that are not made yet, at most.
+const MAKING_MAX: usize = 256;
 /// Between two signs of life to the control thread.
 const ALIVE_INTERVAL: Duration = Duration::from_millis(200);
 /// How often a pass is tried while something waits, so that a lease that came back is noticed, or an answer of the
@@ -47,6 +51,16 @@ pub(crate) struct Core {
     pub(crate) inner: Inner,
     shared: Arc<Shared>,
     links: Links,
+    desk: Arc<Desk>,
+    wakers: Vec<Waker>,
+    clients_max: usize,
+    /// Maps that clients have asked for, and the coordinator's answers.
+    making: Vec<MapWanted>,
+    /// Of a client: who waits for a map, by ticket.
+    maps: BTreeMap<u64, oneshot::Sender<Result<MapEntry, String>>>,
+    ticket_last: u64,
+    /// Of a client: members of another cluster were met.
+    met_others: bool,
     upcalls: mpsc::Sender<Upcall>,
     waiting_upcalls: VecDeque<Upcall>,
     /// Who asked the control thread to mark the cluster as used, and its answer.
@@ -54,6 +68,9 @@ pub(crate) struct Core {
     alive_at: Time,
     stalled_at: Time,
 }
+
+/// A client, its ticket, and the coordinator's answer.
+type MapWanted = (MemberId, u64, oneshot::Receiver<AdminReply>);
 
 /// How long a lease may be over before this node says that the cluster is down.
 const LED_MAX: Duration = Duration::from_secs(2);
@@ -67,6 +84,8 @@ pub(crate) struct Inner {
     pub(crate) backups_least: i64,
     generation: Option<u64>,
     waiters: Waiters,
+    /// For callers of other threads, at the end of the pass.
+    answers: Vec<(Slot, Outcome)>,
     /// Read at the beginning of a batch.
     pub(crate) now: Time,
     /// How far this node's lease reached at the last look.
@@ -150,8 +169,7 @@ impl Inner {
                 let goes_on = connection.deliver(slot, part, token, outcome, read);
                 self.sweeping.extend(goes_on.then_some((connection, slot)));
             }
-            // An answer that nobody takes any more is dropped.
-            Some(Waiter::Call(answer)) => drop(answer.send(outcome)),
+            Some(Waiter::Call(slot)) => self.answers.push((slot, outcome)),
             None => {}
         }
     }
@@ -201,7 +219,15 @@ const fn seed(me: MemberId, incarnation: u64) -> u64 {
 }
 
 impl Core {
-    pub(crate) fn new(options: &DataOptions, links: Links, ready: &Rc<Ready>, shared: Arc<Shared>, upcalls: mpsc::Sender<Upcall>) -> Self {
+    pub(crate) fn new(
+        options: &DataOptions,
+        mut links: Links,
+        ready: &Rc<Ready>,
+        shared: Arc<Shared>,
+        upcalls: mpsc::Sender<Upcall>,
+        desk: Arc<Desk>,
+    ) -> Self {
+        links.set_seeds(&options.seeds);
         let now = clock::now();
         let me = options.me;
         let inner = Inner {
@@ -211,6 +237,7 @@ impl Core {
             backups_least: 0,
             generation: None,
             waiters: Waiters::default(),
+            answers: Vec::new(),
             now,
             unix_ms: clock::unix_ms(),
             lease: Time::ZERO,
@@ -233,6 +260,13 @@ impl Core {
             inner,
             shared,
             links,
+            desk,
+            wakers: Vec::new(),
+            clients_max: options.clients_max,
+            making: Vec::new(),
+            maps: BTreeMap::new(),
+            ticket_last: 0,
+            met_others: false,
             upcalls,
             waiting_upcalls: VecDeque::new(),
             asked_used: None,
@@ -266,7 +300,9 @@ impl Core {
         inner.view.clone_from(&local.view);
         inner.backups_least = cluster::backups_least(inner.view.as_ref());
         let Some(view) = local.view.clone() else { return };
-        self.links.set_peers(&peers(&view));
+        self.links.set_peers(&peers(&view, inner.me));
+        // Only now: whoever is no member yet has nothing to tell them.
+        self.links.set_clients_max(Some(self.clients_max));
         inner.shard.install(inner.now, view);
         inner.redo();
     }
@@ -319,6 +355,7 @@ impl Core {
                 break;
             }
         }
+        self.desk.answer(&mut self.inner.answers, &mut self.wakers);
     }
 
     /// Bytes to peers, requests to the control thread.
@@ -333,12 +370,68 @@ impl Core {
                 Request::Opened(opened) => self.upcall(Upcall::Opened(opened)),
                 Request::InSync(changes) => self.upcall(Upcall::InSync(changes)),
                 Request::Newer(table) => self.upcall(Upcall::Newer(table)),
+                Request::MakeMap { client, ticket, name } => self.make_map(client, ticket, name),
+                Request::MapMade { ticket, made } => {
+                    if let Some(answer) = self.maps.remove(&ticket) {
+                        // The asker may be gone.
+                        let _ = answer.send(made);
+                    }
+                }
+                Request::Table(table) => {
+                    // All that a client acts on: it leads nothing, so it needs neither a lease nor what was accepted.
+                    let view = View { installed: table.clone(), accepted: table, opens_at: Arc::default() };
+                    self.shared.publish(Local { me: self.inner.me, view: Some(view) });
+                }
+                Request::OtherCluster(name) => {
+                    if !std::mem::replace(&mut self.met_others, true) {
+                        tracing::warn!(
+                            "cluster {} answers where another one did: this client asks it nothing, connect a new one",
+                            name.cluster
+                        );
+                    }
+                }
                 Request::Used => {
                     let (answer, marked) = oneshot::channel();
                     self.asked_used = Some((self.inner.me, marked));
                     self.upcall(Upcall::Used(answer));
                 }
             }
+        }
+    }
+
+    /// A client wants a map that is not there.
+    fn make_map(&mut self, client: MemberId, ticket: u64, name: String) {
+        if self.making.len() >= MAKING_MAX {
+            let refused = Err("too many maps are being made: try again".to_owned());
+            return self.inner.shard.map_made(self.inner.now, client, ticket, refused);
+        }
+        let (answer, answered) = oneshot::channel();
+        self.making.push((client, ticket, answered));
+        self.upcall(Upcall::MakeMap(name, answer));
+    }
+
+    /// Maps that were made since, or refused.
+    fn look_for_maps(&mut self) {
+        let (now, shard) = (self.inner.now, &mut self.inner.shard);
+        self.making.retain_mut(|(client, ticket, answered)| {
+            let made = match answered.try_recv() {
+                Err(oneshot::error::TryRecvError::Empty) => return true,
+                Ok(AdminReply::Done(Some(map))) => Ok(map),
+                Ok(AdminReply::Done(None)) => Err("the cluster did not say which map it is".to_owned()),
+                Ok(AdminReply::Refused(why)) => Err(why),
+                Err(oneshot::error::TryRecvError::Closed) => Err("the node that was asked ends".to_owned()),
+            };
+            shard.map_made(now, *client, *ticket, made);
+            false
+        });
+    }
+
+    /// Of a client: somebody waits for a map.
+    pub(crate) fn want_map(&mut self, name: String, answer: oneshot::Sender<Result<MapEntry, String>>) {
+        self.maps.retain(|_, waiting| !waiting.is_closed());
+        self.ticket_last += 1;
+        if self.inner.shard.ask_map(self.inner.now, self.ticket_last, name) {
+            self.maps.insert(self.ticket_last, answer);
         }
     }
 
@@ -379,6 +472,7 @@ impl Core {
     /// What is due by the clock, and a sign of life.
     pub(crate) fn tick(&mut self) {
         self.look_for_used();
+        self.look_for_maps();
         let inner = &mut self.inner;
         let now = inner.now;
         if inner.shard.poll_timeout().is_some_and(|due| due <= now) {
@@ -405,7 +499,7 @@ impl Core {
     pub(crate) fn idle(&self) -> Duration {
         let inner = &self.inner;
         let mut due = self.alive_at;
-        if !inner.waiters.is_empty() || !self.waiting_upcalls.is_empty() || self.asked_used.is_some() {
+        if !inner.waiters.is_empty() || !self.waiting_upcalls.is_empty() || self.asked_used.is_some() || !self.making.is_empty() {
             due = due.min(inner.now + WAITING_INTERVAL);
         }
         if !inner.sweeping.is_empty() {
@@ -415,9 +509,10 @@ impl Core {
     }
 }
 
-/// Every other member of the tables in force: a member that is being admitted forwards already.
-fn peers(view: &View) -> Vec<(MemberId, Arc<str>, SocketAddr)> {
+/// Every other member of the tables in force: a member that is being admitted forwards already. A client needs those that hold data.
+fn peers(view: &View, me: MemberId) -> Vec<(MemberId, Arc<str>, SocketAddr)> {
     let members = view.installed.members.iter().chain(&view.accepted.members);
+    let members = members.filter(|m| !me.is_client() || m.role == Role::Data);
     let peers: BTreeMap<_, _> = members.map(|m| (m.id, (m.name.as_str().into(), m.addresses.data))).collect();
     peers.into_iter().map(|(id, (name, address))| (id, name, address)).collect()
 }

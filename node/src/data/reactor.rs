@@ -8,8 +8,8 @@
 //! came of it. So the load itself decides how much a packet and a system call carry: one operation where one waits, hundreds
 //! where hundreds do, and none waits for company.
 
-use super::bell::Bell;
 use super::core::Core;
+use super::desk::{Desk, Slot};
 use super::passes::Passes;
 use super::waiters::Waiter;
 use super::{DataOptions, DataStats, Message};
@@ -17,9 +17,11 @@ use crate::control::Upcall;
 use crate::net::links::Links;
 use crate::resp::ready::Ready;
 use crate::resp::server::Clients;
+use crate::shard::op::Work;
 use crate::shared::Shared;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
@@ -32,19 +34,20 @@ const NETWORK: Token = Token(1);
 const CLIENTS_FROM: usize = 2;
 /// News of sockets in one pass.
 const EVENTS_MAX: usize = 256;
-/// Messages of other threads in one pass.
-const BATCH_MAX: usize = 256;
+/// Operations of other threads in one pass.
+const BATCH_MAX: usize = 512;
 /// How long the end waits until peers have been told.
 const CLOSE_MAX: Duration = Duration::from_millis(300);
 
 pub(super) struct Reactor {
     poll: Poll,
     events: Events,
-    bell: Arc<Bell>,
+    desk: Arc<Desk>,
     shared: Arc<Shared>,
     core: Core,
     clients: Clients,
-    incoming: mpsc::Receiver<Message>,
+    /// Taken from the desk, for this pass or the next.
+    calls: VecDeque<(Work, Slot)>,
     drained: Vec<oneshot::Sender<()>>,
     passes: Passes,
     /// The last pass left something for the next.
@@ -54,11 +57,10 @@ pub(super) struct Reactor {
 impl Reactor {
     pub(super) fn new(
         poll: Poll,
-        bell: Arc<Bell>,
+        desk: Arc<Desk>,
         mut options: DataOptions,
         shared: Arc<Shared>,
         upcalls: mpsc::Sender<Upcall>,
-        incoming: mpsc::Receiver<Message>,
     ) -> io::Result<Self> {
         let links = Links::new(options.socket.try_clone()?, options.identity.clone(), options.me)?;
         let interest = Interest::READABLE | Interest::WRITABLE;
@@ -67,15 +69,15 @@ impl Reactor {
         let listeners = listeners.into_iter().filter_map(|(listener, cluster_port)| Some((listener?, cluster_port))).collect();
         let ready = Rc::new(Ready::default());
         let clients = Clients::new(poll.registry().try_clone()?, listeners, CLIENTS_FROM, ready.clone())?;
-        let core = Core::new(&options, links, &ready, shared.clone(), upcalls);
+        let core = Core::new(&options, links, &ready, shared.clone(), upcalls, desk.clone());
         Ok(Self {
             poll,
             events: Events::with_capacity(EVENTS_MAX),
-            bell,
+            desk,
             shared,
             core,
             clients,
-            incoming,
+            calls: VecDeque::new(),
             drained: Vec::new(),
             passes: Passes::new(),
             more: true,
@@ -84,12 +86,12 @@ impl Reactor {
 
     /// Until it is told to stop, every handle is gone, or a socket breaks.
     pub(super) fn run(&mut self) {
-        while !self.bell.is_stopped() {
+        while !self.desk.bell().is_stopped() {
             if let Err(why) = self.pass() {
                 tracing::error!("the data thread ends: {why}");
                 break;
             }
-            if self.incoming.is_closed() && self.incoming.is_empty() {
+            if self.desk.is_closed() {
                 break;
             }
         }
@@ -123,13 +125,13 @@ impl Reactor {
         let busy = self.more || self.clients.is_busy();
         let mut timeout = if busy { Duration::ZERO } else { self.idle() };
         if !timeout.is_zero() {
-            self.bell.sleep();
-            if !self.incoming.is_empty() || self.bell.is_stopped() || !self.core.is_current(&self.shared) {
+            self.desk.bell().sleep();
+            if !self.desk.is_empty() || self.desk.bell().is_stopped() || !self.core.is_current(&self.shared) {
                 timeout = Duration::ZERO;
             }
         }
         let result = self.poll.poll(&mut self.events, Some(timeout));
-        self.bell.wake();
+        self.desk.bell().wake();
         match result {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => return Ok(()),
             result => result?,
@@ -150,32 +152,39 @@ impl Reactor {
         due.map_or(idle, |due| idle.min(due.saturating_duration_since(Instant::now())))
     }
 
-    /// What other threads handed over.
+    /// What other threads left.
     fn take_messages(&mut self) {
-        for _ in 0..BATCH_MAX {
-            let Ok(message) = self.incoming.try_recv() else { return };
-            let inner = &mut self.core.inner;
+        let messages = if self.calls.is_empty() { self.desk.take(&mut self.calls) } else { Vec::new() };
+        let inner = &mut self.core.inner;
+        for (work, slot) in self.calls.drain(..self.calls.len().min(BATCH_MAX)) {
+            match work {
+                Work::Key(operation) => drop(inner.submit(operation, |_| Waiter::Call(slot))),
+                Work::Partition(operation) => drop(inner.submit_partition(operation, |_| Waiter::Call(slot))),
+            }
+        }
+        self.more |= !self.calls.is_empty();
+        for message in messages {
             match message {
-                Message::Key(operation, answer) => drop(inner.submit(operation, |_| Waiter::Call(answer))),
-                Message::Partition(operation, answer) => {
-                    inner.submit_partition(operation, |_| Waiter::Call(answer));
-                }
                 // The asker may be gone.
                 Message::Stats(answer) => drop(answer.send(self.stats())),
                 Message::LongestPass(answer) => drop(answer.send(self.passes.take())),
                 Message::Drain(answer) => {
-                    inner.draining = true;
+                    self.core.inner.draining = true;
                     self.clients.drain();
                     self.drained.push(answer);
                 }
+                Message::Map(name, answer) => self.core.want_map(name, answer),
+                Message::Refusals(answer) => drop(answer.send(self.core.links().refusals())),
+                Message::Seeds(addresses) => self.core.links().set_seeds(&addresses),
             }
         }
-        self.more = true;
     }
 
-    fn stats(&self) -> DataStats {
+    fn stats(&mut self) -> DataStats {
+        let clients = self.core.links().clients() as u64;
         let inner = &self.core.inner;
         DataStats {
+            clients,
             shard: inner.shard.stats(),
             connections: inner.connections.len() as u64,
             connections_accepted: inner.counters.connections,

@@ -2,14 +2,13 @@
 
 use super::*;
 use crate::resp::client::{Client, Reply};
-use crate::shard::op::Action;
+use crate::shard::op::{Action, Failure, PartitionAction};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
 use doyen_placement::{
     Addresses, Age, Assignment, ClusterId, Keyspace, KeyspaceId, Location, MapId, Member, MemberState, Mode, OnLoss, PartitionId,
     PartitionRef, Role, Settings, Table,
 };
-use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -44,6 +43,8 @@ impl Node {
             resp_cluster: Some(cluster),
             password: password.map(str::to_owned),
             connections_max,
+            clients_max: 10,
+            seeds: Vec::new(),
         };
         shared.publish(crate::shared::Local { me: ME, view: Some(view(ME, resp_at, cluster_at)) });
         shared.extend_lease(Time(u64::MAX));

@@ -1,9 +1,8 @@
 //! Who waits for which operation.
 
+use super::desk::Slot;
 use crate::resp::session::Connection;
-use crate::shard::op::Outcome;
 use std::rc::Rc;
-use tokio::sync::oneshot;
 
 /// Who waits.
 #[derive(Debug)]
@@ -11,7 +10,7 @@ pub(crate) enum Waiter {
     /// A reply of a connection: which slot of its queue, and which part of it. `read`: nothing is lost with the outcome.
     Reply { connection: Rc<Connection>, slot: u64, part: u32, read: bool },
     /// A caller of the library.
-    Call(oneshot::Sender<Outcome>),
+    Call(Slot),
 }
 
 /// Waiters by token. Tokens are reused under another number, so that a late outcome finds nobody.

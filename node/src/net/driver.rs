@@ -35,6 +35,8 @@ pub(super) struct Driver {
     state: UdpSocketState,
     endpoint: quinn_proto::Endpoint,
     identity: Arc<Identity>,
+    /// Whether anybody may dial us.
+    accepts: bool,
     transport: Arc<TransportConfig>,
     configs: Configs,
     /// By handle.
@@ -57,17 +59,19 @@ struct Machine {
 }
 
 impl Driver {
-    pub(super) fn new(socket: UdpSocket, identity: Arc<Identity>) -> io::Result<Self> {
+    /// `accepts`: whether anybody may dial us.
+    pub(super) fn new(socket: UdpSocket, identity: Arc<Identity>, accepts: bool) -> io::Result<Self> {
         let transport = Arc::new(transport(Purpose::Data));
         let configs = Configs::new(identity.tls(), &transport);
         prepare(&socket, Purpose::Data)?;
         let state = UdpSocketState::new((&socket).into())?;
-        let endpoint = quinn_proto::Endpoint::new(Arc::new(data_config()), Some(configs.server()), !state.may_fragment(), None);
+        let endpoint = quinn_proto::Endpoint::new(Arc::new(data_config()), accepts.then(|| configs.server()), !state.may_fragment(), None);
         Ok(Self {
             socket,
             state,
             endpoint,
             identity,
+            accepts,
             transport,
             configs,
             machines: Vec::new(),
@@ -248,7 +252,7 @@ impl Driver {
         if !self.configs.are_of(&tls) {
             self.configs = Configs::new(tls, &self.transport);
             // The machine itself decrypts first packets with this one, and checks its retry tokens.
-            self.endpoint.set_server_config(Some(self.configs.server()));
+            self.endpoint.set_server_config(self.accepts.then(|| self.configs.server()));
         }
     }
 

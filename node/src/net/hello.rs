@@ -7,6 +7,7 @@
 //! ```text
 //!   "DOYN"  version min u16  version max u16  purpose u8  sender u8  id u64  name length u16  name     (little endian)
 //! ```
+//! The sender is a node (1) or a client (2), and its id is one of that kind.
 
 use super::endpoint::{Close, Failure, Purpose};
 use super::identity::Identity;
@@ -25,8 +26,10 @@ pub const NAME_BYTES_MAX: usize = 256;
 const MAGIC: &[u8; 4] = b"DOYN";
 /// Longest hello, whatever later versions add.
 pub(super) const HELLO_BYTES_MAX: usize = 1024;
-/// The sender is a node; native clients will be something else.
+/// The sender is a node.
 const SENDER_NODE: u8 = 1;
+/// The sender is a client: it asks, and is part of nothing.
+const SENDER_CLIENT: u8 = 2;
 /// How long either side may take for it.
 pub(super) const TIMEOUT: Duration = Duration::from_millis(1500);
 
@@ -37,7 +40,7 @@ pub struct Hello {
     pub versions: (u16, u16),
     /// What the connection is for.
     pub purpose: Purpose,
-    /// This process.
+    /// This process; says as well whether it is a node or a client.
     pub id: MemberId,
     /// Its name, which its certificate must bear.
     pub name: String,
@@ -56,7 +59,7 @@ impl Hello {
         out.put_u16_le(self.versions.0);
         out.put_u16_le(self.versions.1);
         out.put_u8(self.purpose as u8);
-        out.put_u8(SENDER_NODE);
+        out.put_u8(if self.id.is_client() { SENDER_CLIENT } else { SENDER_NODE });
         out.put_u64_le(self.id.0);
         let mut end = self.name.len().min(NAME_BYTES_MAX);
         while !self.name.is_char_boundary(end) {
@@ -89,11 +92,16 @@ impl Hello {
             2 => Purpose::Data,
             other => return Err(format!("its hello is for an unknown purpose ({other})")),
         };
-        match bytes.try_get_u8().map_err(short)? {
-            SENDER_NODE => {}
+        let client = match bytes.try_get_u8().map_err(short)? {
+            SENDER_NODE => false,
+            SENDER_CLIENT => true,
             other => return Err(format!("its hello is of an unknown kind of sender ({other})")),
-        }
+        };
         let id = MemberId(bytes.try_get_u64_le().map_err(short)?);
+        // From here on the id alone says what the sender is: no client passes for a member, and no member for a client.
+        if id.is_client() != client {
+            return Err(format!("its hello is of a {} and its id is not", if client { "client" } else { "node" }));
+        }
         let length = usize::from(bytes.try_get_u16_le().map_err(short)?);
         if length > NAME_BYTES_MAX {
             return Err(format!("its name has {length} bytes; {NAME_BYTES_MAX} are allowed"));
@@ -118,6 +126,9 @@ impl Hello {
         }
         if self.purpose != ours.purpose {
             return Err(format!("this is a {}, and {:?} dialled it as a {}: check the addresses", ours.purpose, self.name, self.purpose));
+        }
+        if self.id.is_client() && (self.purpose != Purpose::Data || ours.id.is_client()) {
+            return Err("clients are served by data ports (--data) of nodes, and by nobody else".into());
         }
         Ok(())
     }
@@ -167,7 +178,7 @@ pub(super) fn judge(shown: Option<Box<dyn Any>>, identity: &Identity, ours: &Hel
     let chain = shown.and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
     // Both sides demand certificates, so there is one; without it nothing is bound to anybody.
     let certificate = chain.as_ref().and_then(|chain| chain.first()).ok_or_else(|| Failure::Hello("it shows no certificate".into()))?;
-    identity.names(certificate, &theirs.name).map_err(Failure::Hello)?;
+    identity.names(certificate, &theirs.name, theirs.id.is_client()).map_err(Failure::Hello)?;
     Ok(theirs)
 }
 
@@ -207,6 +218,23 @@ mod tests {
         assert_eq!(Hello::decode(&bytes), Ok(hello((1, 3))));
         bytes.extend(b"what comes later");
         assert_eq!(Hello::decode(&bytes), Ok(hello((1, 3))));
+    }
+
+    #[test]
+    fn who_says_one_thing_and_bears_the_id_of_the_other_is_refused() {
+        let client = Hello { id: MemberId::of_client(7), purpose: Purpose::Data, ..hello((1, 1)) };
+        for honest in [client.clone(), hello((1, 1))] {
+            let mut bytes = honest.encode();
+            assert_eq!(Hello::decode(&bytes), Ok(honest));
+            // The kind of sender stands after magic, versions and purpose.
+            bytes[9] = 3 - bytes[9];
+            assert!(Hello::decode(&bytes).is_err_and(|why| why.contains("its id is not")));
+        }
+        let node = Hello { purpose: Purpose::Data, ..hello((1, 1)) };
+        assert_eq!(client.suits(&node), Ok(()));
+        assert!(client.suits(&client).is_err_and(|why| why.contains("--data")));
+        let control = Hello { purpose: Purpose::Control, ..client };
+        assert!(control.suits(&hello((1, 1))).is_err_and(|why| why.contains("--data")));
     }
 
     #[test]

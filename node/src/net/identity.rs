@@ -34,6 +34,8 @@ pub const SECRET_BYTES_MIN: usize = 16;
 pub const ALPN: &[u8] = b"doyen/1";
 /// The name that every dial asks for; certificates derived from a secret bear it as their role.
 pub const ROLE: &str = "node.doyen.internal";
+/// What certificates of clients bear in its place.
+const CLIENT_ROLE: &str = "client.doyen.internal";
 
 /// PEM files are looked at this often, when somebody connects.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
@@ -112,11 +114,23 @@ impl Identity {
     /// # Errors
     /// The secret is shorter than [`SECRET_BYTES_MIN`].
     pub fn from_secret(secret: &[u8], name: &str) -> Result<Self, IdentityError> {
+        Self::with_role(secret, name, ROLE)
+    }
+
+    /// A client's, from the cluster's shared secret.
+    ///
+    /// # Errors
+    /// The secret is shorter than [`SECRET_BYTES_MIN`].
+    pub fn of_client(secret: &[u8], name: &str) -> Result<Self, IdentityError> {
+        Self::with_role(secret, name, CLIENT_ROLE)
+    }
+
+    fn with_role(secret: &[u8], name: &str, role: &str) -> Result<Self, IdentityError> {
         if secret.len() < SECRET_BYTES_MIN {
             return Err(IdentityError::ShortSecret(secret.len()));
         }
         let authority = Authority::derive(secret)?;
-        let (chain, key) = authority.issue(name)?;
+        let (chain, key) = authority.issue(name, role)?;
         let tls = Tls::new(&[authority.certificate], chain, key, Arc::new(FixedTime))?;
         Ok(Self {
             name: name.to_owned(),
@@ -132,6 +146,14 @@ impl Identity {
     /// None in practice: the well-known secret is long enough.
     pub fn insecure_loopback(name: &str) -> Result<Self, IdentityError> {
         Self::from_secret(NO_SECRET, name).map(|identity| Self { http_token: None, ..identity })
+    }
+
+    /// A client's, without a secret: for nodes on this machine that have none either.
+    ///
+    /// # Errors
+    /// As for [`Identity::insecure_loopback`].
+    pub fn insecure_client(name: &str) -> Result<Self, IdentityError> {
+        Self::of_client(NO_SECRET, name)
     }
 
     /// From PEM files: the authority's certificates, this node's chain and its key. They are read again when they
@@ -197,16 +219,18 @@ impl Identity {
         }
     }
 
-    /// Whether a peer's certificate names this node: the name of its hello.
+    /// Whether a peer's certificate names this node, or this client: the name of its hello.
     ///
     /// # Errors
     /// A sentence that says what the certificate should name.
-    pub fn names(&self, certificate: &CertificateDer<'_>, name: &str) -> Result<(), String> {
+    pub fn names(&self, certificate: &CertificateDer<'_>, name: &str, client: bool) -> Result<(), String> {
         let parsed = ParsedCertificate::try_from(certificate).map_err(|e| format!("its certificate is malformed: {e}"))?;
         let is = |candidate: &str| ServerName::try_from(candidate).is_ok_and(|n| verify_server_name(&parsed, &n).is_ok());
         match &self.source {
-            Source::Secret if is(&node_dns_name(name)) && is(ROLE) => Ok(()),
-            Source::Secret => Err(format!("its certificate does not name {name:?} as a node")),
+            Source::Secret if is(&node_dns_name(name)) && is(if client { CLIENT_ROLE } else { ROLE }) => Ok(()),
+            Source::Secret => Err(format!("its certificate does not name {name:?} as a {}", if client { "client" } else { "node" })),
+            // Nothing hangs on what a client is called: that the authority signed it is enough.
+            Source::Files(_) if client => Ok(()),
             // An operator's certificate names a host or a node, as names or addresses.
             Source::Files(_) if is(name) || is(host_of(name)) || is(&node_dns_name(name)) => Ok(()),
             Source::Files(_) => Err(format!("its certificate names neither {name:?} nor {:?} (subjectAltName)", host_of(name))),
@@ -320,13 +344,13 @@ impl Authority {
     }
 
     /// A certificate for a key that this process makes now and never stores.
-    fn issue(&self, name: &str) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), IdentityError> {
+    fn issue(&self, name: &str, role: &str) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), IdentityError> {
         let unusable = |e: rcgen::Error| IdentityError::Unusable(e.to_string());
         let key = KeyPair::generate_for(&rcgen::PKCS_ED25519).map_err(unusable)?;
-        let mut params = CertificateParams::new(vec![ROLE.to_owned(), node_dns_name(name)]).map_err(unusable)?;
+        let mut params = CertificateParams::new(vec![role.to_owned(), node_dns_name(name)]).map_err(unusable)?;
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::OrganizationName, format!("doyen cluster {}", self.fingerprint));
-        params.distinguished_name.push(DnType::OrganizationalUnitName, "node");
+        params.distinguished_name.push(DnType::OrganizationalUnitName, role.split('.').next().unwrap_or_default());
         params.distinguished_name.push(DnType::CommonName, name.chars().take(64).collect::<String>());
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];

@@ -5,13 +5,15 @@
 //!   handler.received(peer, lane, all that came) <─ work: datagrams, timers, lanes
 //! ```
 //!
-//! The member with the lower id dials, and dials again with backoff; the other accepts only whom `set_peers` named. The
-//! lanes are long-lived bidirectional streams, each opened with one byte that names it; bulk has the lower priority.
+//! The member with the lower id dials, and dials again with backoff; the other accepts only whom `set_peers` named, and as many
+//! clients as `set_clients_max` says. A client dials all members, and nobody dials it; where it knows none, it dials its seeds
+//! and takes whoever answers. (Ids of clients are above those of all members, so their order says all that.) The lanes are long-lived bidirectional streams, each opened with one byte that names it; bulk has the lower priority.
 //! Nothing here waits: the loop of the data thread calls `work`, and `transmit` at the end of its pass. The handler is only
 //! ever called from `work`.
 
 mod lane;
 mod opening;
+mod seeds;
 
 use super::backoff::Backoff;
 use super::driver::Driver;
@@ -25,6 +27,7 @@ use doyen_placement::MemberId;
 use lane::LaneIo;
 use opening::Opening;
 use quinn_proto::{ConnectionHandle, Event, StreamEvent, StreamId};
+use seeds::Seeds;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -67,6 +70,10 @@ pub struct Links {
     me: MemberId,
     /// Whom we shall be connected with.
     peers: BTreeMap<MemberId, Peer>,
+    /// Where a client begins.
+    seeds: Seeds,
+    /// Clients that may be connected; `None`: not yet.
+    clients_max: Option<usize>,
     /// By the number of their connection.
     stages: Vec<Option<Stage>>,
     /// Links of which the handler knows, or will by `news`.
@@ -151,10 +158,12 @@ impl Links {
     /// The socket cannot be used.
     pub fn new(socket: UdpSocket, identity: Arc<Identity>, me: MemberId) -> io::Result<Self> {
         Ok(Self {
-            driver: Driver::new(socket, identity.clone())?,
+            driver: Driver::new(socket, identity.clone(), !me.is_client())?,
             identity,
             me,
             peers: BTreeMap::new(),
+            seeds: Seeds::default(),
+            clients_max: None,
             stages: Vec::new(),
             up: BTreeMap::new(),
             news: VecDeque::new(),
@@ -189,6 +198,8 @@ impl Links {
         let now = Instant::now();
         self.up.clear();
         self.peers.clear();
+        self.seeds = Seeds::default();
+        self.clients_max = None;
         self.partial = 0;
         self.news.clear();
         for at in 0..self.stages.len() {
@@ -225,11 +236,38 @@ impl Links {
         }
         for (id, (name, address)) in wanted {
             self.peers.entry(id).or_insert_with(|| {
-                let dial = if me < id { Dial::At(now) } else { Dial::Never };
+                let dial = if me < id || me.is_client() { Dial::At(now) } else { Dial::Never };
                 Peer { address, name: name.clone(), dial, backoff: Backoff::new(BACKOFF_LEAST, BACKOFF_MOST) }
             });
         }
         self.arm(now);
+    }
+
+    /// Lets in as many clients at a time; `None`: none, for now.
+    pub fn set_clients_max(&mut self, most: Option<usize>) {
+        self.clients_max = most;
+    }
+
+    /// How many clients are connected.
+    #[must_use]
+    pub fn clients(&self) -> usize {
+        // Theirs are the highest ids.
+        self.up.range(MemberId::of_client(0)..).count()
+    }
+
+    /// Of a client: where to look for a member while none is connected.
+    pub fn set_seeds(&mut self, addresses: &[SocketAddr]) {
+        let now = Instant::now();
+        for handle in self.seeds.set(addresses, now) {
+            self.close(now, handle, Close::Done, "not a seed any more");
+        }
+        self.arm(now);
+    }
+
+    /// Of a client: why its seeds did not take it, those that were tried.
+    #[must_use]
+    pub fn refusals(&self) -> Vec<(SocketAddr, Failure)> {
+        self.seeds.failures()
     }
 
     /// Appends to the peer's lane; dropped where there is no connection. True: the peer is congested, and
@@ -354,11 +392,24 @@ impl Links {
             match dialled {
                 Ok(handle) => {
                     peer.dial = Dial::Done(handle);
-                    self.begin(handle, Opening::dialled(id, address), now + DIAL_TIMEOUT + hello::TIMEOUT);
+                    self.begin(handle, Opening::dialled(Some(id), address), now + DIAL_TIMEOUT + hello::TIMEOUT);
                 }
                 Err(failure) => {
                     peer.dial = Dial::At(now + peer.backoff.next_wait());
                     self.failed("cannot connect to the data port of", address, &failure);
+                }
+            }
+        }
+        let seeds = if self.up.is_empty() { self.seeds.due(now) } else { Vec::new() };
+        for address in seeds {
+            match self.driver.dial(now, address) {
+                Ok(handle) => {
+                    self.seeds.dialled(address, handle);
+                    self.begin(handle, Opening::dialled(None, address), now + DIAL_TIMEOUT + hello::TIMEOUT);
+                }
+                Err(failure) => {
+                    self.failed("cannot connect to the data port of", address, &failure);
+                    self.seeds.failed(address, failure, now);
                 }
             }
         }
@@ -369,7 +420,8 @@ impl Links {
         }
         let dials = self.peers.values().filter_map(|p| if let Dial::At(at) = p.dial { Some(at) } else { None });
         let ends = self.stages.iter().flatten().filter_map(|s| if let Stage::Opening(_, until) = s { Some(*until) } else { None });
-        self.due = dials.chain(ends).min();
+        let seeds = if self.up.is_empty() { self.seeds.next() } else { None };
+        self.due = dials.chain(ends).chain(seeds).min();
     }
 
     fn arm(&mut self, at: Instant) {
@@ -424,19 +476,39 @@ impl Links {
         let Some(Stage::Opening(mut opening, until)) = slot.take_if(|s| matches!(s, Stage::Opening(..))) else { return };
         let ours = Hello::new(Purpose::Data, self.me, self.identity.name());
         let (me, peers) = (self.me, &self.peers);
+        let (clients, clients_max) = (self.up.range(MemberId::of_client(0)..), self.clients_max);
+        let mut met = None;
         let result = opening.advance(
             connection,
             &self.identity,
             &ours,
             |theirs| {
+                if theirs.id.is_client() {
+                    let most = clients_max.ok_or(Failure::Stranger)?;
+                    // Its former connection, if there is one, makes room.
+                    let others = clients.filter(|(id, _)| **id != theirs.id).count();
+                    let full = || format!("this node has {others} clients, and takes no more (--clients-max)");
+                    return if others < most { Ok(()) } else { Err(Failure::Hello(full())) };
+                }
                 let known = peers.get(&theirs.id).filter(|_| theirs.id < me).ok_or(Failure::Stranger)?;
                 name_fits(&known.name, theirs)
             },
             |id, theirs| {
+                met = Some(theirs.name.as_str().into());
+                let Some(id) = id else { return Ok(()) };
                 let known = peers.get(&id).ok_or(Failure::Stranger)?;
                 name_fits(&known.name, theirs)
             },
         );
+        if let (Ok(Some((peer, ..))), Some(name)) = (&result, met)
+            && opening.peer().is_none()
+        {
+            // A seed turned out to be this member.
+            self.seeds.met(opening.address());
+            let dial = Dial::Done(handle);
+            let backoff = Backoff::new(BACKOFF_LEAST, BACKOFF_MOST);
+            self.peers.entry(*peer).or_insert(Peer { address: opening.address(), name, dial, backoff });
+        }
         self.driver.touch(handle);
         match result {
             Ok(None) => self.stages[handle.0] = Some(Stage::Opening(opening, until)),
@@ -450,7 +522,7 @@ impl Links {
 
     fn enter(&mut self, now: Instant, handle: ConnectionHandle, peer: MemberId, calls: StreamId, bulk: StreamId) {
         self.stages[handle.0] = Some(Stage::Up(peer));
-        if !self.peers.contains_key(&peer) {
+        if !peer.is_client() && !self.peers.contains_key(&peer) {
             // The peers may have changed since the hello.
             return self.close(now, handle, Close::Stranger, "not a peer of this node any more");
         }
@@ -473,8 +545,12 @@ impl Links {
     fn fail(&mut self, now: Instant, handle: ConnectionHandle, failure: Failure, close: Close) {
         if let Some(Some(Stage::Opening(opening, _))) = self.stages.get(handle.0) {
             let what = if opening.is_dialled() { "cannot connect to the data port of" } else { "refused a data connection from" };
-            let address = opening.address();
+            let (address, seed) = (opening.address(), opening.is_dialled() && opening.peer().is_none());
             self.failed(what, address, &failure);
+            if seed {
+                self.seeds.failed(address, failure.clone(), now);
+                self.seeds.next().into_iter().for_each(|at| self.arm(at));
+            }
         }
         self.close(now, handle, close, &failure.to_string());
     }
@@ -498,6 +574,9 @@ impl Links {
                 (Some(peer), now.duration_since(link.since) > LIVED)
             }
         };
+        if self.up.is_empty() {
+            self.seeds.next().into_iter().for_each(|at| self.arm(at));
+        }
         let Some(peer) = peer.and_then(|id| self.peers.get_mut(&id)) else { return };
         if matches!(peer.dial, Dial::Done(dialled) if dialled == handle) {
             if lived {

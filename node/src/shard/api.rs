@@ -1,7 +1,8 @@
 //! What a shell sees of a shard beside its methods: names, limits, counters, requests.
 
 use doyen_gossip::agreement::InSyncRequest;
-use doyen_placement::{Epoch, PartitionRef, TableName};
+use doyen_placement::{Epoch, MapEntry, MemberId, PartitionRef, Table, TableName};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Names a submitted operation to the shell; the machine only carries it.
@@ -27,6 +28,27 @@ pub enum Request {
     Used,
     /// A peer knows a newer committed table: pull it.
     Newer(TableName),
+    /// Of a member: a client asks for a map that this node's table does not name. `Shard::map_made` answers it.
+    MakeMap {
+        /// Who asks.
+        client: MemberId,
+        /// The number of its request.
+        ticket: u64,
+        /// The map's name.
+        name: String,
+    },
+    /// Of a client: what became of `Shard::ask_map`.
+    MapMade {
+        /// The number of the request.
+        ticket: u64,
+        /// The map, or why there is none.
+        made: Result<MapEntry, String>,
+    },
+    /// Of a client: a newer table came, to be installed.
+    Table(Arc<Table>),
+    /// Of a client: what answers belongs to another cluster than the one that was first met. What maps are called there is not
+    /// what they are called here, so nothing is asked there.
+    OtherCluster(TableName),
 }
 
 /// Limits and durations of the data path.

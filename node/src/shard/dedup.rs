@@ -37,6 +37,8 @@ pub(super) enum Known {
 struct Origin {
     finished: u64,
     applied: VecDeque<(u64, u64, Outcome)>,
+    /// Whether something was remembered since `retire_clients` last looked.
+    touched: bool,
 }
 
 /// The outcomes kept by one partition.
@@ -64,6 +66,7 @@ impl Dedup {
     /// Remembers an operation that was logged at `seq`.
     pub(super) fn remember(&mut self, id: OpId, seq: u64, outcome: Outcome) {
         let origin = self.origins.entry(id.origin).or_default();
+        origin.touched = true;
         origin.finished = origin.finished.max(id.finished);
         while origin.applied.front().is_some_and(|(n, ..)| *n < origin.finished) {
             origin.applied.pop_front();
@@ -90,9 +93,16 @@ impl Dedup {
         }
     }
 
-    /// Forgets origins that are members no more: their operations are not taken any more.
+    /// Forgets origins that are members no more: their operations are not taken any more. Clients are `retire_clients`' business.
     pub(super) fn retain(&mut self, member: impl Fn(MemberId) -> bool) {
-        self.origins.retain(|id, _| member(*id));
+        self.origins.retain(|id, _| id.is_client() || member(*id));
+    }
+
+    /// Forgets clients of which nothing was remembered since this was last called, which must be long enough ago for whatever they
+    /// sent before (`clients::RETENTION`).
+    pub(super) fn retire_clients(&mut self) {
+        self.origins.retain(|id, origin| !id.is_client() || origin.touched);
+        self.origins.iter_mut().for_each(|(_, origin)| origin.touched = false);
     }
 
     /// Everything, for a snapshot: (origin, finished, [(n, seq, outcome)]).
@@ -102,7 +112,9 @@ impl Dedup {
 
     /// Takes what a snapshot says of an origin, beside what the log said already.
     pub(super) fn adopt(&mut self, origin: MemberId, finished: u64, applied: Vec<(u64, u64, Outcome)>) {
-        self.origins.entry(origin).or_default().finished = self.origins.get(&origin).map_or(0, |o| o.finished).max(finished);
+        let known = self.origins.entry(origin).or_default();
+        known.finished = known.finished.max(finished);
+        known.touched = true;
         for (n, seq, outcome) in applied {
             self.remember(OpId { origin, n, finished }, seq, outcome);
         }
@@ -127,6 +139,23 @@ mod tests {
         d.remember(id(8, 7), 102, Outcome::Ok);
         assert_eq!(d.known(id(5, 5)), Known::Finished);
         assert_eq!(d.known(id(7, 7)), Known::Applied(101, Outcome::Int(2)));
+    }
+
+    #[test]
+    fn what_a_client_asked_is_kept_for_a_while_and_what_a_member_asked_until_it_is_none() {
+        let (client, member) = (MemberId::of_client(1), MemberId(1));
+        let id = |origin, n| OpId { origin, n, finished: n };
+        let mut d = Dedup::default();
+        d.remember(id(client, 5), 100, Outcome::Ok);
+        d.remember(id(member, 5), 101, Outcome::Ok);
+        d.retain(|origin| origin == member);
+        d.retire_clients();
+        assert_eq!(d.known(id(client, 5)), Known::Applied(100, Outcome::Ok), "it was touched since");
+        d.retire_clients();
+        assert_eq!(d.known(id(client, 5)), Known::New);
+        assert_eq!(d.known(id(member, 5)), Known::Applied(101, Outcome::Ok));
+        d.retain(|_| false);
+        assert_eq!(d.known(id(member, 5)), Known::New);
     }
 
     #[test]

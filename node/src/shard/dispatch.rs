@@ -1,5 +1,6 @@
 //! What becomes of a call: executed here, sent to the primary, parked, answered, given up.
 
+use super::clients::Sending;
 use super::dedup::OpId;
 use super::forwarding::{Asker, Call, Executed, Source};
 use super::frame::{self, Frame};
@@ -46,6 +47,16 @@ impl Core {
         let elsewhere = slot.calls.sent_to.is_some_and(|to| to != primary);
         if elsewhere {
             return Some(call);
+        }
+        if self.me.is_client() {
+            match self.sending(primary, &call) {
+                Sending::Now => {}
+                Sending::Wait => return Some(call),
+                Sending::TooLarge => {
+                    self.answer(slot, at, call.asker(), Outcome::Failed(Failure::TooLarge));
+                    return None;
+                }
+            }
         }
         // Parked while the primary is not connected, or takes less than it is sent.
         let Some(out) = self.peers.room(primary) else { return Some(call) };
@@ -109,7 +120,7 @@ impl Core {
         if !right || finished > n {
             return Err(Malformed("an operation that does not belong to its partition"));
         }
-        if !self.is_member(peer) {
+        if !self.may_ask(peer) || (peer.is_client() && work.is_write() && !self.is_fresh(peer)) {
             self.refuse(at, peer, n, attempt);
             return Ok(());
         }
@@ -123,17 +134,23 @@ impl Core {
             }
         }
         // A peer may have as many calls here as a caller of this node: twice the limit bounds both together.
-        if self.outstanding >= self.limits.waiting_max.saturating_mul(2) {
+        // Clients leave room for members.
+        let shares = if peer.is_client() { 1 } else { 2 };
+        if self.outstanding >= self.limits.waiting_max.saturating_mul(shares) {
             self.peers.send(peer, Lane::Calls, &Frame::Reply { at, n, outcome: Outcome::Failed(Failure::Overloaded) });
             return Ok(());
         }
         let source = Source::Peer { member: peer, lineage, attempt, finished };
         self.take_call(at, slot, Call { source, n, work, until: self.now + self.limits.park, maybe: false });
+        if peer.is_client() {
+            self.park_only_small(at, slot, peer);
+        }
         Ok(())
     }
 
-    pub(super) fn is_member(&self, id: MemberId) -> bool {
-        self.view.as_ref().is_some_and(|v| v.installed.member(id).is_some() || v.accepted.member(id).is_some())
+    /// Whether operations of this process are taken: of members, and of clients.
+    pub(super) fn may_ask(&self, id: MemberId) -> bool {
+        id.is_client() || self.view.as_ref().is_some_and(|v| v.installed.member(id).is_some() || v.accepted.member(id).is_some())
     }
 
     /// This node does not serve the partition: the peer sends this and what follows to somebody else.

@@ -154,7 +154,8 @@ impl Core {
     pub(super) fn tell_headroom(&mut self) {
         let headroom = self.memory_left();
         let step = (self.limits.memory_bytes_max / 64).min(1 << 20) as u64;
-        for id in self.peers.ids() {
+        // Neither do clients hold copies, nor do they make any.
+        for id in self.peers.ids().into_iter().filter(|id| !id.is_client() && !self.me.is_client()) {
             let Some(peer) = self.peers.get(id) else { continue };
             let received = peer.received;
             if headroom.abs_diff(peer.told.0) > step || received - peer.told.1 > step {

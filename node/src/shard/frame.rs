@@ -14,7 +14,9 @@ use super::op::{
 };
 use super::store::{Effect, Key};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use doyen_placement::{ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, PartitionId, PartitionRef, TableName, Term, Version};
+use doyen_placement::{
+    ClusterId, Epoch, KeyspaceId, Lineage, MapEntry, MapId, MemberId, PartitionId, PartitionRef, TableName, Term, Version,
+};
 
 use put::*;
 use read::Reader;
@@ -60,6 +62,18 @@ pub(super) enum Frame {
     Compare { at: PartitionRef, session: u32, seq: u64, sum: u64, clock: u64 },
     /// Whether the learner's is the same.
     Verdict { at: PartitionRef, session: u32, equal: bool },
+    /// To a client: what the sender's clock says, the largest value that it takes, the table that it has installed.
+    Tick { clock: u64, value_bytes_max: u64, table: TableName },
+    /// Of a client: what follows was sent after it had heard this clock of the receiver.
+    Heard { clock: u64 },
+    /// Of a client: the table, if it is a newer one than this.
+    Pull { have: Option<TableName> },
+    /// To a client: one part of a table, encoded.
+    Table { name: TableName, part: u32, parts: u32, body: Bytes },
+    /// Of a client: which map is this? It is made if it is not there.
+    MakeMap { ticket: u64, name: String },
+    /// The answer, or why there is none.
+    MapMade { ticket: u64, made: Result<MapEntry, String> },
 }
 
 /// What every frame of the log begins with.
@@ -109,6 +123,12 @@ const COMPARE: u8 = 14;
 const VERDICT: u8 = 15;
 const OUTCOMES: u8 = 16;
 const HOLDS: u8 = 17;
+const TICK: u8 = 18;
+const HEARD: u8 = 19;
+const PULL: u8 = 20;
+const TABLE: u8 = 21;
+const MAKE_MAP: u8 = 22;
+const MAP_MADE: u8 = 23;
 
 /// Takes one whole frame off the front, if it is there.
 pub(super) fn take(bytes: &mut BytesMut, frame_bytes_max: usize) -> Result<Option<Bytes>, Malformed> {
@@ -211,12 +231,7 @@ impl Frame {
     /// Appends this frame.
     pub(super) fn put(&self, out: &mut BytesMut) {
         match self {
-            Self::View(name) => framed(out, VIEW, |out| {
-                out.put_u128_le(name.cluster.0);
-                out.put_u64_le(name.term.0);
-                out.put_u64_le(name.version.0);
-                out.put_u64_le(name.hash);
-            }),
+            Self::View(name) => framed(out, VIEW, |out| put_name(out, *name)),
             Self::Forward { at, lineage, n, finished, attempt, work } => forward(out, *at, *lineage, (*n, *finished, *attempt), work),
             Self::Reply { at, n, outcome } => reply(out, *at, *n, outcome),
             Self::NotServing { at, n, attempt } => framed(out, NOT_SERVING, |out| {
@@ -293,6 +308,38 @@ impl Frame {
                 put_session(out, *at, *session);
                 out.put_u8(u8::from(*equal));
             }),
+            Self::Tick { clock, value_bytes_max, table } => framed(out, TICK, |out| {
+                out.put_u64_le(*clock);
+                out.put_u64_le(*value_bytes_max);
+                put_name(out, *table);
+            }),
+            Self::Heard { clock } => framed(out, HEARD, |out| out.put_u64_le(*clock)),
+            Self::Pull { have } => framed(out, PULL, |out| {
+                out.put_u8(u8::from(have.is_some()));
+                have.iter().for_each(|name| put_name(out, *name));
+            }),
+            Self::Table { name, part, parts, body } => framed(out, TABLE, |out| {
+                put_name(out, *name);
+                out.put_u32_le(*part);
+                out.put_u32_le(*parts);
+                out.put_slice(body);
+            }),
+            Self::MakeMap { ticket, name } => framed(out, MAKE_MAP, |out| {
+                out.put_u64_le(*ticket);
+                put_bytes(out, name.as_bytes());
+            }),
+            Self::MapMade { ticket, made } => framed(out, MAP_MADE, |out| {
+                out.put_u64_le(*ticket);
+                out.put_u8(u8::from(made.is_ok()));
+                match made {
+                    Ok(map) => {
+                        out.put_u32_le(map.id.0);
+                        out.put_u16_le(map.keyspace.0);
+                        put_bytes(out, map.name.as_bytes());
+                    }
+                    Err(why) => put_bytes(out, why.as_bytes()),
+                }
+            }),
         }
     }
 
@@ -300,9 +347,7 @@ impl Frame {
     pub(super) fn read(frame: Bytes) -> Result<Self, Malformed> {
         let mut r = Reader(frame);
         let frame = match r.u8()? {
-            VIEW => {
-                Self::View(TableName { cluster: ClusterId(r.u128()?), term: Term(r.u64()?), version: Version(r.u64()?), hash: r.u64()? })
-            }
+            VIEW => Self::View(r.name()?),
             FORWARD => {
                 let (at, lineage) = (r.at()?, Lineage(r.u32()?));
                 Self::Forward { at, lineage, n: r.u64()?, finished: r.u64()?, attempt: r.u32()?, work: r.work()? }
@@ -329,6 +374,20 @@ impl Frame {
             FINISHED => Self::Finished { at: r.at()?, session: r.u32()? },
             COMPARE => Self::Compare { at: r.at()?, session: r.u32()?, seq: r.u64()?, sum: r.u64()?, clock: r.clock()? },
             VERDICT => Self::Verdict { at: r.at()?, session: r.u32()?, equal: r.flag()? },
+            TICK => Self::Tick { clock: r.u64()?, value_bytes_max: r.u64()?, table: r.name()? },
+            HEARD => Self::Heard { clock: r.u64()? },
+            PULL => Self::Pull { have: if r.flag()? { Some(r.name()?) } else { None } },
+            TABLE => {
+                let (name, part, parts) = (r.name()?, r.u32()?, r.u32()?);
+                let body = r.0.split_to(r.0.len());
+                Self::Table { name, part, parts, body }
+            }
+            MAKE_MAP => Self::MakeMap { ticket: r.u64()?, name: r.text()? },
+            MAP_MADE => {
+                let (ticket, made) = (r.u64()?, r.flag()?);
+                let made = if made { Ok(r.map()?) } else { Err(r.text()?) };
+                Self::MapMade { ticket, made }
+            }
             _ => return Err(Malformed("unknown kind of frame")),
         };
         if r.0.has_remaining() {

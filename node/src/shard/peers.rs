@@ -5,6 +5,7 @@
 //! answers always go: others wait for them, and they are small. A node never stops reading a peer, so that two crowded
 //! nodes cannot wait for each other.
 
+use super::clients::Visit;
 use super::frame::{self, Ack, Frame, Head};
 use super::log::Logged;
 use super::op::Outcome;
@@ -23,6 +24,8 @@ pub(super) const SMALL_ANSWER_BYTES: usize = 1 << 10;
 /// Larger answers that one peer has asked for and that are not on their way. Beyond it a call is refused before it is
 /// executed, unless it is the only one.
 pub(super) const OWED_BYTES_MAX: usize = 256 << 20;
+/// The same of one client. All of them together have what one peer has.
+const OWED_CLIENT_BYTES_MAX: usize = 64 << 20;
 
 /// What an answer to a peer weighs: 0 if it never waits.
 pub(super) fn answer_weight(outcome: &Outcome) -> usize {
@@ -53,6 +56,8 @@ pub(super) struct Peer {
     /// The frame of log entries that ends the buffer of calls, which may become longer.
     last_append: Option<LastAppend>,
     queued: [bool; 2],
+    /// What a member and a client know of each other.
+    pub(super) visit: Visit,
     /// The shell says that too many bytes wait for it.
     congested: bool,
     /// Something waits for it to be crowded no more.
@@ -89,6 +94,8 @@ impl Peer {
 pub(super) struct Peers {
     all: LiteMap<MemberId, Peer>,
     ready: VecDeque<(MemberId, Lane)>,
+    /// What all clients are owed.
+    owed_clients: usize,
     /// Who did not acknowledge in time, and has acknowledged nothing since: another partition need not wait for that as long again.
     silent: BTreeSet<MemberId>,
     /// Peers for which something was held back, and which have taken bytes since.
@@ -111,7 +118,9 @@ impl Peers {
 
     /// A connection is gone, with everything on it.
     pub(super) fn disconnect(&mut self, id: MemberId) {
-        self.all.remove(&id);
+        if let Some(gone) = self.all.remove(&id).filter(|_| id.is_client()) {
+            self.owed_clients = self.owed_clients.saturating_sub(gone.owed);
+        }
         self.ready.retain(|(peer, _)| *peer != id);
     }
 
@@ -232,7 +241,14 @@ impl Peers {
 
     /// Whether a peer may ask for an answer of this size now.
     pub(super) fn may_owe(&self, id: MemberId, bytes: usize) -> bool {
-        bytes <= SMALL_ANSWER_BYTES || self.all.get(&id).is_none_or(|p| p.owed == 0 || p.owed + bytes <= OWED_BYTES_MAX)
+        let fits = |owed: usize| {
+            if id.is_client() {
+                owed + bytes <= OWED_CLIENT_BYTES_MAX && self.owed_clients + bytes <= OWED_BYTES_MAX
+            } else {
+                owed + bytes <= OWED_BYTES_MAX
+            }
+        };
+        bytes <= SMALL_ANSWER_BYTES || self.all.get(&id).is_none_or(|p| p.owed == 0 || fits(p.owed))
     }
 
     /// A peer's operation was executed, and this is what it will be answered.
@@ -242,13 +258,21 @@ impl Peers {
             && let Some(peer) = self.all.get_mut(&id)
         {
             peer.owed += weight;
+            self.owed_clients += if id.is_client() { weight } else { 0 };
         }
     }
 
     /// It will not be answered after all.
     pub(super) fn disown(&mut self, id: MemberId, outcome: &Outcome) {
-        if let Some(peer) = self.all.get_mut(&id) {
-            peer.owed = peer.owed.saturating_sub(answer_weight(outcome));
+        self.pay(id, answer_weight(outcome));
+    }
+
+    /// A peer is owed that much less.
+    fn pay(&mut self, id: MemberId, weight: usize) {
+        let Some(peer) = self.all.get_mut(&id).filter(|_| weight > 0) else { return };
+        peer.owed = peer.owed.saturating_sub(weight);
+        if id.is_client() {
+            self.owed_clients = self.owed_clients.saturating_sub(weight);
         }
     }
 
@@ -260,7 +284,7 @@ impl Peers {
             peer.held_back = true;
             return peer.answers.push_back((at, n, outcome));
         }
-        peer.owed = peer.owed.saturating_sub(weight);
+        self.pay(id, weight);
         if let Some(out) = self.out(id, Lane::Calls) {
             frame::reply(out, at, n, &outcome);
         }
@@ -278,7 +302,7 @@ impl Peers {
                 return;
             }
             let Some((at, n, outcome)) = peer.answers.pop_front() else { return };
-            peer.owed = peer.owed.saturating_sub(answer_weight(&outcome));
+            self.pay(id, answer_weight(&outcome));
             if let Some(out) = self.out(id, Lane::Calls) {
                 frame::reply(out, at, n, &outcome);
             }

@@ -212,10 +212,10 @@ impl Core {
             slot.calls.unsend();
         }
         slot.calls.refusals = 0;
-        if slot.calls.parked.iter().any(|c| c.source.peer().is_some_and(|p| !self.is_member(p))) {
+        if slot.calls.parked.iter().any(|c| c.source.peer().is_some_and(|p| !self.may_ask(p))) {
             let before = slot.calls.parked.len();
             let mut parked = std::mem::take(&mut slot.calls.parked);
-            parked.retain(|c| c.source.peer().is_none_or(|p| self.is_member(p)));
+            parked.retain(|c| c.source.peer().is_none_or(|p| self.may_ask(p)));
             self.outstanding -= before - parked.len();
             slot.calls.parked = parked;
         }

@@ -1,5 +1,6 @@
 //! Several shards and their tables in one deterministic world: queues of bytes, a clock, a coordinator of few words.
 
+mod clients;
 mod slices;
 
 use super::op::{Action, Condition, Expiry, Value};
@@ -152,6 +153,25 @@ impl World {
         world
     }
 
+    /// A client, which every member serves; its number among the nodes.
+    fn add_client(&mut self, nth: u64) -> u64 {
+        let client = MemberId::of_client(nth);
+        let shard = Shard::new(client, limits(), nth, self.now);
+        let node = Node { shard, alive: true, cut: false, lease: Time(u64::MAX), accepted: 0, installed: 0, opens_at: Vec::new() };
+        self.nodes.insert(client.0, node);
+        self.members().into_iter().for_each(|member| self.connect(client.0, member));
+        client.0
+    }
+
+    fn members(&self) -> Vec<u64> {
+        self.nodes.keys().copied().filter(|n| !id(*n).is_client()).collect()
+    }
+
+    /// How many members have accepted at least this table.
+    fn accepted(&self, table: usize) -> usize {
+        self.members().iter().filter(|n| self.nodes[n].alive && self.nodes[n].accepted >= table).count()
+    }
+
     fn show(&mut self, n: u64, first: bool) {
         let now = self.now;
         let tables = &self.tables;
@@ -221,6 +241,10 @@ impl World {
                 Request::Used => node.shard.used(self.now),
                 Request::Opened(list) => self.opened.extend(list.into_iter().map(|(at, since)| (n, at, since))),
                 Request::Newer(_) => {}
+                Request::Table(table) => {
+                    node.shard.install(self.now, View { installed: table.clone(), accepted: table, opens_at: Arc::default() });
+                }
+                Request::MakeMap { .. } | Request::MapMade { .. } | Request::OtherCluster(_) => panic!("nobody asked for it"),
             }
         }
     }
@@ -246,14 +270,16 @@ impl World {
     /// Time passes; leases are renewed where a majority has accepted nothing newer (rule 8).
     fn pass(&mut self, time: Duration) {
         self.now = self.now + time;
-        let accepted: Vec<usize> = self.nodes.values().filter(|n| n.alive && !n.cut).map(|n| n.accepted).collect();
-        let all = self.nodes.len();
+        let members = self.members();
+        let reached = members.iter().map(|n| &self.nodes[n]).filter(|n| n.alive && !n.cut);
+        let accepted: Vec<usize> = reached.map(|n| n.accepted).collect();
         for n in self.nodes.keys().copied().collect::<Vec<_>>() {
             let node = self.nodes.get_mut(&n).unwrap();
             if !node.alive {
                 continue;
             }
-            if !node.cut && accepted.iter().filter(|a| **a <= node.accepted).count() * 2 > all {
+            let member = !id(n).is_client();
+            if member && !node.cut && accepted.iter().filter(|a| **a <= node.accepted).count() * 2 > members.len() {
                 node.lease = self.now + LEASE;
             }
             while node.shard.poll_timeout().is_some_and(|t| t <= self.now) {
@@ -323,6 +349,7 @@ impl World {
         let mut next = (*self.tables[self.committed]).clone();
         change(&mut next);
         next.version = next.version.next();
+        assert_eq!(next.validate(), Ok(()), "clients take no other");
         self.tables.push(Arc::new(next));
     }
 
@@ -333,7 +360,7 @@ impl World {
             self.propose(|t| asked.iter().for_each(|r| change_in_sync(t, r)));
         }
         let last = self.tables.len() - 1;
-        for n in self.nodes.keys().copied().collect::<Vec<_>>() {
+        for n in self.members() {
             let here = all || self.rng.one_in(3);
             let node = self.nodes.get_mut(&n).unwrap();
             if here && node.alive && !node.cut && node.accepted != last {
@@ -341,10 +368,10 @@ impl World {
                 self.show(n, false);
             }
         }
-        if self.nodes.values().filter(|n| n.alive && n.accepted == last).count() * 2 > self.nodes.len() {
+        if self.accepted(last) * 2 > self.members().len() {
             self.committed = last;
         }
-        for n in self.nodes.keys().copied().collect::<Vec<_>>() {
+        for n in self.members() {
             let here = all || self.rng.one_in(3);
             let committed = self.committed;
             let node = self.nodes.get_mut(&n).unwrap();
@@ -379,6 +406,8 @@ impl World {
                 // Entries of a process that was just removed may arrive after its outcomes were forgotten.
                 let mut dedup = held.dedup.clone();
                 dedup.retain(|m| self.tables[self.committed].member(m).is_some());
+                // What clients asked is forgotten by each copy by itself.
+                (0..2).for_each(|_| dedup.retire_clients());
                 (self.contents(m.0, p.id.0), held.log.last(), held.log.committed(), dedup)
             });
             let first = logs.next().unwrap();
@@ -423,6 +452,7 @@ fn change_in_sync(t: &mut Table, request: &InSyncRequest) {
 
 fn remove(t: &mut Table, gone: u64) {
     t.members.retain(|m| m.id != id(gone));
+    t.voters.retain(|v| *v != id(gone));
     for p in 0..u32::from(PARTITIONS) {
         let p = partition_mut(t, PartitionId(p));
         let (primary, counted) = (p.primary() == id(gone), p.in_sync().any(|m| m == id(gone)));
@@ -1096,6 +1126,10 @@ struct Counter {
 fn random_faults(seed: u64, steps: u64) {
     let copies = 2 + seed as u32 % 2;
     let mut w = World::new(seed, 5, |p| (0..copies).map(|c| 1 + u64::from(p + c) % 4).collect());
+    let clients = [w.add_client(1), w.add_client(2)];
+    // They have a table.
+    w.settle(Duration::from_millis(50));
+    let callers = [1, 2, 3, 4, 5, clients[0], clients[1], clients[1]];
     let keys: Vec<String> = (0..6).map(|n| format!("c{n}")).collect();
     let mut counters: Vec<Counter> = keys.iter().map(|_| Counter::default()).collect();
     let mut open: BTreeMap<Token, (u64, usize, bool, i64)> = BTreeMap::new();
@@ -1122,7 +1156,7 @@ fn random_faults(seed: u64, steps: u64) {
     };
     for _ in 0..steps {
         for _ in 0..w.rng.below(4) {
-            let (n, k) = (1 + w.rng.below(5), w.rng.below(keys.len() as u64) as usize);
+            let (n, k) = (callers[w.rng.below(8) as usize], w.rng.below(keys.len() as u64) as usize);
             if !w.nodes[&n].alive {
                 continue;
             }
@@ -1145,11 +1179,19 @@ fn random_faults(seed: u64, steps: u64) {
         w.pass(Duration::from_millis(time));
         judge(&mut w, &mut counters, &mut open);
         faults(&mut w);
+        for client in clients {
+            let member = 1 + w.rng.below(5);
+            if w.rng.one_in(15) {
+                w.disconnect(client, member);
+            } else if w.rng.one_in(3) {
+                w.connect(client, member);
+            }
+        }
         judge(&mut w, &mut counters, &mut open);
     }
     for n in 1..=5 {
         w.nodes.get_mut(&n).unwrap().cut = false;
-        for m in n + 1..=5 {
+        for m in (n + 1..=5).chain(clients) {
             w.connect(n, m);
         }
     }
@@ -1201,7 +1243,8 @@ fn faults(w: &mut World) {
         node.cut = !node.cut && cut < 2;
     }
     let last = w.tables.len() - 1;
-    if last != w.committed && w.rng.one_in(6) && w.nodes.values().filter(|n| n.accepted == last).count() * 2 <= w.nodes.len() {
+    let accepted = w.members().iter().filter(|n| w.nodes[n].accepted == last).count();
+    if last != w.committed && w.rng.one_in(6) && accepted * 2 <= w.members().len() {
         // A minority accepted it; another coordinator's table takes its place.
         w.tables.pop();
         for n in 1..=5 {

@@ -5,7 +5,7 @@
 //! ```
 //! Each has a bound for one tick, and says in `poll_timeout` when it goes on.
 
-use super::{Core, Shard, copying};
+use super::{Core, Shard, clients, copying};
 use doyen_gossip::Time;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -101,6 +101,11 @@ impl Shard {
             self.core.next_round = now + ROUND;
             self.core.holding = self.slots.values().filter(|s| s.held.is_some()).count();
             noticed = self.slots.iter().map(|(at, _)| at).collect();
+            self.core.greet_clients();
+            if self.core.next_retire <= now {
+                self.core.next_retire = now + clients::RETENTION;
+                self.slots.iter_mut().filter_map(|(_, s)| s.held.as_mut()).for_each(|h| h.dedup.retire_clients());
+            }
         } else {
             noticed.sort_unstable();
         }

@@ -63,6 +63,9 @@ pub enum Invalid {
     /// Two members share an id, or they do not stand in order of age.
     #[error("member {0} is named twice or stands out of order of age")]
     MemberOrder(MemberId),
+    /// A member bears an id of the numbers that are for clients.
+    #[error("member {0} has an id of those that are for clients")]
+    ClientId(MemberId),
     /// There is no voter.
     #[error("a table needs a voter")]
     NoVoter,
@@ -186,6 +189,9 @@ impl Member {
     /// The first thing found wrong.
     pub fn validate(&self) -> Result<(), Invalid> {
         name("member", &self.name)?;
+        if self.id.is_client() {
+            return Err(Invalid::ClientId(self.id));
+        }
         for part in [&self.location.zone, &self.location.rack, &self.location.host] {
             if part.len() > NAME_BYTES_MAX {
                 return Err(Invalid::Name { what: "location" });

@@ -11,6 +11,8 @@ pub enum Subject {
     Doyen,
     /// Doyen by the plain port of one node, which forwards two thirds.
     DoyenOneNode,
+    /// Doyen by its own client.
+    DoyenClient,
     /// Redis Cluster.
     Redis,
     /// Hazelcast, by its own client.
@@ -24,7 +26,7 @@ impl Subject {
     #[must_use]
     pub fn kind(self) -> Kind {
         match self {
-            Self::Doyen | Self::DoyenOneNode => Kind::Doyen,
+            Self::Doyen | Self::DoyenOneNode | Self::DoyenClient => Kind::Doyen,
             Self::Redis => Kind::Redis,
             Self::Hazelcast => Kind::Hazelcast,
             Self::Olric => Kind::Olric,
@@ -36,6 +38,7 @@ impl Subject {
     pub fn name(self) -> &'static str {
         match self {
             Self::DoyenOneNode => "Doyen, one node",
+            Self::DoyenClient => "Doyen, its client",
             other => other.kind().name(),
         }
     }
@@ -81,6 +84,13 @@ pub enum Work {
         clients: u32,
         /// Operations that a client sends at once.
         pipeline: u32,
+    },
+    /// Each system's own client, with so many operations in flight. Olric's speaks RESP; as many connections are shared out over all members.
+    OwnClients {
+        /// What is done.
+        operation: Operation,
+        /// Operations in flight.
+        in_flight: u32,
     },
     /// Each SET is followed by `WAIT 1`: the write is on the other copy, too, before the next one begins.
     Wait {
@@ -154,7 +164,7 @@ impl Case {
 #[must_use]
 pub fn all() -> Vec<Case> {
     use Operation::{Get, Set};
-    use Subject::{Doyen, DoyenOneNode, Hazelcast, Olric, Redis};
+    use Subject::{Doyen, DoyenClient, DoyenOneNode, Hazelcast, Olric, Redis};
     let mut cases = Vec::new();
     let mut add = |id: String, title: String, work, subjects: &[Subject], quick, checked| {
         cases.push(Case { id, title, work, subjects: subjects.to_vec(), quick, checked });
@@ -167,6 +177,13 @@ pub fn all() -> Vec<Case> {
             let title = format!("{}, {clients} clients{pipelined}", operation.name());
             let few = clients == 50;
             add(id, title, Work::Clients { operation, clients, pipeline }, subjects, few || pipeline == 1, few);
+        }
+    }
+    for in_flight in [50, 512] {
+        for (operation, name) in [(Set, "insert"), (Get, "get")] {
+            let title = format!("{name} by its own client, {in_flight} in flight");
+            let subjects = &[DoyenClient, Hazelcast, Olric];
+            add(format!("own-{name}-{in_flight}"), title, Work::OwnClients { operation, in_flight }, subjects, true, false);
         }
     }
     for clients in [50, 512] {

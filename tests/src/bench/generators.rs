@@ -109,13 +109,17 @@ pub struct Native<'a> {
     pub rate: Option<f64>,
     /// Whether values are large ones.
     pub large: bool,
+    /// Whether it goes through Doyen's own client.
+    pub own_client: bool,
+    /// Whether all keys are written before.
+    pub fill: bool,
 }
 
 impl<'a> Native<'a> {
     /// As fast as they are answered, small values, by every node.
     #[must_use]
     pub fn closed(binary: &'a Path, operation: Operation, clients: u32, seconds: f64) -> Self {
-        Self { binary, operation, clients, seconds, wait: false, one_node: false, rate: None, large: false }
+        Self { binary, operation, clients, seconds, wait: false, one_node: false, rate: None, large: false, own_client: false, fill: false }
     }
 
     /// Small GETs at a low rate.
@@ -131,19 +135,26 @@ impl<'a> Native<'a> {
     }
 
     fn words(&self, system: &System) -> Result<Vec<String>> {
-        let cluster = !self.one_node && !self.large && !system.cluster.is_empty();
+        let cluster = !self.own_client && !self.one_node && !self.large && !system.cluster.is_empty();
         let addresses = match (self.large, cluster) {
             (true, _) => vec![owners(*system.cluster.first().context("no cluster port")?)?[usize::from(slot(LARGE.as_bytes()))]],
             (false, true) => system.cluster.clone(),
             (false, false) => system.plain.clone(),
         };
         let addresses: Vec<String> = addresses.iter().take(if self.one_node { 1 } else { usize::MAX }).map(ToString::to_string).collect();
-        if addresses.is_empty() {
+        if addresses.is_empty() && !self.own_client {
             bail!("{} has no such address", system.kind.name());
         }
         let mut words = vec![self.binary.to_string_lossy().into_owned(), "bench".into()];
         let mut flag = |name: &str, value: &dyn ToString| words.extend([name.to_owned(), value.to_string()]);
-        flag("--resp", &addresses.join(","));
+        if self.own_client {
+            let (nodes, secret) = system.data();
+            let nodes: Vec<String> = nodes.iter().map(ToString::to_string).collect();
+            flag("--data", &nodes.join(","));
+            flag("--secret-file", &secret.display());
+        } else {
+            flag("--resp", &addresses.join(","));
+        }
         flag("--operation", &self.operation.id());
         flag("--keys", &if self.large { LARGE_KEYS } else { KEYS });
         flag("--value-bytes", &if self.large { LARGE_BYTES } else { VALUE_BYTES });
@@ -164,9 +175,8 @@ impl<'a> Native<'a> {
         } else if self.large {
             flag("--command-get", &format!("GET {LARGE}{{key}}"));
         }
-        if cluster {
-            words.push("--cluster".into());
-        }
+        let switches = [(cluster, "--cluster"), (self.own_client, "--native"), (self.fill, "--fill")];
+        words.extend(switches.into_iter().filter(|(on, _)| *on).map(|(_, word)| word.to_owned()));
         words.push("--json".into());
         Ok(words)
     }

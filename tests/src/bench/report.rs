@@ -84,6 +84,8 @@ of {value} bytes.
   whose keys it puts into one slot of each master; through one member for Olric, which has no cluster protocol), with Hazelcast's own client
   in its place for Hazelcast (it knows who has which key, in a JVM of its own; as many operations in flight as there are clients);
   `doyen bench` for all others (through all three members for Olric, unless it is by one node).
+- By its own client: one client in one process, with so many operations in flight, each alone. Doyen's and Hazelcast's know who has which
+  key and ask there; Olric's speaks RESP, and `doyen bench` does that for it, on as many connections.
 - Half of its own peak: every system gets half of what it did itself in the closed loop, so operations a second differ, and are no
   comparison; latency counts from when an operation was due.
 - Values of 1 MB all belong to one member; the small values beside them to all three.

@@ -1,6 +1,6 @@
 //! Rounds of cases: which system by which generator, one after the other, and what came of it.
 
-use super::cases::{Case, Subject, Work};
+use super::cases::{Case, Operation, Subject, Work};
 use super::children::{Cores, go_on, interrupted};
 use super::generators::{self, Native, RedisBenchmark};
 use super::memory::Memory;
@@ -88,6 +88,11 @@ impl<'a> Suite<'a> {
             generators::fill(&mut system, generators::KEYS).context("filling")?;
             if !system.cluster.is_empty() && cases.iter().any(|c| !c.needs_native()) {
                 RedisBenchmark::fill(&system, cores).context("filling by redis-benchmark")?;
+            }
+            if one.kind == Kind::Doyen && cases.iter().any(|c| c.subjects.contains(&Subject::DoyenClient)) {
+                Native { fill: true, own_client: true, ..Native::closed(binary, Operation::Get, 50, 1.0) }
+                    .run(&system, cores)
+                    .context("filling by its own client")?;
             }
             if cases.iter().any(|c| matches!(c.work, Work::Large | Work::Small { .. }) && c.subjects.iter().any(|s| s.kind() == one.kind)) {
                 generators::fill_large(&system).context("filling with large values")?;
@@ -185,7 +190,8 @@ impl<'a> Suite<'a> {
             }
             // The JVMs compile what they do often: that takes a while.
             Work::Clients { .. } => self.load(case, subject, 3.0 * self.seconds)?.throughput,
-            Work::Wait { .. } | Work::OneNode { .. } | Work::Large | Work::Small { .. } => {
+            Work::OwnClients { .. } if subject == Subject::Hazelcast => self.load(case, subject, 3.0 * self.seconds)?.throughput,
+            Work::OwnClients { .. } | Work::Wait { .. } | Work::OneNode { .. } | Work::Large | Work::Small { .. } => {
                 self.load(case, subject, CALIBRATION_SECONDS)?.throughput
             }
         };
@@ -205,8 +211,15 @@ impl<'a> Suite<'a> {
                 let operations = (rate.context("calibrated before")? * seconds) as u64 + 1;
                 RedisBenchmark { operation, clients, pipeline }.run(system, cores, operations)
             }
+            Work::OwnClients { operation, in_flight } if subject == Subject::Hazelcast => {
+                generators::hazelcast(system, operation, in_flight, seconds)
+            }
+            Work::OwnClients { operation, in_flight } => {
+                let closed = Native::closed(binary, operation, in_flight, seconds);
+                Native { own_client: subject == Subject::DoyenClient, ..closed }.run(system, cores)
+            }
             Work::Wait { clients } => {
-                let closed = Native::closed(binary, super::cases::Operation::Set, clients, seconds);
+                let closed = Native::closed(binary, Operation::Set, clients, seconds);
                 Native { wait: true, ..closed }.run(system, cores)
             }
             Work::OneNode { operation, clients } => {

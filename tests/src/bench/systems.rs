@@ -17,6 +17,8 @@ use tempfile::TempDir;
 
 /// How long anything may take that is not measured.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+/// Doyen's secret, in the system's directory.
+const SECRET_FILE: &str = "secret";
 /// Bytes of the values.
 pub const VALUE_BYTES: usize = 100;
 
@@ -115,7 +117,7 @@ pub struct System {
     nodes: Vec<Process>,
     children: Vec<Child>,
     // After the processes, which write to it.
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 impl System {
@@ -123,6 +125,12 @@ impl System {
     #[must_use]
     pub fn pids(&self) -> Vec<u32> {
         self.nodes.iter().map(Process::pid).chain(self.children.iter().map(Child::pid)).collect()
+    }
+
+    /// Of Doyen: where its own client begins, and the file with the secret.
+    #[must_use]
+    pub fn data(&self) -> (Vec<SocketAddr>, PathBuf) {
+        (self.nodes.iter().map(|n| n.ready.data).collect(), self.dir.path().join(SECRET_FILE))
     }
 
     /// Any address with RESP.

@@ -115,7 +115,7 @@ impl World {
     pub(crate) fn expelled(&mut self, p: ProcessId) {
         let old = self.processes[p].me;
         let slot = self.processes[p].slot;
-        let me = MemberId(self.rng.random());
+        let me = MemberId::of_member(self.rng.random());
         self.trace.line(self.schedule.now(), || format!("p{p} was expelled as {old} and is now {me}"));
         *self.faults.entry("expulsion").or_default() += 1;
         self.directory.remove(&old);

@@ -223,6 +223,10 @@ impl World {
                 let delay = self.rng.random_range(1_000..MS);
                 self.schedule.after(delay, Event::Control(p, ControlInput::Used(me)));
             }
+            // All processes here are members.
+            Request::MakeMap { .. } | Request::MapMade { .. } | Request::Table(_) | Request::OtherCluster(_) => {
+                self.broken(format!("p{p} asks what only clients and their hosts do"));
+            }
         }
     }
 }

@@ -235,7 +235,7 @@ impl World {
         if self.slots[slot].process.is_some() {
             return;
         }
-        let me = MemberId(self.rng.random());
+        let me = MemberId::of_member(self.rng.random());
         let base = self.rng.random_range(0..1 << 50);
         let ppm = self.rng.random_range(-self.mix.drift_ppm..=self.mix.drift_ppm);
         let skew = self.rng.random_range(-5_000..5_000);

@@ -16,6 +16,7 @@ mod worker;
 
 use super::Failed;
 use super::load::Load;
+use super::pace::on_threads;
 use super::recorder::Recorder;
 use super::schedule::{Clock, Schedule};
 use crate::config::{self, RESP_CLUSTER_PORT, RESP_PORT};
@@ -23,8 +24,6 @@ use command::Command;
 use connection::Shared;
 use dial::Dial;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use worker::Worker;
 
 /// Unanswered writes of a connection while keys are filled, at most.
@@ -62,7 +61,7 @@ impl Target {
         let clock = Clock::start();
         let mut workers = self.connect(load, clock)?;
         if load.fill() {
-            on_threads(&mut workers)?;
+            on_threads(&mut workers, Worker::run)?;
         }
         let starts_at = clock.now();
         for (thread, worker) in workers.iter_mut().enumerate() {
@@ -75,7 +74,7 @@ impl Target {
             }
             (shared.in_flight, shared.batch) = (load.in_flight(), load.batch());
         }
-        on_threads(&mut workers)?;
+        on_threads(&mut workers, Worker::run)?;
         let mut sum = Recorder::new();
         let mut behind = 0;
         for worker in workers {
@@ -142,16 +141,4 @@ impl Target {
         }
         words
     }
-}
-
-/// Runs all workers to their end; the first failure ends them all.
-fn on_threads(workers: &mut [Worker]) -> Result<(), Failed> {
-    let failed = AtomicBool::new(false);
-    let run = |worker: &mut Worker| worker.run(&failed).inspect_err(|_| failed.store(true, Ordering::Relaxed));
-    thread::scope(|scope| {
-        let threads: Vec<_> = workers.iter_mut().map(|worker| scope.spawn(|| run(worker))).collect();
-        let ended: Vec<_> =
-            threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(Failed::new("a thread of the generator broke")))).collect();
-        ended.into_iter().collect()
-    })
 }

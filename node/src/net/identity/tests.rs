@@ -18,18 +18,28 @@ fn the_authority_is_the_same_on_every_node() {
 #[test]
 fn a_certificate_names_its_node_and_no_other() {
     let identity = Identity::from_secret(SECRET, "10.0.0.1:7400").unwrap();
-    let (chain, _) = Authority::derive(SECRET).unwrap().issue("10.0.0.1:7400").unwrap();
-    assert_eq!(identity.names(&chain[0], "10.0.0.1:7400"), Ok(()));
-    assert!(identity.names(&chain[0], "10.0.0.2:7400").is_err());
-    assert!(identity.names(&CertificateDer::from(vec![1, 2, 3]), "x").is_err());
+    let (chain, _) = Authority::derive(SECRET).unwrap().issue("10.0.0.1:7400", ROLE).unwrap();
+    assert_eq!(identity.names(&chain[0], "10.0.0.1:7400", false), Ok(()));
+    assert!(identity.names(&chain[0], "10.0.0.2:7400", false).is_err());
+    assert!(identity.names(&CertificateDer::from(vec![1, 2, 3]), "x", false).is_err());
+}
+
+#[test]
+fn a_client_s_certificate_is_none_of_a_node() {
+    let identity = Identity::from_secret(SECRET, "a").unwrap();
+    for (role, client) in [(ROLE, false), (CLIENT_ROLE, true)] {
+        let (chain, _) = Authority::derive(SECRET).unwrap().issue("it", role).unwrap();
+        assert_eq!(identity.names(&chain[0], "it", client), Ok(()));
+        assert!(identity.names(&chain[0], "it", !client).is_err_and(|why| why.contains("does not name")));
+    }
 }
 
 #[test]
 fn long_and_strange_names_have_certificates() {
     let name = "ä ö\u{0}".repeat(60);
     let identity = Identity::from_secret(SECRET, &name).unwrap();
-    let (chain, _) = Authority::derive(SECRET).unwrap().issue(&name).unwrap();
-    assert_eq!(identity.names(&chain[0], &name), Ok(()));
+    let (chain, _) = Authority::derive(SECRET).unwrap().issue(&name, ROLE).unwrap();
+    assert_eq!(identity.names(&chain[0], &name, false), Ok(()));
 }
 
 #[test]
@@ -53,7 +63,7 @@ fn changed_files_come_into_force_and_broken_ones_do_not() {
     let path = |name: &str| dir.path().join(name);
     let write = |secret: &[u8]| {
         let authority = Authority::derive(secret).unwrap();
-        let (chain, key) = authority.issue("a").unwrap();
+        let (chain, key) = authority.issue("a", ROLE).unwrap();
         std::fs::write(path("ca.pem"), pem("CERTIFICATE", &authority.certificate)).unwrap();
         std::fs::write(path("cert.pem"), pem("CERTIFICATE", &chain[0])).unwrap();
         std::fs::write(path("key.pem"), pem("PRIVATE KEY", key.secret_der())).unwrap();

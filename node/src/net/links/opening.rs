@@ -19,8 +19,8 @@ const PRIORITY_BULK: i32 = -1;
 
 #[derive(Debug)]
 pub(super) enum Opening {
-    /// We dialled this peer; our hello is sent once the handshake is done.
-    Dialled { peer: MemberId, address: SocketAddr, hello: Option<StreamId>, bytes: Vec<u8> },
+    /// We dialled this peer (`None`: whoever is there); our hello is sent once the handshake is done.
+    Dialled { peer: Option<MemberId>, address: SocketAddr, hello: Option<StreamId>, bytes: Vec<u8> },
     /// Somebody dialled us.
     Accepted { address: SocketAddr, hello: Option<StreamId>, bytes: Vec<u8> },
     /// It is this peer, and opens its lanes.
@@ -31,7 +31,7 @@ pub(super) enum Opening {
 type Opened = (MemberId, StreamId, StreamId);
 
 impl Opening {
-    pub(super) const fn dialled(peer: MemberId, address: SocketAddr) -> Self {
+    pub(super) const fn dialled(peer: Option<MemberId>, address: SocketAddr) -> Self {
         Self::Dialled { peer, address, hello: None, bytes: Vec::new() }
     }
 
@@ -52,7 +52,7 @@ impl Opening {
     /// Whom we dialled.
     pub(super) const fn peer(&self) -> Option<MemberId> {
         match self {
-            Self::Dialled { peer, .. } => Some(*peer),
+            Self::Dialled { peer, .. } => *peer,
             Self::Accepted { .. } | Self::Lanes { .. } => None,
         }
     }
@@ -67,7 +67,7 @@ impl Opening {
         identity: &Identity,
         ours: &Hello,
         admit: impl FnOnce(&Hello) -> Result<(), Failure>,
-        expect: impl FnOnce(MemberId, &Hello) -> Result<(), Failure>,
+        expect: impl FnOnce(Option<MemberId>, &Hello) -> Result<(), Failure>,
     ) -> Result<Option<Opened>, (Failure, Close)> {
         match self {
             Self::Dialled { peer, hello, bytes, .. } => {
@@ -82,7 +82,7 @@ impl Opening {
                     return Ok(None);
                 }
                 let theirs = judge(connection.crypto_session().peer_identity(), identity, ours, bytes).map_err(refusal)?;
-                if theirs.id != *peer {
+                if peer.is_some_and(|peer| theirs.id != peer) {
                     let why = format!("another process answers there ({}, {})", theirs.name, theirs.id);
                     return Err((Failure::Unreachable(why), Close::Stranger));
                 }
@@ -90,7 +90,7 @@ impl Opening {
                 let calls = open(connection, &[TAG_CALLS], false)?;
                 let bulk = open(connection, &[TAG_BULK], false)?;
                 let _ = connection.send_stream(bulk).set_priority(PRIORITY_BULK);
-                Ok(Some((*peer, calls, bulk)))
+                Ok(Some((theirs.id, calls, bulk)))
             }
             Self::Accepted { address, hello, bytes } => {
                 if hello.is_none() {

@@ -60,7 +60,8 @@ impl Node {
     fn new(id: u64, secret: &[u8]) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let name = format!("node {id}");
-        let identity = Arc::new(Identity::from_secret(secret, &name).unwrap());
+        let identity = if MemberId(id).is_client() { Identity::of_client(secret, &name) } else { Identity::from_secret(secret, &name) };
+        let identity = Arc::new(identity.unwrap());
         Self { id: MemberId(id), name, links: Links::new(socket, identity, MemberId(id)).unwrap(), seen: Recorder::default(), more: true }
     }
 
@@ -345,4 +346,71 @@ fn garbage_disturbs_nobody() {
     }
     pair.nodes[A].send(id(2), Lane::Calls, b"still here");
     pair.expect(B, calls(1, b"still here"));
+}
+
+const CLIENT: u64 = MemberId::of_client(3).0;
+
+/// A node, and a client that has it for a seed.
+fn guest(clients_max: Option<usize>, client: Node) -> Pair {
+    let mut pair = Pair::of(Node::new(1, SECRET), client);
+    pair.nodes[A].links.set_clients_max(clients_max);
+    let seed = pair.nodes[A].entry().2;
+    pair.nodes[B].links.set_seeds(&[seed]);
+    pair
+}
+
+#[test]
+fn a_client_finds_out_who_its_seed_is_and_keeps_the_connection_once_it_has_a_table() {
+    let mut pair = guest(Some(1), Node::new(CLIENT, SECRET));
+    pair.expect(B, Seen::Connected(id(1)));
+    pair.expect(A, Seen::Connected(id(CLIENT)));
+    let table = [pair.nodes[A].entry()];
+    pair.nodes[B].links.set_peers(&table);
+    pair.nodes[B].send(id(1), Lane::Calls, b"asked");
+    pair.expect(A, calls(CLIENT, b"asked"));
+    pair.nodes[A].send(id(CLIENT), Lane::Bulk, b"answered");
+    pair.expect(B, Seen::Frame(id(1), Lane::Bulk, b"answered".to_vec()));
+    // Tables change, and name no clients.
+    pair.nodes[A].links.set_peers(&table);
+    assert_eq!(pair.nodes[A].links.clients(), 1);
+    assert!(pair.seen_nothing() && pair.nodes[B].links.refusals().is_empty());
+    let client = id(CLIENT);
+    pair.nodes[B].links.reset(client);
+    pair.expect(A, Seen::Disconnected(client));
+    assert_eq!(pair.nodes[A].links.clients(), 0);
+}
+
+#[test]
+fn clients_are_let_in_once_there_is_a_table_and_up_to_their_number() {
+    let mut pair = guest(None, Node::new(CLIENT, SECRET));
+    assert_eq!(pair.failure(A), Failure::Stranger);
+    pair.nodes[A].links.set_clients_max(Some(0));
+    let refused = pair.until("it is refused", |pair| pair.nodes[B].links.refusals().pop().filter(|(_, f)| f.is_lasting()));
+    assert!(matches!(&refused.1, Failure::Refused(why) if why.contains("--clients-max")), "{refused:?}");
+    pair.nodes[A].links.set_clients_max(Some(1));
+    pair.expect(B, Seen::Connected(id(1)));
+}
+
+#[test]
+fn nobody_dials_a_client() {
+    let mut pair = Pair::of(Node::new(1, SECRET), Node::new(CLIENT, SECRET));
+    // Whoever names it as a member does not dial it either: its id is the higher one. So another client does.
+    let address = pair.nodes[B].entry().2;
+    pair.nodes[A] = Node::new(MemberId::of_client(1).0, SECRET);
+    let fd = pair.nodes[A].links.socket().as_raw_fd();
+    pair.poll.registry().register(&mut SourceFd(&fd), Token(A), Interest::READABLE | Interest::WRITABLE).unwrap();
+    pair.nodes[A].links.set_seeds(&[address]);
+    assert!(matches!(pair.failure(A), Failure::Unreachable(_)));
+    assert!(pair.seen_nothing());
+}
+
+#[test]
+fn a_client_with_another_secret_or_the_certificate_of_a_node_stays_outside() {
+    let mut pair = guest(Some(1), Node::new(CLIENT, b"another secret altogether"));
+    assert_eq!(pair.failure(B), Failure::OtherSecret);
+    let mut client = Node::new(CLIENT, SECRET);
+    let identity = Arc::new(Identity::from_secret(SECRET, &client.name).unwrap());
+    client.links = Links::new(UdpSocket::bind("127.0.0.1:0").unwrap(), identity, client.id).unwrap();
+    let mut pair = guest(Some(1), client);
+    assert!(matches!(pair.failure(A), Failure::Hello(why) if why.contains("as a client")));
 }

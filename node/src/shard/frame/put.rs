@@ -7,6 +7,13 @@ pub(super) fn put_at(out: &mut BytesMut, at: PartitionRef) {
     out.put_u32_le(at.partition.0);
 }
 
+pub(super) fn put_name(out: &mut BytesMut, name: TableName) {
+    out.put_u128_le(name.cluster.0);
+    out.put_u64_le(name.term.0);
+    out.put_u64_le(name.version.0);
+    out.put_u64_le(name.hash);
+}
+
 pub(super) fn put_session(out: &mut BytesMut, at: PartitionRef, session: u32) {
     put_at(out, at);
     out.put_u32_le(session);

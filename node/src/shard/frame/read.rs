@@ -13,6 +13,9 @@ fn run(bytes: &[u8]) -> Read<(&[u8], &[u8])> {
     rest.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or(SHORT)
 }
 
+/// The longest name of a map, or reason of a refusal.
+const TEXT_BYTES_MAX: usize = 4096;
+
 const SHORT: Malformed = Malformed("frame ends too early");
 
 impl Reader {
@@ -82,6 +85,24 @@ impl Reader {
 
     pub(super) fn at(&mut self) -> Read<PartitionRef> {
         Ok(PartitionRef { keyspace: KeyspaceId(self.u16()?), partition: PartitionId(self.u32()?) })
+    }
+
+    pub(super) fn name(&mut self) -> Read<TableName> {
+        Ok(TableName { cluster: ClusterId(self.u128()?), term: Term(self.u64()?), version: Version(self.u64()?), hash: self.u64()? })
+    }
+
+    /// Words of a peer: a short text.
+    pub(super) fn text(&mut self) -> Read<String> {
+        let bytes = self.bytes()?;
+        if bytes.len() > TEXT_BYTES_MAX {
+            return Err(Malformed("a text that is too long"));
+        }
+        std::str::from_utf8(&bytes).map(str::to_owned).map_err(|_| Malformed("a text that is none"))
+    }
+
+    pub(super) fn map(&mut self) -> Read<MapEntry> {
+        let (id, keyspace) = (MapId(self.u32()?), KeyspaceId(self.u16()?));
+        Ok(MapEntry { id, keyspace, name: self.text()? })
     }
 
     pub(super) fn head(&mut self) -> Read<Head> {

@@ -102,18 +102,38 @@ fn head() -> impl Strategy<Value = Head> {
     })
 }
 
+fn name() -> impl Strategy<Value = TableName> {
+    (any::<u128>(), any::<u64>(), any::<u64>(), any::<u64>()).prop_map(|(c, t, v, hash)| TableName {
+        cluster: ClusterId(c),
+        term: Term(t),
+        version: Version(v),
+        hash,
+    })
+}
+
+/// What goes between a member and a client, beside operations.
+fn of_clients() -> impl Strategy<Value = Frame> {
+    let n = any::<u64>;
+    let map = (any::<u32>(), any::<u16>(), ".{0,9}").prop_map(|(id, k, name)| MapEntry { id: MapId(id), name, keyspace: KeyspaceId(k) });
+    let made = prop_oneof![map.prop_map(Ok), ".{0,20}".prop_map(Err)];
+    prop_oneof![
+        (n(), n(), name()).prop_map(|(clock, value_bytes_max, table)| Frame::Tick { clock, value_bytes_max, table }),
+        n().prop_map(|clock| Frame::Heard { clock }),
+        prop::option::of(name()).prop_map(|have| Frame::Pull { have }),
+        (name(), any::<u32>(), any::<u32>(), bytes()).prop_map(|(name, part, parts, body)| Frame::Table { name, part, parts, body }),
+        (n(), ".{0,20}").prop_map(|(ticket, name)| Frame::MakeMap { ticket, name }),
+        (n(), made).prop_map(|(ticket, made)| Frame::MapMade { ticket, made }),
+    ]
+}
+
 fn frame() -> impl Strategy<Value = Frame> {
     let n = any::<u64>;
     let s = any::<u32>;
     let ack = (at(), n(), s(), n()).prop_map(|(at, e, session, seq)| Ack { at, epoch: Epoch(e), session, seq });
     let applied = prop::collection::vec((n(), n(), outcome()), 0..3);
     prop_oneof![
-        (any::<u128>(), n(), n(), n()).prop_map(|(c, t, v, hash)| Frame::View(TableName {
-            cluster: ClusterId(c),
-            term: Term(t),
-            version: Version(v),
-            hash
-        })),
+        name().prop_map(Frame::View),
+        of_clients(),
         (at(), s(), n(), n(), s(), work()).prop_map(|(at, lineage, n, finished, attempt, work)| Frame::Forward {
             at,
             lineage: Lineage(lineage),
@@ -173,7 +193,7 @@ proptest! {
     }
 
     #[test]
-    fn random_bytes_are_refused_without_a_panic(kind in 0u8..20, body in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn random_bytes_are_refused_without_a_panic(kind in 0u8..26, body in prop::collection::vec(any::<u8>(), 0..200)) {
         let mut bytes = vec![kind];
         bytes.extend(body.clone());
         let _ = Frame::read(Bytes::from(bytes));

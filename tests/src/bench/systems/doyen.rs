@@ -1,7 +1,7 @@
 //! Doyen: three nodes with a secret, as across machines: what goes between them is encrypted.
 
 use super::super::children::{Cores, run, until};
-use super::{Installed, Kind, PATIENCE, System};
+use super::{Installed, Kind, PATIENCE, SECRET_FILE, System};
 use crate::process::Process;
 use anyhow::{Context, Result, anyhow, bail};
 use std::path::Path;
@@ -18,7 +18,7 @@ pub(super) fn find(binary: &Path, cores: Cores) -> Result<Installed> {
 
 pub(super) fn start(installed: &Installed, cores: Cores) -> Result<System> {
     let dir = TempDir::new()?;
-    let secret = dir.path().join("secret");
+    let secret = dir.path().join(SECRET_FILE);
     std::fs::write(&secret, "a secret of the bench, long enough\n")?;
     let (program, secret) = (installed.program.to_string_lossy(), secret.to_string_lossy());
     let mut nodes: Vec<Process> = Vec::new();
@@ -46,5 +46,5 @@ pub(super) fn start(installed: &Installed, cores: Cores) -> Result<System> {
     }
     let plain = nodes.iter().map(|n| n.ready.resp).collect();
     let cluster = nodes.iter().map(|n| n.ready.resp_cluster).collect();
-    Ok(System { kind: Kind::Doyen, client: None, plain, cluster, nodes, children: Vec::new(), _dir: dir })
+    Ok(System { kind: Kind::Doyen, client: None, plain, cluster, nodes, children: Vec::new(), dir })
 }

@@ -82,13 +82,5 @@ pub(super) fn start(installed: &Installed, cores: Cores) -> Result<System> {
     if client.ask("members", PATIENCE)? != format!("{{\"members\":{MEMBERS}}}") {
         bail!("the client does not see all members");
     }
-    Ok(System {
-        kind: Kind::Hazelcast,
-        client: Some(client),
-        plain: Vec::new(),
-        cluster: Vec::new(),
-        nodes: Vec::new(),
-        children,
-        _dir: dir,
-    })
+    Ok(System { kind: Kind::Hazelcast, client: Some(client), plain: Vec::new(), cluster: Vec::new(), nodes: Vec::new(), children, dir })
 }

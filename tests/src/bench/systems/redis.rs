@@ -57,5 +57,5 @@ pub(super) fn start(installed: &Installed, cores: Cores) -> Result<System> {
     })?;
     let masters = addresses.into_iter().filter(|a| text_of(*a, "INFO replication").is_some_and(|i| i.contains("role:master"))).collect();
     let children = children.into_iter().map(|(child, _)| child).collect();
-    Ok(System { kind: Kind::Redis, client: None, plain: Vec::new(), cluster: masters, nodes: Vec::new(), children, _dir: dir })
+    Ok(System { kind: Kind::Redis, client: None, plain: Vec::new(), cluster: masters, nodes: Vec::new(), children, dir })
 }

@@ -1,26 +1,17 @@
 //! One thread: a loop over whatever connection is ready, and over the starts that are due.
 
 use super::super::Failed;
+use super::super::pace;
 use super::connection::{Connection, Shared};
 use super::dial::Dial;
 use mio::{Events, Interest, Poll, Token};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 /// Read at a time.
 const BUFFER_BYTES: usize = 256 << 10;
 /// Events at a time.
 const EVENTS_MAX: usize = 1024;
-/// How long replies are awaited after the end: a Doyen node parks a request for 5 s at most.
-const DRAIN_MAX: u64 = 6_000_000_000;
-/// How long filling may stand still.
-const FILL_STALL_MAX: u64 = 30_000_000_000;
-/// Asleep at most, so that a thread notices that another one has failed.
-const SLEEP_MAX: Duration = Duration::from_millis(100);
-/// The system sleeps whole milliseconds, and one more: nearer starts are waited for awake.
-const SLEEP_MARGIN: u64 = 2_000_000;
-
 /// A thread's connections, and what they do.
 #[derive(Debug)]
 pub(super) struct Worker {
@@ -63,7 +54,7 @@ impl Worker {
         let mut events = Events::with_capacity(EVENTS_MAX);
         self.send_all()?;
         while !self.is_over()? && !failed.load(Ordering::Relaxed) {
-            let sleep = self.sleep();
+            let sleep = pace::sleep(self.shared.clock, &self.shared.schedule);
             match self.poll.poll(&mut events, Some(sleep)) {
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
                 done => done.map_err(|e| system(&e))?,
@@ -103,25 +94,7 @@ impl Worker {
 
     fn is_over(&self) -> Result<bool, Failed> {
         let Shared { clock, plan, schedule, recorder, .. } = &self.shared;
-        let now = clock.now();
-        if plan.is_finite() {
-            if recorder.outstanding() > 0 && now.saturating_sub(recorder.quiet_since()) > FILL_STALL_MAX {
-                return Err(Failed::new(format!("--fill stands still: no reply for {} s", FILL_STALL_MAX / 1_000_000_000)));
-            }
-            return Ok(recorder.outstanding() == 0);
-        }
-        Ok(now >= schedule.ends_at() && (recorder.outstanding() == 0 || now - schedule.ends_at() > DRAIN_MAX))
-    }
-
-    /// How long nothing is due, as far as one knows without a look at the connections.
-    fn sleep(&self) -> Duration {
-        let Shared { clock, schedule, .. } = &self.shared;
-        let now = clock.now();
-        match schedule.next_start() {
-            Some(start) => Duration::from_nanos(start.saturating_sub(now).saturating_sub(SLEEP_MARGIN)).min(SLEEP_MAX),
-            None if now < schedule.ends_at() => Duration::from_nanos(schedule.ends_at() - now).min(SLEEP_MAX),
-            None => SLEEP_MAX,
-        }
+        pace::is_over(*clock, plan, schedule, recorder)
     }
 
     /// Slots have moved: what waits for a new master is sent to it, by connections that are moved there when nothing is awaited on them.

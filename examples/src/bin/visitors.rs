@@ -1,0 +1,61 @@
+//! A program that is no node and counts visitors with all others of its kind, whichever node comes or goes.
+//!
+//! ```text
+//!   visitors ──┐              ┌─ node
+//!   visitors ──┼── client ────┼─ node     one map, "visitors", two copies of every entry
+//!   visitors ──┘              └─ node
+//! ```
+//!
+//! Start nodes as README.md says ("Run three nodes by hand"), then, in as many terminals as you like:
+//!
+//! ```text
+//! cargo run -p doyen-examples --bin visitors -- 127.0.0.1:7401 127.0.0.1:7411 127.0.0.1:7421
+//! ```
+//!
+//! and kill a node: the count goes on, and misses nobody. The addresses are data ports (`--data`; where nothing is said, the port after
+//! `--listen`). Nodes with a secret want it here, too: `DOYEN_SECRET_FILE=secret`.
+
+use doyen::{Client, Map, WriteError};
+use std::time::Duration;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> anyhow::Result<()> {
+    tracing_subscriber::fmt().with_max_level(tracing_subscriber::filter::LevelFilter::WARN).init();
+
+    let seeds: Vec<String> = std::env::args().skip(1).collect();
+    let mut builder = Client::builder().name("visitors").seeds(if seeds.is_empty() { vec!["127.0.0.1:7401".to_owned()] } else { seeds });
+    if let Some(file) = std::env::var_os("DOYEN_SECRET_FILE") {
+        builder = builder.secret_file(file);
+    }
+    let client = builder.connect().await?;
+    // One map for all programs; any serde types.
+    let visitors: Map<String, u64> = client.map("visitors").await?;
+
+    let counting = async {
+        loop {
+            println!("visitor {} of this page", visit(&visitors, "/").await?);
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    };
+    let ended: anyhow::Result<()> = tokio::select! {
+        ended = counting => ended,
+        interrupted = tokio::signal::ctrl_c() => interrupted.map_err(Into::into),
+    };
+    client.close().await;
+    ended
+}
+
+/// Counts one visitor of a page, though others count at the same time; says the how many-th it was.
+async fn visit(visitors: &Map<String, u64>, page: &str) -> anyhow::Result<u64> {
+    loop {
+        let before = visitors.get(page).await?;
+        let now = before.unwrap_or(0) + 1;
+        match visitors.compare_and_swap(page, before.as_ref(), &now).await {
+            Ok(true) => return Ok(now),
+            // Somebody else was counted meanwhile; or nothing happened, and says so.
+            Ok(false) | Err(WriteError::Unavailable | WriteError::Overloaded) => {}
+            // It may have been counted, or not: only the program can know whether that matters.
+            Err(error) => return Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! A program that is no member and uses the cluster all the same.
+//!
+//! ```text
+//!   callers (any task) ── desk ──> data thread: Shard without partitions ── QUIC ──> the primary of each key
+//!                                     table <── any member, whenever there is a newer one
+//! ```
+//! It is the data thread of a node without partitions, without RESP and without a control thread: what forwards, retries and keeps
+//! order there does so here. `shard::clients` has the few frames that differ.
+
+mod builder;
+
+pub use builder::ClientBuilder;
+
+use crate::data::{Data, DataHandle};
+use crate::error::ClientError;
+use crate::map::{Database, Map};
+use crate::shared::Shared;
+use doyen_placement::MapEntry;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinHandle;
+
+/// How long making a map may take.
+const MAP_MAX: Duration = Duration::from_secs(10);
+/// How long one member may take for it, before another one is asked.
+const MAP_ANSWER_MAX: Duration = Duration::from_secs(2);
+/// Before a member is asked again, where none is connected.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A connection to a cluster, of a program that is no member of it.
+///
+/// It knows who holds which key, and asks there: one hop. Any number of tasks may use it at a time, on any runtime; operations
+/// that are under way together travel together.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let client = doyen::Client::builder().seed("10.0.0.1:7401").secret_file("/etc/doyen/secret").connect().await?;
+/// let users = client.map::<u64, String>("users").await?;
+/// users.insert(&7, &"Ada".to_owned()).await?;
+/// assert_eq!(users.get(&7).await?.as_deref(), Some("Ada"));
+/// client.close().await;
+/// # Ok(()) }
+/// ```
+///
+/// What a node promises holds here as well: a write that was acknowledged is on every copy in sync, reads are linearizable, and an
+/// error says whether anything happened. While members come and go, operations wait (for 5 s at most) and go to whoever leads
+/// their key then; none is applied twice.
+///
+/// Limits: 65,536 operations may wait at a time, others end as `Overloaded` at once. Keys are at most 64 KiB, values at most what the
+/// nodes take (`--value-max`).
+///
+/// Dropping it ends it, as [`Client::close`] does; its maps answer `Unavailable` from then on.
+#[derive(Debug)]
+pub struct Client {
+    shared: Arc<Shared>,
+    data: DataHandle,
+    thread: Option<Data>,
+    /// Resolves names of seeds again, where there are any.
+    names: Option<JoinHandle<()>>,
+}
+
+impl Client {
+    /// Begins to build a client.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+
+    const fn new(shared: Arc<Shared>, data: DataHandle, thread: Data, names: Option<JoinHandle<()>>) -> Self {
+        Self { shared, data, thread: Some(thread), names }
+    }
+
+    /// The map of this name in the keyspace `default`; it is made if it is not there. Takes 10 s at most.
+    ///
+    /// # Errors
+    /// The cluster refuses, or nobody answers.
+    pub async fn map<K, V>(&self, name: &str) -> Result<Map<K, V>, ClientError>
+    where
+        K: Serialize,
+        V: Serialize + DeserializeOwned,
+    {
+        let known = self.shared.local().view.as_ref().and_then(|v| v.installed.map_named(name).cloned());
+        let entry = match known {
+            Some(entry) => entry,
+            None => {
+                let made = tokio::time::timeout(MAP_MAX, self.make_map(name)).await;
+                made.unwrap_or_else(|_| Err(ClientError::NotReady(format!("no member has made the map within {MAP_MAX:?}"))))?
+            }
+        };
+        Ok(Map::new(entry, self.data.clone()))
+    }
+
+    /// Asks one member after the other. Asking twice makes no second map.
+    async fn make_map(&self, name: &str) -> Result<MapEntry, ClientError> {
+        loop {
+            match tokio::time::timeout(MAP_ANSWER_MAX, self.data.map(name)).await {
+                Ok(Some(made)) => return made.map_err(ClientError::Refused),
+                Ok(None) if self.is_over() => return Err(ClientError::Closed),
+                Ok(None) => tokio::time::sleep(LOOK).await,
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.thread.as_ref().is_none_or(Data::is_finished)
+    }
+
+    /// Map 0, which Redis clients use, as bytes.
+    #[must_use]
+    pub fn database(&self) -> Database {
+        Database::new(self.data.clone())
+    }
+
+    /// Ends it, and waits until the members have been told. Operations that are not answered end: reads as `Unavailable`, writes as
+    /// `Unknown`.
+    pub async fn close(mut self) {
+        self.stop();
+        if let Some(thread) = self.thread.take() {
+            // Joining blocks, if only for moments.
+            if let Err(e) = tokio::task::spawn_blocking(move || thread.join()).await {
+                tracing::error!("the thread of this client ended badly: {e}");
+            }
+        }
+    }
+
+    fn stop(&self) {
+        if let Some(names) = &self.names {
+            names.abort();
+        }
+        self.data.stop();
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // Without joining: a drop may happen on a runtime's thread, which must not block.
+        self.stop();
+    }
+}

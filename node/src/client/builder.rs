@@ -1,0 +1,246 @@
+//! Puts a client together: reads what it was told, opens its socket, and waits until a member has taken it.
+
+use super::Client;
+use crate::config::{Options, Trust};
+use crate::control::seeds::{self, Resolved};
+use crate::data::{self, DataHandle, DataOptions};
+use crate::error::ConnectError;
+use crate::net::endpoint::Failure;
+use crate::net::identity::Identity;
+use crate::shard::Limits;
+use crate::shard::clients::PARK;
+use crate::shared::Shared;
+use doyen_gossip::Time;
+use doyen_placement::MemberId;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long `connect` takes at most, where nothing is said.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// How often `connect` looks whether a member has taken this client.
+const LOOK: Duration = Duration::from_millis(5);
+/// Names of seeds are resolved again this often.
+const NAMES_INTERVAL: Duration = Duration::from_secs(30);
+/// The largest value that a client takes; nodes allow less. Not allocated before it arrives.
+const VALUE_BYTES_MAX: usize = 512 << 20;
+
+/// Builds a [`Client`]. It needs seeds, and the secret of the nodes where they have one.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let client = doyen::Client::builder().seeds(["10.0.0.1:7401", "10.0.0.2:7401"]).secret("a secret of at least 16 bytes").connect().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, Default)]
+#[must_use = "a builder does nothing until `connect`"]
+pub struct ClientBuilder {
+    options: Options,
+    timeout: Option<Duration>,
+}
+
+impl ClientBuilder {
+    /// The data address (`--data`) of a node, as `host:port`; without a port, 7401. Any living member will do; it tells of the others.
+    pub fn seed(mut self, seed: impl Into<String>) -> Self {
+        self.options.seed.push(seed.into());
+        self
+    }
+
+    /// Data addresses of nodes: the more, the fewer must be alive.
+    pub fn seeds<S: Into<String>>(mut self, seeds: impl IntoIterator<Item = S>) -> Self {
+        self.options.seed.extend(seeds.into_iter().map(Into::into));
+        self
+    }
+
+    /// The secret that all nodes share. Without one, a client talks to nodes on this machine that have none either.
+    pub fn secret(mut self, secret: impl AsRef<[u8]>) -> Self {
+        self.options.secret = Some(secret.as_ref().to_vec());
+        self
+    }
+
+    /// The file that holds the secret; read by `connect`.
+    pub fn secret_file(mut self, path: impl AsRef<Path>) -> Self {
+        self.options.secret_file = Some(path.as_ref().into());
+        self
+    }
+
+    /// PEM files instead of a secret: the authority of the nodes, a certificate that it signed (for TLS clients, whatever name it
+    /// bears) and its key.
+    pub fn certificates(mut self, ca: impl AsRef<Path>, cert: impl AsRef<Path>, key: impl AsRef<Path>) -> Self {
+        self.options.tls_ca = Some(ca.as_ref().into());
+        self.options.tls_cert = Some(cert.as_ref().into());
+        self.options.tls_key = Some(key.as_ref().into());
+        self
+    }
+
+    /// What nodes call this client in their logs; by default `client`.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.options.name = Some(name.into());
+        self
+    }
+
+    /// How long `connect` takes at most; 10 s by default.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Connects. When this returns, the client knows who holds which key.
+    ///
+    /// # Errors
+    /// In one line that says what to do, after `connect_timeout` at the latest: what this client was told cannot hold, no seed
+    /// answers, or they refuse it (another secret, another version, too many clients).
+    pub async fn connect(self) -> Result<Client, ConnectError> {
+        let timeout = self.timeout.unwrap_or(CONNECT_MAX);
+        let until = Instant::now() + timeout;
+        let options = self.options;
+        // Files are read.
+        let told = tokio::task::spawn_blocking(move || options.client()).await.map_err(|e| ConnectError::System(e.to_string()))??;
+        let resolving = tokio::time::timeout_at(until, seeds::resolve(&told.seeds)).await;
+        let resolved =
+            resolving.map_err(|_| ConnectError::Unreachable(format!("the names of the seeds do not resolve within {timeout:?}")))?;
+        let Some(first) = resolved.addresses.first() else {
+            let names = resolved.unresolved.join(", ");
+            return Err(ConnectError::Unreachable(format!(
+                "no seed is an address or resolves to one ({names}): give HOST:PORT of a data port"
+            )));
+        };
+        let local = local(*first, &told.trust);
+        let (trust, name, addresses) = (told.trust, told.name, resolved.addresses.clone());
+        let shared = Arc::new(Shared::new(MemberId::of_client(rand::random())));
+        let thread_shared = shared.clone();
+        // Keys are made, and a thread is waited for.
+        let started = tokio::task::spawn_blocking(move || start(&trust, &name, local, addresses, thread_shared));
+        let (thread, data) = started.await.map_err(|e| ConnectError::System(e.to_string()))??;
+        let is_name = |seed: &String| seed.parse::<SocketAddr>().is_err();
+        let names = told.seeds.iter().any(is_name).then(|| tokio::spawn(resolve_again(told.seeds, resolved.clone(), data.clone())));
+        let client = Client::new(shared, data, thread, names);
+        match wait(&client, &resolved, until, timeout).await {
+            Ok(()) => Ok(client),
+            Err(e) => {
+                client.close().await;
+                Err(e)
+            }
+        }
+    }
+}
+
+/// Where a client's socket is bound. Nobody dials it.
+fn local(seed: SocketAddr, trust: &Trust) -> SocketAddr {
+    let ip: IpAddr = match (seed.is_ipv4(), trust) {
+        (true, Trust::Loopback) => Ipv4Addr::LOCALHOST.into(),
+        (false, Trust::Loopback) => Ipv6Addr::LOCALHOST.into(),
+        (true, _) => Ipv4Addr::UNSPECIFIED.into(),
+        (false, _) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    SocketAddr::new(ip, 0)
+}
+
+fn start(
+    trust: &Trust,
+    name: &str,
+    local: SocketAddr,
+    seeds: Vec<SocketAddr>,
+    shared: Arc<Shared>,
+) -> Result<(data::Data, DataHandle), ConnectError> {
+    let identity = match trust {
+        Trust::Loopback => Identity::insecure_client(name),
+        Trust::Secret(secret) => Identity::of_client(secret, name),
+        Trust::Pem { ca, cert, key } => Identity::from_pem(ca, cert, key, name),
+    };
+    let identity = identity.map_err(|e| ConnectError::Identity(e.to_string()))?;
+    let system = |e: &dyn std::fmt::Display| ConnectError::System(e.to_string());
+    let options = DataOptions {
+        me: shared.local().me,
+        limits: limits(),
+        socket: UdpSocket::bind(local).map_err(|e| system(&e))?,
+        identity: Arc::new(identity),
+        resp: None,
+        resp_cluster: None,
+        password: None,
+        connections_max: 0,
+        clients_max: 0,
+        seeds,
+    };
+    // It answers by what members say, and they have leases.
+    shared.extend_lease(Time(u64::MAX));
+    // There is no control thread: what would be told to it is dropped.
+    let (upcalls, _) = tokio::sync::mpsc::channel(1);
+    data::start(options, shared, upcalls).map_err(|e| system(&e))
+}
+
+/// A client holds nothing: only what bounds calls and frames matters.
+fn limits() -> Limits {
+    Limits {
+        value_bytes_max: VALUE_BYTES_MAX,
+        key_bytes_max: crate::builder::KEY_BYTES_MAX,
+        memory_bytes_max: 0,
+        tail_bytes_max: 0,
+        park: PARK,
+        waiting_max: crate::builder::WAITING_MAX,
+        copy_silent_max: Duration::ZERO,
+        chunk_bytes: 0,
+        chunks_in_flight: 0,
+        copies_max: 0,
+        takeover_wait: Duration::ZERO,
+    }
+}
+
+/// Until there is a table in which keys have owners.
+async fn wait(client: &Client, resolved: &Resolved, until: Instant, timeout: Duration) -> Result<(), ConnectError> {
+    loop {
+        let view = client.shared.local().view.clone();
+        if view.as_ref().is_some_and(|v| v.installed.keyspaces.iter().all(|k| !k.partitions.is_empty())) {
+            return Ok(());
+        }
+        let refusals = if view.is_none() { client.data.refusals().await } else { Vec::new() };
+        let lasting = resolved.addresses.iter().all(|seed| refusals.iter().any(|(at, failure)| at == seed && failure.is_lasting()));
+        if view.is_none() && lasting {
+            return Err(ConnectError::Refused(reasons(&refusals, resolved)));
+        }
+        if Instant::now() >= until {
+            return Err(ConnectError::Unreachable(match view {
+                Some(_) => {
+                    format!("the cluster did not give its keys to members within {timeout:?}: it may wait for more of them (--members-min)")
+                }
+                None => format!("no node took this client within {timeout:?}: {}", reasons(&refusals, resolved)),
+            }));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Why each seed does not help.
+fn reasons(refusals: &[(SocketAddr, Failure)], resolved: &Resolved) -> String {
+    let tried = resolved.addresses.iter().map(|seed| {
+        let why = refusals.iter().find(|(at, _)| at == seed).map(|(_, failure)| failure);
+        format!("{seed}: {}", why.map_or_else(|| "nobody answers yet".to_owned(), reason))
+    });
+    let unresolved = resolved.unresolved.iter().map(|name| format!("{name}: does not resolve"));
+    tried.chain(unresolved).collect::<Vec<_>>().join("; ")
+}
+
+fn reason(failure: &Failure) -> String {
+    match failure {
+        Failure::OtherSecret => {
+            "its secret is not the one of this client: give the client the secret of the nodes (or a certificate of their authority)".into()
+        }
+        Failure::Stranger => "that node is not part of a cluster yet".into(),
+        Failure::Unreachable(why) => format!("{why}: give the data address (--data, by default port 7401) of a running node"),
+        Failure::OtherProtocol | Failure::Hello(_) | Failure::Refused(_) => failure.to_string(),
+    }
+}
+
+/// Names move. Ends with the client, which aborts it.
+async fn resolve_again(names: Vec<String>, mut last: Resolved, data: DataHandle) {
+    loop {
+        tokio::time::sleep(NAMES_INTERVAL).await;
+        let now = seeds::resolve(&names).await;
+        if now != last && !now.addresses.is_empty() {
+            data.set_seeds(now.addresses.clone());
+            last = now;
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Where a client begins: addresses of which it does not know who is there.
+
+use super::super::backoff::Backoff;
+use super::super::endpoint::Failure;
+use super::{BACKOFF_LEAST, BACKOFF_MOST, Dial};
+use quinn_proto::ConnectionHandle;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+/// The seeds of a client; a node has none here.
+#[derive(Debug, Default)]
+pub(super) struct Seeds(Vec<Seed>);
+
+#[derive(Debug)]
+struct Seed {
+    address: SocketAddr,
+    dial: Dial,
+    backoff: Backoff,
+    /// Why it did not take us when it was last tried.
+    failure: Option<Failure>,
+}
+
+impl Seeds {
+    /// Exactly these are seeds; returns the dials under way that are for others.
+    pub(super) fn set(&mut self, addresses: &[SocketAddr], now: Instant) -> Vec<ConnectionHandle> {
+        let (kept, void) = std::mem::take(&mut self.0).into_iter().partition(|s| addresses.contains(&s.address));
+        self.0 = kept;
+        for address in addresses {
+            if !self.0.iter().any(|s| s.address == *address) {
+                let backoff = Backoff::new(BACKOFF_LEAST, BACKOFF_MOST);
+                self.0.push(Seed { address: *address, dial: Dial::At(now), backoff, failure: None });
+            }
+        }
+        void.into_iter().filter_map(|s: Seed| if let Dial::Done(handle) = s.dial { Some(handle) } else { None }).collect()
+    }
+
+    /// Whom to dial now.
+    pub(super) fn due(&self, now: Instant) -> Vec<SocketAddr> {
+        self.0.iter().filter(|s| matches!(s.dial, Dial::At(at) if at <= now)).map(|s| s.address).collect()
+    }
+
+    /// When somebody is to be dialled.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.0.iter().filter_map(|s| if let Dial::At(at) = s.dial { Some(at) } else { None }).min()
+    }
+
+    /// It is dialled.
+    pub(super) fn dialled(&mut self, address: SocketAddr, handle: ConnectionHandle) {
+        if let Some(seed) = self.get(address) {
+            seed.dial = Dial::Done(handle);
+        }
+    }
+
+    /// It did not take us: it is tried again after a pause.
+    pub(super) fn failed(&mut self, address: SocketAddr, failure: Failure, now: Instant) {
+        if let Some(seed) = self.get(address) {
+            seed.dial = Dial::At(now + seed.backoff.next_wait());
+            seed.failure = Some(failure);
+        }
+    }
+
+    /// It took us: from now on it is dialled as the member that it is, and as a seed again once nobody is connected.
+    pub(super) fn met(&mut self, address: SocketAddr) {
+        if let Some(seed) = self.get(address) {
+            seed.backoff.reset();
+            seed.dial = Dial::At(Instant::now());
+            seed.failure = None;
+        }
+    }
+
+    /// Those that did not take us, and why.
+    pub(super) fn failures(&self) -> Vec<(SocketAddr, Failure)> {
+        self.0.iter().filter_map(|s| Some((s.address, s.failure.clone()?))).collect()
+    }
+
+    fn get(&mut self, address: SocketAddr) -> Option<&mut Seed> {
+        self.0.iter_mut().find(|s| s.address == address)
+    }
+}

@@ -1,0 +1,275 @@
+//! Clients among members: what they may say, what they are told, and that nothing of theirs is applied twice.
+
+use super::super::clients::RETENTION;
+use super::*;
+use doyen_placement::MapEntry;
+
+/// A cluster in which node 1 leads everything, node 2 has copies, and a client knows both.
+fn world(seed: u64) -> (World, u64) {
+    let mut w = World::new(seed, 2, |_| vec![1, 2]);
+    let client = w.add_client(1);
+    w.settle(Duration::from_millis(50));
+    (w, client)
+}
+
+fn receive(w: &mut World, from: u64, to: u64, lane: Lane, frame: &Frame) -> Result<bool, Malformed> {
+    let mut bytes = BytesMut::new();
+    frame.put(&mut bytes);
+    w.nodes.get_mut(&to).unwrap().shard.receive(w.now, 0, id(from), lane, &mut bytes)
+}
+
+fn at(key: &str) -> PartitionRef {
+    let partition = table(1, |_| vec![1]).keyspaces[0].partition_of(MapId(0), key.as_bytes()).unwrap();
+    PartitionRef { keyspace: KeyspaceId(0), partition }
+}
+
+fn forward(key: &str, n: u64, action: Action) -> Frame {
+    let operation = Operation { keyspace: KeyspaceId(0), map: MapId(0), key: Bytes::copy_from_slice(key.as_bytes()), action };
+    Frame::Forward { at: at(key), lineage: Lineage(1), n, finished: n, attempt: 0, work: Work::Key(operation) }
+}
+
+#[test]
+fn a_client_asks_the_primary_at_once() {
+    let (mut w, client) = world(1);
+    assert_eq!(w.set(client, "a", "1"), Outcome::Ok);
+    assert_eq!(w.get(client, "a"), text("1"));
+    assert_eq!(w.get(2, "a"), text("1"));
+    w.settle(Duration::from_millis(200));
+    w.check_copies();
+    let stats = w.nodes[&client].shard.stats();
+    assert_eq!((stats.forwarded, stats.keys, stats.executed), (2, 0, 0));
+}
+
+#[test]
+fn a_client_that_was_idle_for_long_is_served_at_its_first_try() {
+    let (mut w, client) = world(2);
+    w.settle(Duration::from_secs(40));
+    assert_eq!(w.set(client, "a", "1"), Outcome::Ok);
+    assert_eq!(w.nodes[&client].shard.stats().forwarded, 1);
+}
+
+#[test]
+fn a_client_learns_of_a_newer_table_and_goes_to_the_new_primary() {
+    let (mut w, client) = world(3);
+    w.set(client, "a", "1");
+    w.propose(|t| (0..4).for_each(|p| promote(t, PartitionId(p), 2)));
+    w.settle(Duration::from_millis(700));
+    assert_eq!(w.nodes[&client].shard.core.name, Some(w.tables[w.committed].name()));
+    assert_eq!(w.get(client, "a"), text("1"));
+    assert!(w.nodes[&2].shard.stats().executed > 0);
+}
+
+#[test]
+fn a_client_s_write_is_not_applied_twice_after_a_failover() {
+    let mut w = World::new(4, 3, |_| vec![1, 2]);
+    let client = w.add_client(1);
+    w.settle(Duration::from_millis(50));
+    let key = key_of(0);
+    assert_eq!(w.ask(client, &key, Action::IncrBy(5)), Outcome::Int(5));
+    let token = w.submit(client, &key, Action::IncrBy(5));
+    // It reaches the primary and its copy, but the answer is lost with the primary.
+    w.deliver((client, 1, Lane::Calls), true);
+    w.deliver((1, 2, Lane::Calls), true);
+    w.kill(1);
+    w.propose(|t| remove(t, 1));
+    w.settle(Duration::from_millis(1_500));
+    assert_eq!(w.outcomes[&token], Outcome::Int(10));
+    assert_eq!(w.get(client, &key), text("10"));
+}
+
+#[test]
+fn a_client_s_write_that_arrives_late_is_not_applied() {
+    let (mut w, client) = world(5);
+    assert_eq!(w.ask(client, "a", Action::IncrBy(1)), Outcome::Int(1));
+    let token = w.submit(client, "a", Action::IncrBy(1));
+    // It stays on its way until what became of it would be forgotten.
+    for _ in 0..60 {
+        w.pass(Duration::from_millis(100));
+    }
+    assert_eq!(w.outcomes[&token], Outcome::Failed(Failure::Unknown));
+    w.deliver((client, 1, Lane::Calls), true);
+    w.settle(Duration::from_millis(300));
+    assert_eq!(w.get(2, "a"), text("1"));
+    // From then on it knows what time it is.
+    w.settle(Duration::from_secs(2));
+    assert_eq!(w.ask(client, "a", Action::IncrBy(1)), Outcome::Int(2));
+}
+
+#[test]
+fn what_a_client_asked_is_forgotten_in_time() {
+    let (mut w, client) = world(6);
+    w.set(client, "a", "1");
+    let held = |w: &World| w.nodes[&1].shard.slots.get(at("a")).unwrap().held.as_ref().unwrap().dedup.all().count();
+    assert_eq!(held(&w), 1);
+    w.settle(RETENTION);
+    assert_eq!(held(&w), 1, "too soon");
+    w.settle(RETENTION + Duration::from_secs(2));
+    assert_eq!(held(&w), 0);
+}
+
+#[test]
+fn a_client_may_say_few_things_and_a_member_few_to_it() {
+    let (mut w, client) = world(7);
+    let (at, epoch) = (at("a"), Epoch(1));
+    let head = frame::Head { at, epoch, session: 0, committed: 0, clock: 0, first: 1 };
+    let name = w.tables[0].name();
+    let of_members = [
+        Frame::View(name),
+        Frame::Reply { at, n: 1, outcome: Outcome::Ok },
+        Frame::NotServing { at, n: 1, attempt: 0 },
+        Frame::Align { head, base: 0, last: 0, entries: Vec::new() },
+        Frame::Append { head, entries: Vec::new() },
+        Frame::Acks { headroom: 0, received: 0, acks: Vec::new() },
+        Frame::Want { at, epoch, session: 0, next: 1 },
+        Frame::Begin { at, epoch, lineage: Lineage(1), session: 1, kept: 0, seq: 0 },
+        Frame::Holds { at, session: 1, committed: 0 },
+        Frame::ChunkAck { at, session: 1, index: 0 },
+        Frame::Finished { at, session: 1 },
+        Frame::Compare { at, session: 1, seq: 0, sum: 0, clock: 0 },
+        Frame::Verdict { at, session: 1, equal: true },
+        Frame::Tick { clock: 1, value_bytes_max: 1, table: name },
+        Frame::MapMade { ticket: 1, made: Err(String::new()) },
+    ];
+    for frame in &of_members {
+        assert!(receive(&mut w, client, 1, Lane::Calls, frame).is_err(), "{frame:?}");
+    }
+    let of_bulk = [
+        Frame::Chunk { at, session: 1, index: 0, digest: 0, body: Bytes::new() },
+        Frame::Outcomes { at, session: 1, dedup: Vec::new() },
+        Frame::Finish { at, session: 1, chunks: 0, seq: 0 },
+        Frame::Table { name, part: 0, parts: 1, body: Bytes::new() },
+    ];
+    for frame in &of_bulk {
+        assert!(receive(&mut w, client, 1, Lane::Bulk, frame).is_err(), "{frame:?}");
+    }
+    // A clock that it was never told.
+    let clock = w.now.0 + 1;
+    assert!(receive(&mut w, client, 1, Lane::Calls, &Frame::Heard { clock }).is_err());
+    for frame in [Frame::Heard { clock: 1 }, Frame::Pull { have: None }, Frame::MakeMap { ticket: 1, name: "m".into() }] {
+        assert!(receive(&mut w, 2, 1, Lane::Calls, &frame).is_err(), "of a member: {frame:?}");
+        assert!(receive(&mut w, 1, client, Lane::Calls, &frame).is_err(), "to a client: {frame:?}");
+    }
+    assert!(receive(&mut w, 1, client, Lane::Calls, &forward("a", 1, Action::Get)).is_err());
+    assert!(receive(&mut w, 1, client, Lane::Calls, &of_members[4]).is_err());
+    assert_eq!(w.nodes[&1].shard.stats().keys, 0);
+}
+
+#[test]
+fn an_operation_that_does_not_belong_to_its_partition_is_malformed_from_a_client_too() {
+    let (mut w, client) = world(8);
+    let Frame::Forward { lineage, n, finished, attempt, work, .. } = forward("a", 1, Action::Get) else { unreachable!() };
+    let elsewhere = (0..).map(|p| PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(p) }).find(|p| *p != at("a")).unwrap();
+    let frame = Frame::Forward { at: elsewhere, lineage, n, finished, attempt, work };
+    assert!(receive(&mut w, client, 1, Lane::Calls, &frame).is_err());
+}
+
+/// Partitions of which nobody has heard were noted, one entry each.
+#[test]
+fn partitions_without_end_are_refused_without_a_trace() {
+    let (mut w, client) = world(9);
+    for p in 0..1000 {
+        let Frame::Forward { lineage, n, finished, attempt, work, .. } = forward("a", p + 1, Action::Get) else { unreachable!() };
+        let at = PartitionRef { keyspace: KeyspaceId(9), partition: PartitionId(p as u32) };
+        receive(&mut w, client, 1, Lane::Calls, &Frame::Forward { at, lineage, n, finished, attempt, work }).unwrap();
+    }
+    assert!(w.nodes.get_mut(&1).unwrap().shard.core.peers.get(id(client)).unwrap().refused.is_empty());
+}
+
+#[test]
+fn a_value_that_the_primary_would_not_take_is_refused_before_it_is_sent() {
+    let (mut w, client) = world(10);
+    let value = "x".repeat(limits().value_bytes_max + 1);
+    assert_eq!(w.set(client, "a", &value), Outcome::Failed(Failure::TooLarge));
+    let swap = Action::CompareAndSwap { expected: Some(value.into()), value: "1".into() };
+    assert_eq!(w.ask(client, "a", swap), Outcome::Failed(Failure::TooLarge));
+    assert_eq!(w.nodes[&client].shard.stats().forwarded, 0);
+    assert_eq!(w.set(client, "a", "1"), Outcome::Ok);
+}
+
+#[test]
+fn large_calls_of_clients_wait_where_they_came_from() {
+    let (mut w, client) = world(11);
+    let (small, large) = (key_of(0), key_of(1));
+    // The primary knows of its successor, which leads nothing yet.
+    w.propose(|t| (0..4).for_each(|p| promote(t, PartitionId(p), 2)));
+    let accepted = w.tables.len() - 1;
+    w.nodes.get_mut(&1).unwrap().accepted = accepted;
+    w.show(1, false);
+    let tokens = [w.submit(client, &small, set("1")), w.submit(client, &large, set(&"x".repeat(5_000)))];
+    w.deliver((client, 1, Lane::Calls), true);
+    let parked = |w: &World| w.nodes[&1].shard.stats().parked;
+    assert_eq!(parked(&w), 1, "the small one");
+    w.settle(Duration::from_millis(1_500));
+    assert!(tokens.iter().all(|t| w.outcomes[t] == Outcome::Ok));
+    assert_eq!(w.get(2, &large), text(&"x".repeat(5_000)));
+}
+
+#[test]
+fn a_large_table_comes_in_parts_and_a_torn_one_is_malformed() {
+    let (mut w, client) = world(12);
+    w.propose(|t| {
+        t.maps = (1..=3_000).map(|n| MapEntry { id: MapId(n), name: format!("{n:->60}"), keyspace: KeyspaceId(0) }).collect();
+    });
+    w.settle(Duration::from_millis(200));
+    let view = w.nodes[&client].shard.core.view.clone().unwrap();
+    assert_eq!(view.installed.maps.len(), 3_000);
+
+    let name = TableName { version: Version(99), ..view.installed.name() };
+    let bytes = Bytes::from(crate::codec::encode(&*view.installed, crate::codec::BYTES_MAX).unwrap());
+    let part = |part, parts, body: &Bytes| Frame::Table { name, part, parts, body: body.clone() };
+    // Nobody asked for it.
+    assert_eq!(receive(&mut w, 1, client, Lane::Bulk, &part(0, 1, &bytes)), Ok(false));
+    for frames in [
+        vec![part(1, 2, &bytes)],
+        vec![part(0, 2, &bytes), part(0, 2, &bytes), part(2, 3, &bytes)],
+        vec![part(0, 0, &bytes)],
+        vec![part(0, 1, &Bytes::from_static(b"no table"))],
+        // Another one than it is called.
+        vec![part(0, 1, &bytes)],
+    ] {
+        w.disconnect(client, 1);
+        w.connect(client, 1);
+        assert_eq!(receive(&mut w, 1, client, Lane::Calls, &Frame::View(name)), Ok(false));
+        let results: Vec<_> = frames.iter().map(|f| receive(&mut w, 1, client, Lane::Bulk, f)).collect();
+        assert!(results.iter().any(Result::is_err), "{results:?}");
+    }
+    assert_eq!(w.nodes[&client].shard.core.view.as_ref().unwrap().installed.version, view.installed.version);
+}
+
+#[test]
+fn members_of_another_cluster_are_asked_nothing() {
+    let (mut w, client) = world(13);
+    let name = TableName { cluster: ClusterId(8), version: Version(99), ..w.tables[0].name() };
+    receive(&mut w, 1, client, Lane::Calls, &Frame::View(name)).unwrap();
+    let node = w.nodes.get_mut(&client).unwrap();
+    assert_eq!(node.shard.poll_request(), Some(Request::OtherCluster(name)));
+    assert_eq!(node.shard.poll_transmit(), None);
+}
+
+#[test]
+fn clients_that_take_nothing_share_what_one_member_may_be_owed() {
+    let mut w = World::new(14, 2, |_| vec![1, 2]);
+    let clients: Vec<u64> = (1..=6).map(|n| w.add_client(n)).collect();
+    w.settle(Duration::from_millis(100));
+    let large = "x".repeat(1 << 20);
+    assert_eq!(w.set(1, "a", &large), Outcome::Ok);
+    let reads: Vec<Token> = clients.iter().flat_map(|c| (0..80).map(|_| w.submit(*c, "a", Action::Get)).collect::<Vec<_>>()).collect();
+    for client in &clients {
+        w.nodes.get_mut(&1).unwrap().shard.congested(w.now, id(*client), true);
+        w.deliver((*client, 1, Lane::Calls), true);
+    }
+    w.settle(Duration::from_millis(50));
+    let refused = |w: &World| reads.iter().filter(|t| w.outcomes.get(t) == Some(&Outcome::Failed(Failure::Overloaded))).count();
+    // 64 of each of the first four, then one of each.
+    assert_eq!(refused(&w), 6 * 80 - 4 * 64 - 2);
+    // One goes away, the others take what is theirs.
+    w.disconnect(clients[0], 1);
+    for client in &clients[1..] {
+        w.nodes.get_mut(&1).unwrap().shard.congested(w.now, id(*client), false);
+    }
+    w.settle(Duration::from_millis(100));
+    assert!(reads[80..].iter().all(|t| matches!(&w.outcomes[t], Outcome::Bulk(_) | Outcome::Failed(Failure::Overloaded))));
+    w.connect(clients[0], 1);
+    w.settle(Duration::from_millis(100));
+    assert!(clients.iter().all(|c| w.get(*c, "a") == text(&large)));
+}

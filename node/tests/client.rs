@@ -1,0 +1,202 @@
+//! What a program that is no member relies on, with real nodes on real sockets in one process.
+
+use doyen::{Client, ClientError, ConnectError, Map, Node, WriteError};
+use std::time::{Duration, Instant};
+
+const SECRET: &str = "the secret of the tests";
+
+async fn node(name: &str, seeds: &[&Node]) -> Node {
+    node_with(name, seeds, |builder| builder).await
+}
+
+async fn node_with(name: &str, seeds: &[&Node], more: impl FnOnce(doyen::Builder) -> doyen::Builder) -> Node {
+    let seeds = seeds.iter().map(|n| n.addresses().control.to_string());
+    let builder = Node::builder().name(name).listen("127.0.0.1:0").secret(SECRET).seeds(seeds).partitions(64).memory_max(256 << 20);
+    more(builder).start().await.expect("the node starts")
+}
+
+/// Waits until the cluster has this many members and all is safe.
+async fn safe(node: &Node, members: usize) {
+    let looking = async {
+        loop {
+            if node.status().await.is_ok_and(|s| s.safe && s.members.len() == members) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    if tokio::time::timeout(Duration::from_secs(30), looking).await.is_err() {
+        panic!("not safe with {members} members: {:?}", node.status().await);
+    }
+}
+
+async fn client(seeds: &[&Node]) -> Client {
+    let seeds = seeds.iter().map(|n| n.addresses().data.to_string());
+    Client::builder().seeds(seeds).secret(SECRET).connect().await.expect("it connects")
+}
+
+#[tokio::test]
+async fn a_client_has_the_maps_of_the_cluster() {
+    let one = node("one", &[]).await;
+    let two = node("two", &[&one]).await;
+    let three = node("three", &[&one]).await;
+    safe(&one, 3).await;
+    // Any node will do.
+    let client = client(&[&two]).await;
+    let outside: Map<u64, String> = client.map("users").await.expect("a map");
+    let inside: Map<u64, String> = three.map("users").await.expect("a map");
+    for id in 0..200 {
+        outside.insert(&id, &format!("user {id}")).await.expect("written");
+        assert_eq!(inside.get(&id).await.expect("read"), Some(format!("user {id}")));
+    }
+    assert!(inside.remove(&7).await.expect("removed"));
+    assert!(!outside.contains(&7).await.expect("asked"));
+    assert!(outside.insert_if_absent(&7, &"eve".into()).await.expect("written"));
+    assert!(!outside.compare_and_swap(&7, Some(&"bob".into()), &"bob".into()).await.expect("asked"));
+    assert!(outside.compare_and_swap(&7, Some(&"eve".into()), &"ada".into()).await.expect("written"));
+    assert_eq!(inside.get(&7).await.expect("read").as_deref(), Some("ada"));
+    outside.insert_with(&8, &"soon".into(), Duration::from_millis(50)).await.expect("written");
+    let gone = async { while outside.contains(&8).await.expect("asked") {} };
+    tokio::time::timeout(Duration::from_secs(5), gone).await.expect("it vanishes");
+    client.database().set("k", "v").await.expect("written");
+    assert_eq!(one.database().get("k").await.expect("read").as_deref(), Some(&b"v"[..]));
+
+    client.close().await;
+    assert!(matches!(outside.insert(&1, &String::new()).await, Err(WriteError::Unavailable)));
+    for node in [three, two, one] {
+        node.kill().await;
+    }
+}
+
+#[tokio::test]
+async fn a_map_that_cannot_be_is_refused_with_the_reason() {
+    let one = node("one", &[]).await;
+    one.wait_ready().await.expect("a cluster of one");
+    let client = client(&[&one]).await;
+    let refused = client.map::<u64, u64>("").await.expect_err("no name");
+    assert!(matches!(&refused, ClientError::Refused(why) if why.contains("name")), "{refused}");
+    client.close().await;
+    one.kill().await;
+}
+
+#[tokio::test]
+async fn members_come_and_go_and_a_client_notices_nothing() {
+    let one = node("one", &[]).await;
+    let two = node("two", &[&one]).await;
+    safe(&one, 2).await;
+    let client = client(&[&one]).await;
+    let map: Map<u64, u64> = client.map("numbers").await.expect("a map");
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let writers: Vec<_> = (0..8_u64)
+        .map(|writer| {
+            let (map, stopped) = (map.clone(), stopped.clone());
+            tokio::spawn(async move {
+                let mut n = 0;
+                while !*stopped.borrow() {
+                    n += 1;
+                    map.insert(&writer, &n).await.expect("no write fails");
+                    assert_eq!(map.get(&writer).await.expect("no read fails"), Some(n));
+                }
+                n
+            })
+        })
+        .collect();
+    let three = node("three", &[&one]).await;
+    safe(&one, 3).await;
+    // The seed of the client, and the coordinator.
+    one.shutdown().await;
+    safe(&two, 2).await;
+    stop.send_replace(true);
+    for (writer, task) in (0_u64..).zip(writers) {
+        let n = task.await.expect("nothing failed");
+        assert!(n > 10, "{n}");
+        assert_eq!(map.get(&writer).await.expect("read"), Some(n));
+    }
+    client.close().await;
+    three.kill().await;
+    two.kill().await;
+}
+
+#[tokio::test]
+async fn values_above_the_limit_of_the_nodes_are_refused_and_the_client_goes_on() {
+    let one = node_with("one", &[], |b| b.value_max(10_000)).await;
+    one.wait_ready().await.expect("a cluster of one");
+    let client = client(&[&one]).await;
+    let database = client.database();
+    for size in [10_001, 3_000_000] {
+        assert!(matches!(database.set("k", vec![b'x'; size]).await, Err(WriteError::TooLarge)), "{size}");
+    }
+    assert!(matches!(database.set(vec![b'k'; 70_000], "v").await, Err(WriteError::TooLarge)));
+    database.set("k", vec![b'x'; 10_000]).await.expect("it fits");
+    assert_eq!(database.get("k").await.expect("read").map(|v| v.len()), Some(10_000));
+    client.close().await;
+    one.kill().await;
+}
+
+/// Ends within the time, with all of these words.
+async fn refused(builder: doyen::ClientBuilder, words: &[&str]) {
+    let began = Instant::now();
+    let error = builder.connect_timeout(Duration::from_secs(4)).connect().await.expect_err("it cannot connect");
+    assert!(began.elapsed() < Duration::from_secs(6), "{error}");
+    for word in words {
+        assert!(error.to_string().contains(word), "`{word}` is missing in: {error}");
+    }
+}
+
+#[tokio::test]
+async fn whoever_is_not_let_in_is_told_why() {
+    let one = node_with("one", &[], |b| b.clients_max(1)).await;
+    one.wait_ready().await.expect("a cluster of one");
+    let (data, control) = (one.addresses().data.to_string(), one.addresses().control.to_string());
+    let builder = || Client::builder().secret(SECRET);
+    refused(builder().seed(&data).secret("another secret altogether"), &[&data, "secret of the nodes"]).await;
+    refused(builder().seed(&control), &[&control, "this is a control port"]).await;
+    refused(builder().seed("127.0.0.1:1"), &["127.0.0.1:1", "nobody answers", "--data"]).await;
+    refused(builder().seed("no-such-host.invalid:1"), &["no-such-host.invalid:1", "HOST:PORT"]).await;
+    refused(builder(), &["needs a seed", "7401"]).await;
+    refused(Client::builder().seed("10.0.0.1:7401"), &["10.0.0.1:7401", "secret"]).await;
+    refused(builder().seed(&data).secret("short"), &["16"]).await;
+    let lasting = Client::builder().seed(&data).secret("another secret altogether").connect().await;
+    assert!(matches!(lasting, Err(ConnectError::Refused(_))), "{lasting:?}");
+
+    let first = client(&[&one]).await;
+    refused(builder().seed(&data), &["takes no more (--clients-max)"]).await;
+    // Who leaves makes room.
+    first.close().await;
+    let second = client(&[&one]).await;
+    second.database().set("k", "v").await.expect("it serves");
+    second.close().await;
+    one.kill().await;
+}
+
+#[tokio::test]
+async fn a_client_without_a_secret_reaches_nodes_without_one() {
+    let one = Node::builder().name("one").listen("127.0.0.1:0").partitions(64).start().await.expect("starts");
+    one.wait_ready().await.expect("a cluster of one");
+    let client = Client::builder().seed(one.addresses().data.to_string()).connect().await.expect("it connects");
+    client.database().set("k", "v").await.expect("written");
+    drop(client);
+    one.kill().await;
+}
+
+#[tokio::test]
+async fn a_node_that_dies_takes_nothing_with_it() {
+    let one = node("one", &[]).await;
+    let two = node("two", &[&one]).await;
+    let three = node("three", &[&one]).await;
+    safe(&one, 3).await;
+    let client = client(&[&one, &two]).await;
+    let map: Map<u64, u64> = client.map("numbers").await.expect("a map");
+    for n in 0..100 {
+        map.insert(&n, &n).await.expect("written");
+    }
+    // The coordinator, without a word.
+    one.kill().await;
+    for n in 0..100 {
+        assert_eq!(map.get(&n).await.expect("read"), Some(n));
+        map.insert(&n, &(n + 1)).await.expect("written");
+    }
+    client.close().await;
+    three.kill().await;
+    two.kill().await;
+}
