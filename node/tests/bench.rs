@@ -65,7 +65,7 @@ fn refused(resp: &str, more: &str, status: i32, words: &[&str]) {
 
 #[test]
 fn every_kind_of_load_is_answered() {
-    let node = node(&[]);
+    let node = node(&[]).serving();
     let (plain, cluster) = (node.address("resp"), node.address("resp-cluster"));
     let empty = went_well(plain, "--operation get");
     assert_eq!((empty["operation"].as_str(), empty["hits"].as_u64()), (Some("get"), Some(0)));
@@ -96,7 +96,7 @@ fn native(data: &str, more: &str) -> (i32, String, String) {
 
 #[test]
 fn every_kind_of_load_goes_through_the_native_client() {
-    let node = node(&[]);
+    let node = node(&[]).serving();
     let went_well = |more: &str| -> Value {
         let (status, out, said) = native(node.address("data"), &format!("{more} --json"));
         assert_eq!((status, said.as_str()), (0, ""), "{more}");
@@ -124,7 +124,7 @@ fn what_the_native_client_cannot_do_is_said_in_one_line() {
         assert!(ended == status && said.trim_end().lines().count() == 1 && said.starts_with("doyen: "), "{more}: {ended}: {said}");
         assert!(words.iter().all(|word| said.contains(word)), "{more}: {said}");
     };
-    let node = node(&["--value-max", "10kb"]);
+    let node = node(&["--value-max", "10kb"]).serving();
     let data = node.address("data");
     refused("127.0.0.1:1", "", 1, &["127.0.0.1:1", "--data"]);
     refused(node.address("listen"), "", 1, &["control port", "--data"]);
@@ -135,7 +135,7 @@ fn what_the_native_client_cannot_do_is_said_in_one_line() {
 
 #[test]
 fn people_get_a_block() {
-    let node = node(&[]);
+    let node = node(&[]).serving();
     let (status, out, said) = bench(node.address("resp"), "--fill");
     assert_eq!((status, said.as_str()), (0, ""));
     for word in ["mixed (80 % reads), 1000 keys", "throughput", "hits", "errors", "p99.99", "longest stall", "below"] {
@@ -166,7 +166,7 @@ fn what_cannot_be_is_said_in_one_line() {
     refused(&free, "--rate 0", 2, &["--rate"]);
     refused(&free, "--command-get PING", 2, &["--command-get", "{key}"]);
     refused(&free, "--operation delete", 2, &["delete", "mixed"]);
-    let node = node(&[]);
+    let node = node(&[]).serving();
     refused(node.address("http"), "", 1, &[node.address("http"), "--resp"]);
     refused(node.address("resp"), "--password wrong", 1, &["--password"]);
     refused(node.address("resp"), "--command-get FLY\u{a0}{key} --operation get", 1, &["no operation went well", "FLY"]);

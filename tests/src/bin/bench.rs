@@ -46,7 +46,7 @@ struct Options {
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "redis,olric,hazelcast")]
     rivals: Vec<String>,
     /// Doyen
-    #[arg(long, value_name = "PATH", default_value = "target/dist/doyen")]
+    #[arg(long, value_name = "PATH", default_value = "target/release/doyen")]
     binary: PathBuf,
     /// Keys of which memory is measured: 1000000 (quick: 300000)
     #[arg(long, value_name = "N")]
