@@ -234,8 +234,7 @@ impl Database {
     /// # Errors
     /// As for [`Map::insert`].
     pub async fn set(&self, key: impl Into<Bytes>, value: impl Into<Bytes>) -> Result<(), WriteError> {
-        let set = Action::Set { value: value.into(), condition: Condition::Always, expiry: Expiry::None, get: false };
-        match self.execute(key.into(), set).await {
+        match self.execute(key.into(), Action::set(value.into())).await {
             Outcome::Ok => Ok(()),
             Outcome::Failed(failure) => Err(failure.into()),
             other => Err(WriteError::Unexpected(format!("{other:?}"))),

@@ -255,6 +255,11 @@ impl Slot {
         self.calls.is_empty() && self.held.as_ref().is_none_or(|h| h.quiet())
     }
 
+    /// Whether fewer copies are in sync than a write needs.
+    fn has_too_few_copies(&self) -> bool {
+        self.installed.as_ref().map_or(0, |a| a.in_sync) < usize::from(self.min_in_sync)
+    }
+
     /// Whether this node may execute here: primary in the installed and in the accepted table (rule 5).
     fn serving(&self) -> bool {
         self.held.as_ref().and_then(|h| h.lead.as_ref()).is_some_and(|l| l.serving)
@@ -389,9 +394,7 @@ impl Shard {
             self.core.outcomes.push_back((token, Outcome::Failed(Failure::TooLarge)));
             return false;
         }
-        let keyspace = self.core.view.as_ref().and_then(|v| v.installed.keyspace(operation.keyspace));
-        let at = keyspace.and_then(|k| k.partition_of(operation.map, &operation.key));
-        let at = at.map(|partition| PartitionRef { keyspace: operation.keyspace, partition });
+        let at = self.core.place(operation.keyspace, operation.map, &operation.key);
         self.submit_at(at, token, Work::Key(operation))
     }
 
@@ -405,9 +408,7 @@ impl Shard {
         {
             return false;
         }
-        let keyspace = core.view.as_ref().and_then(|v| v.installed.keyspace(keyspace));
-        let Some((keyspace, partition)) = keyspace.and_then(|k| Some((k.id, k.partition_of(map, key)?))) else { return false };
-        let at = PartitionRef { keyspace, partition };
+        let Some(at) = core.place(keyspace, map, key) else { return false };
         let Some(slot) = self.slots.get_mut(at) else { return false };
         let done = core.set(at, slot, map, pair, token);
         if done {
@@ -432,8 +433,7 @@ impl Shard {
             self.core.outcomes.push_back((token, Outcome::Failed(Failure::Overloaded)));
             return false;
         }
-        let n = self.core.next_n;
-        self.core.next_n += 1;
+        let n = self.core.number();
         let call = Call { source: Source::Local(token), n, work, until: self.core.now + self.core.limits.park, maybe: false };
         if call.work.is_write() {
             slot.calls.begin(n);
@@ -449,8 +449,7 @@ impl Shard {
     /// that comes with it.
     pub fn read(&mut self, now: Time, keyspace: KeyspaceId, map: MapId, key: &[u8]) -> Option<(u64, Option<&[u8]>)> {
         self.core.now = self.core.now.max(now);
-        let partition = self.core.view.as_ref()?.installed.keyspace(keyspace)?.partition_of(map, key)?;
-        let slot = self.slots.get(PartitionRef { keyspace, partition })?;
+        let slot = self.slots.get(self.core.place(keyspace, map, key)?)?;
         let held = slot.held.as_deref()?;
         if !slot.serving() || !slot.calls.parked.is_empty() || !held.lead.as_ref().is_some_and(|l| l.open) {
             return None;
@@ -463,19 +462,16 @@ impl Shard {
         self.core.stats.executed += 1;
         let value = found.map(entry::Entry::value);
         self.core.worked += value.map_or(0, <[u8]>::len);
-        let n = self.core.next_n;
-        self.core.next_n += 1;
+        let n = self.core.number();
         Some((n, value))
     }
 
     /// Keeps what `read` said, because it may not be answered now: like any executed read it is judged again, and executed
     /// again in its place among the operations of this node if the tenure ends.
     pub fn keep(&mut self, token: Token, n: u64, operation: Operation, outcome: Outcome) {
-        let keyspace = self.core.view.as_ref().and_then(|v| v.installed.keyspace(operation.keyspace));
-        let Some(partition) = keyspace.and_then(|k| k.partition_of(operation.map, &operation.key)) else {
+        let Some(at) = self.core.place(operation.keyspace, operation.map, &operation.key) else {
             return self.core.outcomes.push_back((token, Outcome::Failed(Failure::NoPartition)));
         };
-        let at = PartitionRef { keyspace: operation.keyspace, partition };
         let until = self.core.now + self.core.limits.park;
         let call = Call { source: Source::Local(token), n, work: Work::Key(operation), until, maybe: false };
         self.core.outstanding += 1;
@@ -879,6 +875,19 @@ impl Shard {
 }
 
 impl Core {
+    /// Where a key lives by the installed table.
+    fn place(&self, keyspace: KeyspaceId, map: MapId, key: &[u8]) -> Option<PartitionRef> {
+        let partition = self.view.as_ref()?.installed.keyspace(keyspace)?.partition_of(map, key)?;
+        Some(PartitionRef { keyspace, partition })
+    }
+
+    /// The number of the next operation of a caller of this node.
+    fn number(&mut self) -> u64 {
+        let n = self.next_n;
+        self.next_n += 1;
+        n
+    }
+
     /// Something happened to a partition: upkeep looks at it until it is quiet.
     fn notice(&mut self, at: PartitionRef, slot: &mut Slot) {
         if std::mem::replace(&mut slot.noticed, true) {

@@ -4,8 +4,8 @@ mod common;
 
 use common::Node;
 use serde_json::Value;
-use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,22 @@ fn node(more: &[&str]) -> Node {
         command.args([port, "127.0.0.1:0"]);
     }
     Node::start(command.args(more))
+}
+
+/// Likewise, and waits until its keys have owners: ports are open before.
+fn serving(more: &[&str]) -> Node {
+    let node = node(more);
+    let mut client = TcpStream::connect(node.address("resp")).expect("its port is open");
+    let mut replies = BufReader::new(client.try_clone().expect("a socket"));
+    loop {
+        client.write_all(b"GET probe\r\n").expect("it listens");
+        let mut reply = String::new();
+        replies.read_line(&mut reply).expect("it answers");
+        if !reply.starts_with("-CLUSTERDOWN") {
+            assert_eq!(reply, "$-1\r\n");
+            return node;
+        }
+    }
 }
 
 fn doyen(args: &[&str]) -> Command {
@@ -65,7 +81,7 @@ fn refused(resp: &str, more: &str, status: i32, words: &[&str]) {
 
 #[test]
 fn every_kind_of_load_is_answered() {
-    let node = node(&[]).serving();
+    let node = serving(&[]);
     let (plain, cluster) = (node.address("resp"), node.address("resp-cluster"));
     let empty = went_well(plain, "--operation get");
     assert_eq!((empty["operation"].as_str(), empty["hits"].as_u64()), (Some("get"), Some(0)));
@@ -96,7 +112,7 @@ fn native(data: &str, more: &str) -> (i32, String, String) {
 
 #[test]
 fn every_kind_of_load_goes_through_the_native_client() {
-    let node = node(&[]).serving();
+    let node = serving(&[]);
     let went_well = |more: &str| -> Value {
         let (status, out, said) = native(node.address("data"), &format!("{more} --json"));
         assert_eq!((status, said.as_str()), (0, ""), "{more}");
@@ -124,7 +140,7 @@ fn what_the_native_client_cannot_do_is_said_in_one_line() {
         assert!(ended == status && said.trim_end().lines().count() == 1 && said.starts_with("doyen: "), "{more}: {ended}: {said}");
         assert!(words.iter().all(|word| said.contains(word)), "{more}: {said}");
     };
-    let node = node(&["--value-max", "10kb"]).serving();
+    let node = serving(&["--value-max", "10kb"]);
     let data = node.address("data");
     refused("127.0.0.1:1", "", 1, &["127.0.0.1:1", "--data"]);
     refused(node.address("listen"), "", 1, &["control port", "--data"]);
@@ -135,7 +151,7 @@ fn what_the_native_client_cannot_do_is_said_in_one_line() {
 
 #[test]
 fn people_get_a_block() {
-    let node = node(&[]).serving();
+    let node = serving(&[]);
     let (status, out, said) = bench(node.address("resp"), "--fill");
     assert_eq!((status, said.as_str()), (0, ""));
     for word in ["mixed (80 % reads), 1000 keys", "throughput", "hits", "errors", "p99.99", "longest stall", "below"] {
@@ -166,7 +182,7 @@ fn what_cannot_be_is_said_in_one_line() {
     refused(&free, "--rate 0", 2, &["--rate"]);
     refused(&free, "--command-get PING", 2, &["--command-get", "{key}"]);
     refused(&free, "--operation delete", 2, &["delete", "mixed"]);
-    let node = node(&[]).serving();
+    let node = serving(&[]);
     refused(node.address("http"), "", 1, &[node.address("http"), "--resp"]);
     refused(node.address("resp"), "--password wrong", 1, &["--password"]);
     refused(node.address("resp"), "--command-get FLY\u{a0}{key} --operation get", 1, &["no operation went well", "FLY"]);

@@ -1,6 +1,9 @@
 //! What a program that is no member relies on, with real nodes on real sockets in one process.
 
-use doyen::{Client, ClientError, ConnectError, Map, Node, WriteError};
+mod embedded;
+
+use doyen::{Builder, Client, ClientError, ConnectError, Map, Node, WriteError};
+use embedded::safe;
 use std::time::{Duration, Instant};
 
 const SECRET: &str = "the secret of the tests";
@@ -9,25 +12,8 @@ async fn node(name: &str, seeds: &[&Node]) -> Node {
     node_with(name, seeds, |builder| builder).await
 }
 
-async fn node_with(name: &str, seeds: &[&Node], more: impl FnOnce(doyen::Builder) -> doyen::Builder) -> Node {
-    let seeds = seeds.iter().map(|n| n.addresses().control.to_string());
-    let builder = Node::builder().name(name).listen("127.0.0.1:0").secret(SECRET).seeds(seeds).partitions(64).memory_max(256 << 20);
-    more(builder).start().await.expect("the node starts")
-}
-
-/// Waits until the cluster has this many members and all is safe.
-async fn safe(node: &Node, members: usize) {
-    let looking = async {
-        loop {
-            if node.status().await.is_ok_and(|s| s.safe && s.members.len() == members) {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    if tokio::time::timeout(Duration::from_secs(30), looking).await.is_err() {
-        panic!("not safe with {members} members: {:?}", node.status().await);
-    }
+async fn node_with(name: &str, seeds: &[&Node], more: impl FnOnce(Builder) -> Builder) -> Node {
+    embedded::node_with(name, seeds, |builder| more(builder.secret(SECRET))).await
 }
 
 async fn client(seeds: &[&Node]) -> Client {

@@ -1,6 +1,9 @@
 //! What a program that embeds nodes relies on, with real nodes on real sockets in one process.
 
+mod embedded;
+
 use doyen::{Departure, Map, Node, NodeError, OnLoss, StartError};
+use embedded::safe;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -15,24 +18,7 @@ fn user(name: &str, logins: u32) -> User {
 }
 
 async fn node(name: &str, seeds: &[&Node]) -> Node {
-    let seeds = seeds.iter().map(|n| n.addresses().control.to_string());
-    let builder = Node::builder().name(name).listen("127.0.0.1:0").seeds(seeds).partitions(64).memory_max(256 << 20);
-    builder.start().await.expect("the node starts")
-}
-
-/// Waits until the cluster has this many members and all is safe.
-async fn safe(node: &Node, members: usize) {
-    let looking = async {
-        loop {
-            if node.status().await.is_ok_and(|s| s.safe && s.members.len() == members) {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    if tokio::time::timeout(Duration::from_secs(30), looking).await.is_err() {
-        panic!("not safe with {members} members: {:?}", node.status().await);
-    }
+    embedded::node_with(name, seeds, |builder| builder).await
 }
 
 #[tokio::test]

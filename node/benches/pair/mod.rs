@@ -1,7 +1,7 @@
 //! Two shards that hold everything, the first of them leading, without a network between them.
 
 use bytes::{Bytes, BytesMut};
-use doyen::shard::op::{Action, Condition, Expiry, Operation, Outcome};
+use doyen::shard::op::{Action, Operation, Outcome};
 use doyen::shard::{Lane, Limits, Shard};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
@@ -130,7 +130,7 @@ impl Pair {
 
 /// A write without conditions.
 pub(crate) fn set(value: &Bytes) -> Action {
-    Action::Set { value: value.clone(), condition: Condition::Always, expiry: Expiry::None, get: false }
+    Action::set(value.clone())
 }
 
 fn limits() -> Limits {

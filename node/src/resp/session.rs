@@ -15,7 +15,7 @@ use super::ready::Ready;
 use super::{cluster, describe, reply};
 use crate::data::core::Inner;
 use crate::data::waiters::Waiter;
-use crate::shard::op::{Action, Condition, Expiry, Failure, Operation, Outcome, PartitionOperation};
+use crate::shard::op::{Action, Failure, Operation, Outcome, PartitionOperation};
 use bytes::{Bytes, BytesMut};
 use doyen_gossip::Time;
 use doyen_placement::MapId;
@@ -648,7 +648,7 @@ impl Session {
                 Many::Get => Action::Get,
                 Many::Delete => Action::Delete,
                 Many::Exists => Action::Exists,
-                Many::Set => Action::Set { value: args.bytes(way.at + 1), condition: Condition::Always, expiry: Expiry::None, get: false },
+                Many::Set => Action::set(args.bytes(way.at + 1)),
             };
             let (weight, answers) = (weight(&action), answers_value(&action));
             keys += 1;

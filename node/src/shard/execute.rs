@@ -67,15 +67,12 @@ impl Core {
         token: impl FnOnce() -> Token,
     ) -> bool {
         let default_ttl_ms = slot.default_ttl_ms;
-        let copies = slot.installed.as_ref().map_or(0, |a| a.in_sync);
-        let clear = self.used && slot.calls.parked.is_empty() && copies >= usize::from(slot.min_in_sync);
+        let clear = self.used && slot.serving() && slot.calls.parked.is_empty() && !slot.has_too_few_copies();
         let Some(held) = slot.held.as_deref_mut().filter(|_| clear) else { return false };
-        let size = value.len() + key.len() + ENTRY_OVERHEAD + RECORD_OVERHEAD;
-        if !held.lead.as_ref().is_some_and(|l| l.open && l.serving) || !self.room(held, size) {
+        if !held.lead.as_ref().is_some_and(|l| l.open) || !self.room(held, key.len() + value.len()) {
             return false;
         }
-        let n = self.next_n;
-        self.next_n += 1;
+        let n = self.number();
         self.outstanding += 1;
         self.stats.executed += 1;
         self.worked += value.len();
@@ -95,8 +92,7 @@ impl Core {
 
     fn step(&mut self, at: PartitionRef, slot: &mut Slot, call: &Call) -> Step {
         let id = self.op_id(slot, call);
-        let in_sync = slot.installed.as_ref().map_or(0, |a| a.in_sync);
-        let few = in_sync < usize::from(slot.min_in_sync);
+        let few = slot.has_too_few_copies();
         let default_ttl_ms = slot.default_ttl_ms;
         let Some(held) = slot.held.as_mut() else { return Step::Park };
         let Some(open) = held.lead.as_ref().map(|l| l.open) else { return Step::Park };
@@ -121,8 +117,8 @@ impl Core {
         }
         match &call.work {
             Work::Key(op) => {
-                let size = action::growth(&op.action).map(|n| n + op.key.len() + ENTRY_OVERHEAD + RECORD_OVERHEAD);
-                if size.is_some_and(|size| !self.room(held, size)) {
+                let bytes = action::growth(&op.action).map(|n| n + op.key.len());
+                if bytes.is_some_and(|bytes| !self.room(held, bytes)) {
                     return Step::Refused(Failure::OutOfMemory);
                 }
                 let clock = held.clock.advance(self.now);
@@ -193,10 +189,11 @@ impl Core {
         }
     }
 
-    /// Whether this node and every in-sync copy have room for `size` bytes more, with a reserve for what is in flight.
-    fn room(&self, held: &Held, size: usize) -> bool {
+    /// Whether this node and every in-sync copy have room for a write of so many bytes of key and value, with a reserve for what is
+    /// in flight.
+    fn room(&self, held: &Held, bytes: usize) -> bool {
         let reserve = (self.limits.memory_bytes_max / 64).min(16 << 20);
-        let needed = size + reserve;
+        let needed = bytes + ENTRY_OVERHEAD + RECORD_OVERHEAD + reserve;
         let copies = held
             .lead
             .as_ref()

@@ -5,7 +5,7 @@
 
 use super::Token;
 use super::entry::Entry;
-use super::op::{Action, Condition, Expiry, Operation, Outcome, Work};
+use super::op::{Action, Operation, Outcome, Work};
 use bytes::Bytes;
 use doyen_gossip::Time;
 use doyen_placement::{KeyspaceId, Lineage, MapId, MemberId};
@@ -116,8 +116,7 @@ impl Executed {
             Again::Work(work) => *work,
             Again::Set(map, entry) => {
                 let value = Bytes::copy_from_slice(entry.value());
-                let action = Action::Set { value, condition: Condition::Always, expiry: Expiry::None, get: false };
-                Work::Key(Operation { keyspace, map, key: Bytes::copy_from_slice(entry.key()), action })
+                Work::Key(Operation { keyspace, map, key: Bytes::copy_from_slice(entry.key()), action: Action::set(value) })
             }
         };
         Some(Call { source: self.asker.source, n: self.asker.n, work, until: self.until, maybe: self.maybe || self.logged })

@@ -149,6 +149,21 @@ pub enum Action {
 }
 
 impl Action {
+    /// A write without conditions, and without a deadline of its own.
+    #[must_use]
+    pub const fn set(value: Bytes) -> Self {
+        Self::Set { value, condition: Condition::Always, expiry: Expiry::None, get: false }
+    }
+
+    /// What a write without conditions writes, if it is one (see [`Self::set`]).
+    #[must_use]
+    pub const fn as_set(&self) -> Option<&Bytes> {
+        match self {
+            Self::Set { value, condition: Condition::Always, expiry: Expiry::None, get: false } => Some(value),
+            _ => None,
+        }
+    }
+
     /// Whether it may change its key.
     #[must_use]
     pub const fn is_write(&self) -> bool {

@@ -311,12 +311,8 @@ impl World {
         let shard = &mut self.nodes.get_mut(&n).unwrap().shard;
         let operation = Operation { keyspace: KeyspaceId(0), map: MapId(0), key: Bytes::copy_from_slice(key.as_bytes()), action };
         // As clients' sessions do: by the short way, where it is open.
-        let set_at_once = match &operation.action {
-            Action::Set { value, condition: Condition::Always, expiry: Expiry::None, get: false } => {
-                shard.set(self.now, KeyspaceId(0), MapId(0), (key.as_bytes(), value), || token)
-            }
-            _ => false,
-        };
+        let set = operation.action.as_set();
+        let set_at_once = set.is_some_and(|value| shard.set(self.now, KeyspaceId(0), MapId(0), (key.as_bytes(), value), || token));
         if !set_at_once {
             shard.submit(self.now, 1_700_000_000_000, token, operation);
         }
@@ -477,7 +473,7 @@ fn promote(t: &mut Table, p: PartitionId, to: u64) {
 }
 
 fn set(value: &str) -> Action {
-    Action::Set { value: Bytes::copy_from_slice(value.as_bytes()), condition: Condition::Always, expiry: Expiry::None, get: false }
+    Action::set(Bytes::copy_from_slice(value.as_bytes()))
 }
 
 fn text(value: &str) -> Outcome {

@@ -3,7 +3,7 @@
 use super::process::{ControlInput, DataInput, ProcessId};
 use super::schedule::{Event, MS};
 use super::world::{World, clip};
-use doyen::shard::op::{Action, Condition, Expiry, Failure, Outcome};
+use doyen::shard::op::{Action, Failure, Outcome};
 use doyen::shard::{Request, Shard};
 use doyen_gossip::{Input, Time};
 use rand::Rng;
@@ -125,7 +125,7 @@ impl World {
                 let token = process.next_token;
                 process.next_token += 1;
                 process.tokens.insert(token, (client, serial));
-                if let Action::Set { value, condition: Condition::Always, expiry: Expiry::None, get: false } = &operation.action
+                if let Some(value) = operation.action.as_set()
                     && process.shard.set(now, operation.keyspace, operation.map, (&operation.key, value), || token)
                 {
                     self.set_at_once += 1;
