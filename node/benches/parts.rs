@@ -114,7 +114,7 @@ fn placement(c: &mut Criterion<CpuTime>) {
     for p in (0..1024).step_by(10) {
         let partition = Arc::make_mut(&mut next.keyspaces[0].partitions[p]);
         partition.epoch = Epoch(2);
-        partition.replicas = vec![Replica { member: MemberId(3), state: ReplicaState::InSync }];
+        partition.replicas = vec![Replica { member: MemberId(3 << 4), state: ReplicaState::InSync }];
     }
     group.bench_function("delta/make", |b| b.iter(|| TableDelta::between(black_box(&table), &next)));
     let delta = TableDelta::between(&table, &next);

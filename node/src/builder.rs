@@ -278,6 +278,7 @@ impl Sockets {
             resp: client(&self.resp)?,
             resp_cluster: client(&self.resp_cluster)?,
             http: client(&self.http)?,
+            further: Vec::new(),
         })
     }
 }

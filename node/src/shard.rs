@@ -1,6 +1,7 @@
 //! The data path as one machine without I/O: storage, forwarding, replication and copying of partitions.
 //!
-//! One `Shard` owns the partitions of one data thread. A shell feeds it operations, bytes from peers, views and time,
+//! One `Shard` owns the partitions of one data thread: of every partition that its node holds, the number of threads decides whose
+//! it is (`threads`). To each other the threads of a node are peers, like those of other nodes. A shell feeds it operations, bytes from peers, views and time,
 //! and carries away bytes for peers, outcomes and requests to the control thread. The simulation is another such shell.
 //!
 //! ```text
@@ -35,6 +36,7 @@ mod slots;
 mod store;
 #[cfg(test)]
 mod tests;
+mod threads;
 mod upkeep;
 
 use bytes::{Bytes, BytesMut};
@@ -61,6 +63,7 @@ use store::{Map, Store};
 pub use api::{Lane, Limits, Malformed, Request, Stats, Token};
 #[doc(hidden)]
 pub use inspect::Inspection;
+pub(crate) use threads::{Threads, thread_of};
 
 /// Data that no table gives to this node is kept this long, in case of a table that gives it back.
 const DROP_DELAY: Duration = Duration::from_secs(5);
@@ -89,7 +92,9 @@ pub struct Shard {
 /// Everything that belongs to no partition.
 #[derive(Debug)]
 struct Core {
+    /// The data thread that this is.
     me: MemberId,
+    threads: Threads,
     limits: Limits,
     rng: u64,
     now: Time,
@@ -170,6 +175,7 @@ struct Slot {
 /// What a table says of a partition: whole, and beside it what every operation asks, because the table is elsewhere in memory.
 #[derive(Debug, Clone)]
 struct Assigned {
+    /// The data thread that leads it.
     primary: MemberId,
     lineage: Lineage,
     epoch: Epoch,
@@ -180,9 +186,9 @@ struct Assigned {
 }
 
 impl Assigned {
-    fn new(partition: &Arc<Partition>) -> Self {
-        let Partition { epoch, since, lineage, .. } = **partition;
-        let (primary, in_sync) = (partition.primary(), partition.in_sync().count());
+    fn new(partition: &Arc<Partition>, threads: &Threads) -> Self {
+        let Partition { id, epoch, since, lineage, .. } = **partition;
+        let (primary, in_sync) = (threads.peer_of(partition.primary(), id), partition.in_sync().count());
         Self { primary, lineage, epoch, since, in_sync, partition: partition.clone() }
     }
 }
@@ -246,6 +252,7 @@ impl Held {
 }
 
 impl Slot {
+    /// The data thread that leads it.
     fn primary(&self) -> Option<MemberId> {
         self.installed.as_ref().map(|a| a.primary)
     }
@@ -267,11 +274,12 @@ impl Slot {
 }
 
 impl Shard {
-    /// For a process that is no member yet. `rng_seed` is for jitter only.
+    /// For a data thread of a process that is no member yet. `rng_seed` is for jitter only.
     #[must_use]
     pub fn new(me: MemberId, limits: Limits, rng_seed: u64, now: Time) -> Self {
         let core = Core {
             me,
+            threads: Threads::default(),
             limits,
             rng: rng_seed | 1,
             now,
@@ -335,8 +343,9 @@ impl Shard {
         if renamed {
             self.core.encoded = None;
         }
+        self.core.threads = Threads::of(&[&view.installed, &view.accepted]);
         if renamed && !self.core.me.is_client() {
-            for id in self.core.peers.ids() {
+            for id in self.core.peers.ids().into_iter().filter(|id| threads::tells_tables(self.core.me, *id)) {
                 self.core.peers.send(id, Lane::Calls, &Frame::View(name));
             }
         }
@@ -346,7 +355,7 @@ impl Shard {
         for keyspace in &view.installed.keyspaces {
             for partition in &keyspace.partitions {
                 let slot = self.slots.get_or_insert(PartitionRef { keyspace: keyspace.id, partition: partition.id });
-                slot.installed = Some(Assigned::new(partition));
+                slot.installed = Some(Assigned::new(partition, &self.core.threads));
                 slot.min_in_sync = keyspace.min_in_sync;
                 slot.default_ttl_ms = keyspace.default_ttl_ms;
             }
@@ -354,7 +363,7 @@ impl Shard {
         for keyspace in &view.accepted.keyspaces {
             for partition in &keyspace.partitions {
                 let at = PartitionRef { keyspace: keyspace.id, partition: partition.id };
-                self.slots.get_or_insert(at).accepted = Some(Assigned::new(partition));
+                self.slots.get_or_insert(at).accepted = Some(Assigned::new(partition, &self.core.threads));
             }
         }
         for (at, slot) in self.slots.iter_mut() {
@@ -363,7 +372,7 @@ impl Shard {
         }
         self.core.holding = self.slots.values().filter(|s| s.held.is_some()).count();
         if let Some(view) = &self.core.view {
-            self.core.peers.retain_silent(|id| view.installed.member(id).is_some());
+            self.core.peers.retain_silent(|id| view.installed.member(id.member()).is_some());
         }
     }
 
@@ -386,7 +395,7 @@ impl Shard {
     }
 
     /// An operation of a local caller. `unix_ms` is wall time, read by the shell at most once a batch. Says whether its
-    /// outcome comes from another node.
+    /// outcome comes from another node, or from another thread of this one.
     pub fn submit(&mut self, now: Time, unix_ms: u64, token: Token, operation: Operation) -> bool {
         self.core.now = now;
         self.core.wall = (unix_ms, now);
@@ -398,7 +407,7 @@ impl Shard {
         self.submit_at(at, token, Work::Key(operation))
     }
 
-    /// `submit` of a write without conditions, for as long as nothing stands in its way: this node leads, and nothing
+    /// `submit` of a write without conditions, for as long as nothing stands in its way: this thread leads, and nothing
     /// waits there. False: nothing happened, and it is to be submitted. `token` is asked for if it happens.
     pub fn set(&mut self, now: Time, keyspace: KeyspaceId, map: MapId, pair: (&[u8], &[u8]), token: impl FnOnce() -> Token) -> bool {
         let core = &mut self.core;
@@ -554,7 +563,9 @@ impl Shard {
         if peer.is_client() {
             return self.core.greet(peer);
         }
-        if let Some(name) = self.core.name {
+        if let Some(name) = self.core.name
+            && threads::tells_tables(self.core.me, peer)
+        {
             self.core.peers.send(peer, Lane::Calls, &Frame::View(name));
         }
         for (at, slot) in self.slots.iter_mut() {

@@ -346,7 +346,7 @@ mod tests {
             name: format!("node-{id}"),
             role: Role::Data,
             state: MemberState::Live,
-            addresses: Addresses { control: at(id), data: at(id + 100), resp: Some(at(id + 200)), resp_cluster: None, http: None },
+            addresses: Addresses { control: at(id), data: at(id + 100), resp: Some(at(id + 200)), resp_cluster: None, http: None, further: Vec::new() },
             location: Location::default(),
             weight: 100,
         }

@@ -58,20 +58,27 @@ number! {
     MapId(u32)
 }
 
+/// Data threads of a member at most: as many as the free bits of its id can tell apart.
+pub const THREADS_MAX: u8 = 16;
+
 /// One process start. What comes back after a crash has another.
 ///
 /// Clients that are no members draw theirs from the upper half of the numbers, so that none of them ever passes for a member:
 /// no table names such an id, and no connection is let in whose sender says that it is one thing and whose id the other.
+///
+/// The lowest bits of a member's are free: on the data plane they say which of its data threads is meant ([`MemberId::thread`]).
+/// Tables name members, so no id in a table has any of them set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct MemberId(pub u64);
 
 impl MemberId {
     const CLIENT: u64 = 1 << 63;
+    const THREAD: u64 = THREADS_MAX as u64 - 1;
 
     /// A member's, of random bits.
     #[must_use]
     pub const fn of_member(random: u64) -> Self {
-        Self(random & !Self::CLIENT)
+        Self(random & !Self::CLIENT & !Self::THREAD)
     }
 
     /// A client's, of random bits.
@@ -84,6 +91,25 @@ impl MemberId {
     #[must_use]
     pub const fn is_client(self) -> bool {
         self.0 & Self::CLIENT != 0
+    }
+
+    /// Of a member: what its data thread of this number is called, which is below `THREADS_MAX`. The first is called as the member itself.
+    #[must_use]
+    pub const fn thread(self, number: u8) -> Self {
+        Self(self.0 | (number as u64 & Self::THREAD))
+    }
+
+    /// The member whose data thread this is. A client has one thread, which is the client.
+    #[must_use]
+    pub const fn member(self) -> Self {
+        if self.is_client() { self } else { Self(self.0 & !Self::THREAD) }
+    }
+
+    /// Which of the data threads of its member this is.
+    #[must_use]
+    pub const fn thread_number(self) -> u8 {
+        // At most 15.
+        if self.is_client() { 0 } else { (self.0 & Self::THREAD) as u8 }
     }
 }
 
@@ -115,5 +141,27 @@ pub struct PartitionRef {
 impl fmt::Display for PartitionRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.keyspace, self.partition)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_of_a_member_are_told_apart_and_lead_back_to_it() {
+        let member = MemberId::of_member(u64::MAX);
+        let threads: Vec<_> = (0..THREADS_MAX).map(|n| member.thread(n)).collect();
+        assert_eq!(threads[0], member);
+        assert!(threads.is_sorted() && threads.windows(2).all(|two| two[0] != two[1]));
+        for (thread, number) in threads.into_iter().zip(0..) {
+            assert_eq!((thread.member(), thread.thread_number()), (member, number));
+        }
+    }
+
+    #[test]
+    fn a_client_is_its_only_thread() {
+        let client = MemberId::of_client(7);
+        assert_eq!((client.member(), client.thread_number(), client.thread(0)), (client, 0, client));
     }
 }

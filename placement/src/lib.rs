@@ -11,8 +11,8 @@ pub mod planner;
 pub mod quorum;
 pub mod table;
 
-pub use id::{Age, ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, PartitionId, PartitionRef, Term, Version};
+pub use id::{Age, ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, PartitionId, PartitionRef, THREADS_MAX, Term, Version};
 pub use table::{
     Addresses, Assignment, DeltaError, Invalid, Keyspace, Location, MapEntry, Member, MemberState, Mode, OnLoss, Partition, Replica,
-    ReplicaState, Role, Settings, Table, TableDelta, TableName,
+    ReplicaState, Role, Settings, Table, TableDelta, TableName, ThreadPorts,
 };

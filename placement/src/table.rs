@@ -9,7 +9,7 @@ pub use delta::{DeltaError, TableDelta};
 pub use validate::Invalid;
 
 use crate::hash::Digest;
-use crate::id::{Age, ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, PartitionId, PartitionRef, Term, Version};
+use crate::id::{Age, ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, PartitionId, PartitionRef, THREADS_MAX, Term, Version};
 use serde::{Deserialize, Serialize};
 use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
@@ -95,6 +95,8 @@ pub struct Member {
 }
 
 /// Where a member is reached. Addresses are not identities.
+///
+/// A member has one or several data threads; each is reached at a port of its own. `data` and `resp_cluster` are the first one's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Addresses {
     /// QUIC: agreement, gossip, joins.
@@ -107,6 +109,17 @@ pub struct Addresses {
     pub resp_cluster: Option<SocketAddr>,
     /// HTTP.
     pub http: Option<SocketAddr>,
+    /// Of a member with several data threads: where the further ones are reached, the second one first.
+    pub further: Vec<ThreadPorts>,
+}
+
+/// Where a further data thread of a member is reached, at the same IP addresses as the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ThreadPorts {
+    /// QUIC: peers and native clients.
+    pub data: u16,
+    /// RESP as a Redis Cluster node answers, where the first thread has that.
+    pub resp_cluster: Option<u16>,
 }
 
 /// Where a member stands: copies of a partition are kept apart at the widest level that differs.
@@ -243,7 +256,7 @@ impl TableName {
 /// between machines.
 impl Hash for Addresses {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let Self { control, data, resp, resp_cluster, http } = self;
+        let Self { control, data, resp, resp_cluster, http, further } = self;
         for address in [Some(control), Some(data), resp.as_ref(), resp_cluster.as_ref(), http.as_ref()] {
             match address {
                 None => state.write_u8(0),
@@ -259,6 +272,33 @@ impl Hash for Addresses {
                     }
                 }
             }
+        }
+        further.hash(state);
+    }
+}
+
+impl Addresses {
+    /// How many data threads the member has: 1 to `THREADS_MAX`, in a valid table.
+    #[must_use]
+    pub fn threads(&self) -> u8 {
+        u8::try_from(self.further.len() + 1).unwrap_or(THREADS_MAX)
+    }
+
+    /// Where the data thread of this number is reached by peers and native clients.
+    #[must_use]
+    pub fn data_of(&self, thread: u8) -> Option<SocketAddr> {
+        match usize::from(thread).checked_sub(1) {
+            None => Some(self.data),
+            Some(further) => Some(SocketAddr::new(self.data.ip(), self.further.get(further)?.data)),
+        }
+    }
+
+    /// Where the data thread of this number answers as a Redis Cluster node does.
+    #[must_use]
+    pub fn resp_cluster_of(&self, thread: u8) -> Option<SocketAddr> {
+        match usize::from(thread).checked_sub(1) {
+            None => self.resp_cluster,
+            Some(further) => Some(SocketAddr::new(self.resp_cluster?.ip(), self.further.get(further)?.resp_cluster?)),
         }
     }
 }

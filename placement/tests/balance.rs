@@ -75,7 +75,7 @@ proptest! {
 
     #[test]
     fn a_death_is_repaired_with_as_many_copies_as_it_took(members in 3_usize..12, power in 4_u32..9, victim in 0_u64..12) {
-        let victim = MemberId(victim % members as u64 + 1);
+        let victim = id(victim % members as u64 + 1);
         let table = cluster(1 << power, 1, &vec![PLAIN; members]);
         let took = loads(&table)[&victim].0;
         let left = planner::remove(&table, &BTreeMap::from([(victim, planner::Departure::Dead)]));
@@ -108,7 +108,7 @@ proptest! {
         let joined = planner::admit(&table, newcomers.iter().zip(100..).map(|(s, number)| member(number, s)).collect());
         let settled = settle_with(joined, check_step);
         check_spread(&settled);
-        let gone = gone.into_iter().map(|m| (MemberId(m), planner::Departure::Silent)).collect();
+        let gone = gone.into_iter().map(|m| (id(m), planner::Departure::Silent)).collect();
         let settled = settle_with(planner::remove(&settled, &gone), check_step);
         let silent: BTreeSet<MemberId> = settled.members.iter().filter(|m| m.state == MemberState::Silent).map(|m| m.id).collect();
         if silent.is_empty() {
@@ -138,34 +138,34 @@ fn each_zone_has_one_copy_of_everything_where_there_are_two_zones() {
 #[test]
 fn witnesses_and_those_that_go_are_given_nothing() {
     let table = cluster(64, 1, &[PLAIN, Sketch { witness: true, ..PLAIN }, PLAIN, PLAIN]);
-    assert_eq!(loads(&table)[&MemberId(2)], (0, 0));
-    let settled = settle_with(planner::hand_over(&table, MemberId(1), Pace::Repair), check_step);
-    assert_eq!(loads(&settled)[&MemberId(1)], (0, 0));
-    let settled = planner::hand_over(&settled, MemberId(1), Pace::Repair);
-    assert_eq!(settled.member(MemberId(1)).map(|m| m.state), Some(MemberState::Leaving));
+    assert_eq!(loads(&table)[&id(2)], (0, 0));
+    let settled = settle_with(planner::hand_over(&table, id(1), Pace::Repair), check_step);
+    assert_eq!(loads(&settled)[&id(1)], (0, 0));
+    let settled = planner::hand_over(&settled, id(1), Pace::Repair);
+    assert_eq!(settled.member(id(1)).map(|m| m.state), Some(MemberState::Leaving));
     assert_eq!(health(&settled), planner::Health::default());
 }
 
 #[test]
 fn the_last_holder_drains_before_it_leaves() {
     let table = planner::admit(&cluster(64, 1, &[PLAIN]), vec![member(2, &PLAIN)]);
-    let asked = planner::hand_over(&table, MemberId(1), Pace::Repair);
+    let asked = planner::hand_over(&table, id(1), Pace::Repair);
     check_step(&table, &asked);
-    assert_eq!(asked.member(MemberId(1)).map(|m| m.state), Some(MemberState::Draining));
+    assert_eq!(asked.member(id(1)).map(|m| m.state), Some(MemberState::Draining));
     let drained = settle_with(asked, check_step);
-    assert!(!planner::holds_anything(&drained, MemberId(1)));
-    let left = planner::hand_over(&drained, MemberId(1), Pace::Repair);
-    assert_eq!(left.member(MemberId(1)).map(|m| m.state), Some(MemberState::Leaving));
-    let gone = planner::remove(&left, &BTreeMap::from([(MemberId(1), planner::Departure::Left)]));
+    assert!(!planner::holds_anything(&drained, id(1)));
+    let left = planner::hand_over(&drained, id(1), Pace::Repair);
+    assert_eq!(left.member(id(1)).map(|m| m.state), Some(MemberState::Leaving));
+    let gone = planner::remove(&left, &BTreeMap::from([(id(1), planner::Departure::Left)]));
     check_step(&left, &gone);
-    assert_eq!(gone.voters, [MemberId(2)]);
+    assert_eq!(gone.voters, [id(2)]);
 }
 
 #[test]
 fn what_one_member_led_falls_to_many() {
     let table = cluster(1024, 1, &[const { PLAIN }; 8]);
     let heirs: BTreeSet<MemberId> =
-        partitions(&table).filter(|(_, p)| p.primary() == MemberId(1)).filter_map(|(_, p)| p.in_sync().nth(1)).collect();
+        partitions(&table).filter(|(_, p)| p.primary() == id(1)).filter_map(|(_, p)| p.in_sync().nth(1)).collect();
     assert_eq!(heirs.len(), 7);
 }
 
@@ -195,6 +195,6 @@ fn goals_under_way_are_respected_and_others_thought_over() {
     assert!(changed.iter().all(|(at, _)| !begun.contains(at)));
     // The fourth is sent what was meant for the third, rather than what the third has received.
     let had_goal = |at: &PartitionRef| again.partition(*at).is_some_and(|p| p.goal.is_some());
-    assert!(changed.iter().any(|(at, goal)| had_goal(at) && goal.contains(&MemberId(4))));
+    assert!(changed.iter().any(|(at, goal)| had_goal(at) && goal.contains(&id(4))));
     assert_balanced(&settle(again), &[100; 4], 2);
 }

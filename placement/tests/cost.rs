@@ -4,8 +4,8 @@
 mod common;
 
 use common::*;
+use doyen_placement::TableDelta;
 use doyen_placement::planner::{self, Departure};
-use doyen_placement::{MemberId, TableDelta};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
@@ -23,7 +23,7 @@ fn what_planning_costs() {
             let plan = timed("plan a join", || planner::plan(&joined));
             let adopted = timed("adopt", || planner::adopt(&joined, &plan));
             timed("advance", || planner::advance(&adopted, &LIMITS, &BTreeSet::new()));
-            let left = timed("remove", || planner::remove(&table, &BTreeMap::from([(MemberId(1), Departure::Dead)])));
+            let left = timed("remove", || planner::remove(&table, &BTreeMap::from([(id(1), Departure::Dead)])));
             timed("plan repair", || planner::plan(&left));
             timed("validate", || left.validate()).expect("valid");
             timed("name", || left.name());

@@ -141,11 +141,11 @@ fn primaries(table: &Table) -> BTreeMap<PartitionRef, MemberId> {
 #[test]
 fn a_dead_primary_is_followed_by_its_copy_in_another_epoch() {
     let table = cluster(64, 1, &[PLAIN, PLAIN, PLAIN]);
-    let dead = MemberId(1);
+    let dead = id(1);
     let next = planner::remove(&table, &BTreeMap::from([(dead, Departure::Silent)]));
     check_step(&table, &next);
     assert!(next.member(dead).is_none());
-    assert_eq!(next.voters, [MemberId(2), MemberId(3)]);
+    assert_eq!(next.voters, [id(2), id(3)]);
     for ((_, before), (_, after)) in partitions(&table).zip(partitions(&next)) {
         let held = before.replicas.iter().any(|r| r.member == dead);
         assert_eq!(after.epoch, if held { before.epoch.next() } else { before.epoch });
@@ -159,11 +159,11 @@ fn a_dead_primary_is_followed_by_its_copy_in_another_epoch() {
 #[test]
 fn the_last_holder_stays_when_it_falls_silent_and_leads_again_when_it_returns() {
     let table = cluster(64, 0, &[PLAIN, PLAIN]);
-    let silent = MemberId(1);
+    let silent = id(1);
     let without = planner::remove(&table, &BTreeMap::from([(silent, Departure::Silent)]));
     check_step(&table, &without);
     assert_eq!(without.member(silent).map(|m| m.state), Some(MemberState::Silent));
-    assert_eq!(without.voters, [MemberId(2)]);
+    assert_eq!(without.voters, [id(2)]);
     assert_eq!(primaries(&without), primaries(&table));
     assert_eq!(planner::health(&without).unavailable.values().sum::<usize>(), 32);
     assert_eq!(plan(&without).len(), 0, "nobody can copy what only a silent member has");
@@ -177,65 +177,65 @@ fn the_last_holder_stays_when_it_falls_silent_and_leads_again_when_it_returns() 
 fn of_two_silent_holders_the_first_to_return_leads() {
     let table = cluster(64, 1, &[PLAIN, PLAIN]);
     let witness = planner::admit(&table, vec![member(3, &Sketch { witness: true, ..PLAIN })]);
-    let both = BTreeMap::from([(MemberId(1), Departure::Silent), (MemberId(2), Departure::Silent)]);
+    let both = BTreeMap::from([(id(1), Departure::Silent), (id(2), Departure::Silent)]);
     let without = planner::remove(&witness, &both);
     check_step(&witness, &without);
-    assert_eq!(without.voters, [MemberId(3)]);
-    let back = planner::revive(&without, &BTreeSet::from([MemberId(2)]));
+    assert_eq!(without.voters, [id(3)]);
+    let back = planner::revive(&without, &BTreeSet::from([id(2)]));
     check_step(&without, &back);
-    assert!(primaries(&back).values().all(|primary| *primary == MemberId(2)));
-    assert!(back.member(MemberId(1)).is_none(), "what it holds is elsewhere");
+    assert!(primaries(&back).values().all(|primary| *primary == id(2)));
+    assert!(back.member(id(1)).is_none(), "what it holds is elsewhere");
 }
 
 #[test]
 fn what_the_dead_alone_held_begins_anew_where_the_keyspace_says_so() {
     for (on_loss, kept) in [(OnLoss::Wait, true), (OnLoss::Reset { after_ms: 0 }, false)] {
         let table = cluster_of(keyspace(64, 0, on_loss), Assignment::RoundRobin, &[PLAIN, PLAIN]);
-        let next = planner::remove(&table, &BTreeMap::from([(MemberId(1), Departure::Dead)]));
+        let next = planner::remove(&table, &BTreeMap::from([(id(1), Departure::Dead)]));
         check_step(&table, &next);
-        assert_eq!(next.member(MemberId(1)).is_some(), kept);
+        assert_eq!(next.member(id(1)).is_some(), kept);
         let anew = partitions(&next).filter(|(_, p)| p.lineage.0 == 2).count();
         assert_eq!(anew, if kept { 0 } else { 32 });
-        let given_up = planner::reset(&next, MemberId(1));
+        let given_up = planner::reset(&next, id(1));
         check_step(&next, &given_up);
-        assert!(given_up.member(MemberId(1)).is_none());
+        assert!(given_up.member(id(1)).is_none());
     }
 }
 
 #[test]
 fn nobody_is_removed_where_nobody_would_be_left_to_vote() {
     let table = cluster(64, 1, &[PLAIN]);
-    assert_eq!(planner::remove(&table, &BTreeMap::from([(MemberId(1), Departure::Dead)])), table);
+    assert_eq!(planner::remove(&table, &BTreeMap::from([(id(1), Departure::Dead)])), table);
 }
 
 #[test]
 fn leaving_hands_over_what_it_leads_and_stays_a_copy_until_there_are_others() {
     let table = cluster(64, 1, &[PLAIN, PLAIN, PLAIN]);
-    let next = planner::hand_over(&table, MemberId(2), Pace::Repair);
+    let next = planner::hand_over(&table, id(2), Pace::Repair);
     check_step(&table, &next);
-    assert!(partitions(&next).all(|(_, p)| p.primary() != MemberId(2) && p.in_sync().count() == 2), "one table leads everything elsewhere");
-    assert_eq!(next.member(MemberId(2)).map(|m| m.state), Some(MemberState::Draining));
-    assert_eq!(planner::hand_over(&next, MemberId(2), Pace::Repair), next, "asking again changes nothing");
+    assert!(partitions(&next).all(|(_, p)| p.primary() != id(2) && p.in_sync().count() == 2), "one table leads everything elsewhere");
+    assert_eq!(next.member(id(2)).map(|m| m.state), Some(MemberState::Draining));
+    assert_eq!(planner::hand_over(&next, id(2), Pace::Repair), next, "asking again changes nothing");
     let settled = settle_with(next, check_step);
-    assert!(!planner::holds_anything(&settled, MemberId(2)));
-    let left = planner::hand_over(&settled, MemberId(2), Pace::Repair);
-    assert_eq!(left.member(MemberId(2)).map(|m| m.state), Some(MemberState::Leaving));
+    assert!(!planner::holds_anything(&settled, id(2)));
+    let left = planner::hand_over(&settled, id(2), Pace::Repair);
+    assert_eq!(left.member(id(2)).map(|m| m.state), Some(MemberState::Leaving));
 }
 
 #[test]
 fn a_pair_has_nothing_to_repair_when_one_leaves() {
     let table = cluster(64, 1, &[PLAIN, PLAIN]);
-    let next = planner::hand_over(&table, MemberId(1), Pace::Repair);
+    let next = planner::hand_over(&table, id(1), Pace::Repair);
     check_step(&table, &next);
-    assert!(!planner::holds_anything(&next, MemberId(1)));
-    assert_eq!(next.member(MemberId(1)).map(|m| m.state), Some(MemberState::Leaving));
+    assert!(!planner::holds_anything(&next, id(1)));
+    assert_eq!(next.member(id(1)).map(|m| m.state), Some(MemberState::Leaving));
 }
 
 #[test]
 fn where_everybody_leaves_nobody_drops_what_others_hold() {
     let mut table = cluster(64, 1, &[PLAIN, PLAIN, PLAIN]);
     for leaver in [1, 2, 3] {
-        let next = planner::hand_over(&table, MemberId(leaver), Pace::Repair);
+        let next = planner::hand_over(&table, id(leaver), Pace::Repair);
         check_step(&table, &next);
         table = next;
     }
@@ -245,12 +245,12 @@ fn where_everybody_leaves_nobody_drops_what_others_hold() {
 #[test]
 fn leaving_at_once_hands_everything_over_in_one_table() {
     let table = cluster(64, 1, &[PLAIN, PLAIN, PLAIN]);
-    let next = planner::hand_over(&table, MemberId(2), Pace::AtOnce);
+    let next = planner::hand_over(&table, id(2), Pace::AtOnce);
     check_step(&table, &next);
-    assert!(!planner::holds_anything(&next, MemberId(2)));
-    assert_eq!(next.member(MemberId(2)).map(|m| m.state), Some(MemberState::Leaving));
+    assert!(!planner::holds_anything(&next, id(2)));
+    assert_eq!(next.member(id(2)).map(|m| m.state), Some(MemberState::Leaving));
     assert_eq!(next.voters, table.voters, "it keeps its vote until it is removed");
-    assert_eq!(planner::elders(&next), [MemberId(1), MemberId(3)]);
+    assert_eq!(planner::elders(&next), [id(1), id(3)]);
 }
 
 #[test]
@@ -258,7 +258,7 @@ fn withdrawing_an_admission_is_an_epoch_even_where_the_learner_is_gone() {
     let table = cluster(1, 0, &[PLAIN, PLAIN]);
     let at = partitions(&table).map(|(at, _)| at).next().expect("one partition");
     let partition = table.partition(at).expect("one partition");
-    let other = if partition.primary() == MemberId(1) { MemberId(2) } else { MemberId(1) };
+    let other = if partition.primary() == id(1) { id(2) } else { id(1) };
     let ask = |change| change_in_sync(&table, &[InSyncRequest { partition: at, epoch: partition.epoch, change }]);
     let (next, done) = ask(InSyncChange::Withdraw(other));
     assert!(done[0]);
@@ -271,7 +271,7 @@ fn withdrawing_an_admission_is_an_epoch_even_where_the_learner_is_gone() {
 #[test]
 fn learners_stay_within_their_limits_and_repair_goes_first() {
     let full = cluster(64, 1, &[PLAIN, PLAIN, PLAIN]);
-    let short = planner::remove(&full, &BTreeMap::from([(MemberId(3), Departure::Dead)]));
+    let short = planner::remove(&full, &BTreeMap::from([(id(3), Departure::Dead)]));
     let joined = planner::admit(&short, vec![member(4, &PLAIN)]);
     let planned = adopt(&joined, &plan(&joined));
     let limits = planner::MoveLimits { learners_per_source: 3, learners_per_target: 4, learners: 5 };
@@ -295,7 +295,7 @@ fn elders_are_the_oldest_spread_over_zones() {
     let zones = [1, 1, 1, 1, 2, 2, 3, 1];
     let mut table = cluster(8, 1, &zones.map(|zone| Sketch { zone, ..PLAIN }));
     table.settings.voters_max = 3;
-    assert_eq!(planner::elders(&table), [MemberId(1), MemberId(5), MemberId(7)]);
+    assert_eq!(planner::elders(&table), [id(1), id(5), id(7)]);
     table.settings.voters_max = 5;
-    assert_eq!(planner::elders(&table), [MemberId(1), MemberId(2), MemberId(5), MemberId(6), MemberId(7)]);
+    assert_eq!(planner::elders(&table), [id(1), id(2), id(5), id(6), id(7)]);
 }

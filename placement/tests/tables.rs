@@ -5,8 +5,8 @@ mod common;
 use common::*;
 use doyen_placement::hash::slot;
 use doyen_placement::{
-    Age, DeltaError, Epoch, Invalid, KeyspaceId, MapEntry, MapId, Member, MemberId, MemberState, Mode, OnLoss, Partition, Replica,
-    ReplicaState, Table, TableDelta, Term, Version, planner,
+    Age, DeltaError, Epoch, Invalid, KeyspaceId, MapEntry, MapId, Member, MemberState, Mode, OnLoss, Partition, Replica, ReplicaState,
+    Table, TableDelta, Term, ThreadPorts, Version, planner,
 };
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ fn spoilt(spoil: impl Fn(&mut Table)) -> Result<(), Invalid> {
 #[test]
 fn members_are_unique_in_order_of_age_and_say_sensible_things() {
     assert_eq!(table().validate(), Ok(()));
-    assert!(spoilt_member(|m| m.id = MemberId(1)).is_err());
+    assert!(spoilt_member(|m| m.id = id(1)).is_err());
     assert!(spoilt_member(|m| m.name = "n1".into()).is_err());
     assert!(spoilt_member(|m| m.name = String::new()).is_err());
     assert!(spoilt_member(|m| m.name = "x".repeat(65)).is_err());
@@ -47,11 +47,50 @@ fn members_are_unique_in_order_of_age_and_say_sensible_things() {
     assert!(spoilt_member(|m| m.weight = 0).is_err());
 }
 
+/// On the data plane the lowest bits of an id say which thread of a member is meant.
+#[test]
+fn members_are_no_threads_and_their_threads_are_reached_at_ports_of_their_own() {
+    assert_eq!(
+        spoilt_member(|m| m.id = m.id.thread(3)),
+        Err(Invalid::Threads { id: id(2).thread(3), why: "its id is one of those that are for further data threads" })
+    );
+    let of = |ports: &[(u16, Option<u16>)]| {
+        let further: Vec<_> = ports.iter().map(|(data, resp_cluster)| ThreadPorts { data: *data, resp_cluster: *resp_cluster }).collect();
+        move |m: &mut Member| m.addresses.further.clone_from(&further)
+    };
+    assert_eq!(spoilt_member(of(&[(1, None), (2, None)])), Ok(()));
+    let most: Vec<_> = (1..=16).map(|port| (port, None)).collect();
+    assert_eq!(spoilt_member(of(&most[..15])), Ok(()));
+    assert!(spoilt_member(of(&most)).is_err(), "16 threads at most");
+    assert!(spoilt_member(of(&[(1, None), (1, None)])).is_err());
+    assert!(spoilt_member(of(&[(0, None)])).is_err());
+    assert!(spoilt_member(of(&[(1, Some(2))])).is_err(), "the first thread has no such port");
+    let with_ports = |ports: &'static [(u16, Option<u16>)]| {
+        spoilt_member(move |m| {
+            m.addresses.resp_cluster = Some(([127, 0, 0, 1], 7).into());
+            of(ports)(m);
+        })
+    };
+    assert_eq!(with_ports(&[(1, Some(2)), (2, Some(3))]), Ok(()));
+    assert!(with_ports(&[(1, Some(7))]).is_err());
+    assert!(with_ports(&[(1, None)]).is_err());
+    let mut member = member(1, &PLAIN);
+    member.addresses.resp_cluster = Some(([127, 0, 0, 1], 7).into());
+    of(&[(8, Some(9))])(&mut member);
+    let addresses = &member.addresses;
+    assert_eq!(
+        (addresses.threads(), addresses.data_of(0), addresses.resp_cluster_of(0)),
+        (2, Some(addresses.data), addresses.resp_cluster)
+    );
+    assert_eq!((addresses.data_of(1), addresses.resp_cluster_of(1)), (Some(([10, 0, 0, 1], 8).into()), Some(([127, 0, 0, 1], 9).into())));
+    assert_eq!((addresses.data_of(2), addresses.resp_cluster_of(2)), (None, None));
+}
+
 #[test]
 fn voters_are_members_that_answer_in_order_of_age() {
     assert_eq!(spoilt(|t| t.voters.clear()), Err(Invalid::NoVoter));
     assert!(spoilt(|t| t.voters.swap(0, 1)).is_err());
-    assert!(spoilt(|t| t.voters[1] = MemberId(99)).is_err());
+    assert!(spoilt(|t| t.voters[1] = id(99)).is_err());
     assert!(spoilt(|t| t.settings.voters_max = 2).is_err());
     assert!(spoilt_member(|m| m.state = MemberState::Silent).is_err());
     assert!(spoilt_member(|m| m.state = MemberState::Leaving).is_ok());
@@ -59,7 +98,7 @@ fn voters_are_members_that_answer_in_order_of_age() {
 
 #[test]
 fn partitions_agree_with_themselves_and_with_the_members() {
-    let copy = |member, state| Replica { member: MemberId(member), state };
+    let copy = |member, state| Replica { member: id(member), state };
     assert!(spoilt_partition(|p| p.replicas.clear()).is_err());
     assert!(spoilt_partition(|p| p.replicas[0].state = ReplicaState::Learner).is_err());
     assert!(spoilt_partition(|p| p.replicas[1] = p.replicas[0]).is_err());
@@ -68,8 +107,8 @@ fn partitions_agree_with_themselves_and_with_the_members() {
     assert!(spoilt_partition(|p| p.replicas[1].state = ReplicaState::Learner).is_ok());
     assert!(spoilt_partition(|p| p.since = Epoch(2)).is_err());
     assert!(spoilt_partition(|p| p.goal = Some(vec![])).is_err());
-    assert!(spoilt_partition(|p| p.goal = Some(vec![MemberId(1), MemberId(1)])).is_err());
-    assert!(spoilt_partition(|p| p.goal = Some(vec![MemberId(99)])).is_err());
+    assert!(spoilt_partition(|p| p.goal = Some(vec![id(1), id(1)])).is_err());
+    assert!(spoilt_partition(|p| p.goal = Some(vec![id(99)])).is_err());
     assert!(spoilt_partition(|p| p.id.0 = 4).is_err());
 }
 
@@ -100,12 +139,15 @@ fn keyspaces_and_maps_stand_in_order_and_within_limits() {
 #[test]
 fn a_table_is_called_the_same_everywhere() {
     assert_eq!(table().name().hash, PINNED);
+    let mut other = table();
+    Arc::make_mut(&mut other.members[0]).addresses.further.push(ThreadPorts { data: 1, resp_cluster: None });
+    assert_ne!(other.name().hash, PINNED, "where threads are reached is part of it");
     let later = Table { term: Term(3), version: Version(9), ..table() };
     assert_eq!(later.name().hash, PINNED, "term and version stand beside the digest");
     assert!(later.name().order() > table().name().order());
 }
 
-const PINNED: u64 = 14_397_104_848_233_856_638;
+const PINNED: u64 = 5_721_592_928_960_291_937;
 
 #[test]
 fn a_delta_applies_to_its_base_only() {

@@ -142,7 +142,7 @@ impl Net {
             id,
             name: format!("n{slot}"),
             role,
-            addresses: Addresses { control: at, data: at, resp: None, resp_cluster: None, http: None },
+            addresses: Addresses { control: at, data: at, resp: None, resp_cluster: None, http: None, further: Vec::new() },
             location: Location::default(),
             weight: 100,
             seeds: self.seeds[slot].iter().map(|s| address(*s)).collect(),
@@ -166,7 +166,7 @@ impl Net {
     pub(super) fn start(&mut self, slot: Slot) -> MemberId {
         assert!(self.at(slot).is_none());
         // Ids are random in production: the order of starting says nothing about their order.
-        let id = MemberId((self.random() % 1000) << 16 | self.next_id);
+        let id = MemberId((self.random() % 1000) << 20 | self.next_id << 4);
         self.next_id += 1;
         self.begin(slot, id, &[]);
         id
@@ -502,7 +502,7 @@ impl Net {
                     let members = process.view.iter().flat_map(|v| v.installed.members.clone());
                     let own = address(process.slot);
                     let former: Vec<SocketAddr> = members.map(|m| m.addresses.control).filter(|a| *a != own).collect();
-                    let again = MemberId((self.random() % 1000) << 16 | self.next_id);
+                    let again = MemberId((self.random() % 1000) << 20 | self.next_id << 4);
                     self.next_id += 1;
                     return self.begin(process.slot, again, &former);
                 }

@@ -31,12 +31,12 @@ impl Pair {
             .map(|p| (PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(p) }, Epoch(1), now))
             .collect();
         let view = View { installed: table.clone(), accepted: table, opens_at: Arc::new(opens_at) };
-        let [primary, backup] = [1, 2].map(|n| Shard::new(MemberId(n), limits(), n, now));
+        let [primary, backup] = [1, 2].map(|n| Shard::new(id(n), limits(), n, now));
         let mut pair = Self { primary, backup, now, token: 0 };
         pair.primary.install(now, view.clone());
         pair.backup.install(now, view);
-        pair.primary.connected(now, MemberId(2));
-        pair.backup.connected(now, MemberId(1));
+        pair.primary.connected(now, id(2));
+        pair.backup.connected(now, id(1));
         for _ in 0..20 {
             pair.exchange();
             pair.now = pair.now + Duration::from_millis(60);
@@ -72,13 +72,13 @@ impl Pair {
 
     /// The copy takes it, and says what it has.
     pub(crate) fn copied(&mut self, (lane, mut bytes): (Lane, BytesMut)) -> Option<(Lane, BytesMut)> {
-        while self.backup.receive(self.now, UNIX_MS, MemberId(1), lane, &mut bytes).unwrap() {}
+        while self.backup.receive(self.now, UNIX_MS, id(1), lane, &mut bytes).unwrap() {}
         self.backup.poll_transmit().map(|(_, lane, bytes)| (lane, bytes))
     }
 
     /// The primary takes that.
     pub(crate) fn acked(&mut self, (lane, mut bytes): (Lane, BytesMut)) {
-        while self.primary.receive(self.now, UNIX_MS, MemberId(2), lane, &mut bytes).unwrap() {}
+        while self.primary.receive(self.now, UNIX_MS, id(2), lane, &mut bytes).unwrap() {}
     }
 
     /// Bytes go both ways until there are none; everything that may be released is. How many outcomes there were.
@@ -128,6 +128,11 @@ impl Pair {
     }
 }
 
+/// The lowest bits of ids are for threads.
+pub(crate) fn id(number: u64) -> MemberId {
+    MemberId(number << 4)
+}
+
 /// A write without conditions.
 pub(crate) fn set(value: &Bytes) -> Action {
     Action::set(value.clone())
@@ -153,17 +158,17 @@ fn limits() -> Limits {
 pub(crate) fn table(members: u64, partitions: u16, holders: impl Fn(u64) -> Vec<u64>) -> Table {
     let address = "127.0.0.1:1".parse().unwrap();
     let member = |n: u64| Member {
-        id: MemberId(n),
+        id: id(n),
         age: Age(n),
         name: format!("n{n}"),
         role: Role::Data,
         state: MemberState::Live,
-        addresses: Addresses { control: address, data: address, resp: None, resp_cluster: None, http: None },
+        addresses: Addresses { control: address, data: address, resp: None, resp_cluster: None, http: None, further: Vec::new() },
         location: Location::default(),
         weight: 100,
     };
     let partition = |p: u64| {
-        let replicas = holders(p).into_iter().map(|m| Replica { member: MemberId(m), state: ReplicaState::InSync }).collect();
+        let replicas = holders(p).into_iter().map(|m| Replica { member: id(m), state: ReplicaState::InSync }).collect();
         Arc::new(Partition { id: PartitionId(p as u32), replicas, epoch: Epoch(1), since: Epoch(1), lineage: Lineage(1), goal: None })
     };
     Table {
@@ -172,7 +177,7 @@ pub(crate) fn table(members: u64, partitions: u16, holders: impl Fn(u64) -> Vec<
         version: Version(1),
         settings: Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin },
         members: (1..=members).map(|n| Arc::new(member(n))).collect(),
-        voters: (1..=members.min(7)).map(MemberId).collect(),
+        voters: (1..=members.min(7)).map(id).collect(),
         next_age: Age(members + 1),
         keyspaces: vec![Keyspace {
             id: KeyspaceId(0),

@@ -94,7 +94,7 @@ fn view(me: MemberId, resp: SocketAddr, resp_cluster: SocketAddr) -> View {
         name: "one".to_owned(),
         role: Role::Data,
         state: MemberState::Live,
-        addresses: Addresses { control: any, data: any, resp: Some(resp), resp_cluster: Some(resp_cluster), http: None },
+        addresses: Addresses { control: any, data: any, resp: Some(resp), resp_cluster: Some(resp_cluster), http: None, further: Vec::new() },
         location: Location::default(),
         weight: 100,
     };

@@ -51,7 +51,7 @@ pub enum Request {
     OtherCluster(TableName),
 }
 
-/// Limits and durations of the data path.
+/// Limits and durations of the data path: a shard is given those of one data thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Largest value: 16 MiB.
@@ -107,6 +107,37 @@ pub struct Stats {
     pub malformed: u64,
     /// Keys expired.
     pub expired: u64,
+}
+
+impl Limits {
+    /// Of each of so many threads that share what is a node's.
+    #[must_use]
+    pub fn shared_by(mut self, threads: u8) -> Self {
+        let threads = usize::from(threads.max(1));
+        self.memory_bytes_max /= threads;
+        self.tail_bytes_max /= threads;
+        self.copies_max = self.copies_max.div_ceil(threads);
+        self
+    }
+}
+
+impl Stats {
+    /// Adds those of another thread of the node.
+    pub fn add(&mut self, other: &Self) {
+        self.keys += other.keys;
+        self.memory_bytes += other.memory_bytes;
+        self.executed += other.executed;
+        self.forwarded += other.forwarded;
+        self.replicated += other.replicated;
+        self.parked += other.parked;
+        self.open += other.open;
+        self.closed += other.closed;
+        self.snapshot_bytes += other.snapshot_bytes;
+        self.caught_up += other.caught_up;
+        self.checksum_mismatches += other.checksum_mismatches;
+        self.malformed += other.malformed;
+        self.expired += other.expired;
+    }
 }
 
 /// A peer's bytes made no sense; its connection must be closed. Nothing was changed by the malformed frame.

@@ -383,7 +383,7 @@ impl Core {
         if let Some(teaching) = self::teaching(slot, id) {
             teaching.ask_at = self.now + pause;
         }
-        self.ask(at, epoch, InSyncChange::Abandon(id));
+        self.ask(at, epoch, InSyncChange::Abandon(id.member()));
     }
 
     /// A chunk arrived there.
@@ -469,7 +469,7 @@ impl Core {
         if let Some(teaching) = self::teaching(slot, id) {
             teaching.ask_at = now + pause;
         }
-        self.ask(at, epoch, InSyncChange::Admit(id));
+        self.ask(at, epoch, InSyncChange::Admit(id.member()));
     }
 }
 
@@ -494,7 +494,7 @@ impl Core {
         (epoch, lineage, session): (Epoch, Lineage, u32),
         (kept, seq): (u64, u64),
     ) {
-        let learner = slot.installed.as_ref().is_some_and(|a| a.partition.learners().any(|m| m == self.me));
+        let learner = slot.installed.as_ref().is_some_and(|a| self.learners(&a.partition).any(|m| m == self.me));
         let Some(since) = self.follows(slot, from, epoch).filter(|_| learner && seq < frame::SEQ_MAX) else { return };
         let Some(held) = slot.held.as_mut().filter(|h| h.lineage == lineage && h.lead.is_none()) else { return };
         let committed = held.log.committed();

@@ -154,8 +154,10 @@ impl Core {
     pub(super) fn tell_headroom(&mut self) {
         let headroom = self.memory_left();
         let step = (self.limits.memory_bytes_max / 64).min(1 << 20) as u64;
-        // Neither do clients hold copies, nor do they make any.
-        for id in self.peers.ids().into_iter().filter(|id| !id.is_client() && !self.me.is_client()) {
+        // Neither do clients hold copies, nor do they make any; and no copy of a node's is made by the same node.
+        let me = self.me;
+        let hears = |id: &MemberId| !id.is_client() && !me.is_client() && id.member() != me.member();
+        for id in self.peers.ids().into_iter().filter(hears) {
             let Some(peer) = self.peers.get(id) else { continue };
             let received = peer.received;
             if headroom.abs_diff(peer.told.0) > step || received - peer.told.1 > step {

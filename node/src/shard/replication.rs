@@ -145,8 +145,8 @@ impl Core {
             return;
         };
         let accepted = accepted.unwrap_or_else(|| installed.clone());
-        let in_sync = installed.in_sync().any(|m| m == me);
-        let learner = installed.learners().any(|m| m == me);
+        let in_sync = self.in_sync(&installed).any(|m| m == me);
+        let learner = self.learners(&installed).any(|m| m == me);
         if slot.held.as_ref().is_some_and(|h| h.lineage != installed.lineage) {
             self.depose(at, slot);
             self.discard(slot);
@@ -162,7 +162,7 @@ impl Core {
         if let Some(held) = &mut slot.held {
             held.was_in_sync |= in_sync;
         }
-        if in_sync && installed.primary() == me {
+        if in_sync && self.peer_of(installed.primary(), at) == me {
             self.lead(at, slot, &installed, &accepted);
         } else {
             if slot.held.as_mut().and_then(|h| h.lead.take()).is_some() {
@@ -175,9 +175,9 @@ impl Core {
             && let Some(view) = &self.view
         {
             let table = view.installed.clone();
-            held.dedup.retain(|id| table.member(id).is_some());
+            held.dedup.retain(|id| table.member(id.member()).is_some());
         }
-        self.reroute(at, slot, &installed);
+        self.reroute(at, slot);
         self.advance(at, slot);
         self.pump(at, slot);
     }
@@ -207,8 +207,8 @@ impl Core {
     }
 
     /// Calls that went to a former primary are parked; calls of processes that are no members any more are dropped.
-    fn reroute(&mut self, at: PartitionRef, slot: &mut Slot, installed: &Arc<Partition>) {
-        if slot.calls.sent_to.is_some_and(|to| to != installed.primary()) {
+    fn reroute(&mut self, at: PartitionRef, slot: &mut Slot) {
+        if slot.calls.sent_to.is_some_and(|to| slot.primary() != Some(to)) {
             slot.calls.unsend();
         }
         slot.calls.refusals = 0;
@@ -219,7 +219,7 @@ impl Core {
             self.outstanding -= before - parked.len();
             slot.calls.parked = parked;
         }
-        if installed.primary() != self.me && slot.accepted.as_ref().is_none_or(|a| a.primary != self.me) {
+        if slot.primary() != Some(self.me) && slot.accepted.as_ref().is_none_or(|a| a.primary != self.me) {
             let parked = std::mem::take(&mut slot.calls.parked);
             for call in parked {
                 match call.source {
@@ -235,7 +235,8 @@ impl Core {
 
     /// This node leads by the installed table.
     fn lead(&mut self, at: PartitionRef, slot: &mut Slot, installed: &Arc<Partition>, accepted: &Arc<Partition>) {
-        let serving = accepted.primary() == self.me && accepted.since == installed.since && accepted.lineage == installed.lineage;
+        let serving =
+            self.peer_of(accepted.primary(), at) == self.me && accepted.since == installed.since && accepted.lineage == installed.lineage;
         let said = self.opens.get(&at).filter(|(since, _)| *since == installed.since).map(|(_, time)| *time);
         let held_since = slot.held.as_ref().and_then(|h| h.lead.as_ref()).map(|l| l.since);
         if held_since != Some(installed.since) {
@@ -259,6 +260,9 @@ impl Core {
             self.timers.insert((opens_at, at));
         }
         let now = self.now;
+        let in_sync: BTreeSet<MemberId> = self.in_sync(installed).filter(|m| *m != self.me).collect();
+        let required: BTreeSet<MemberId> = self.in_sync(accepted).filter(|m| *m != self.me).chain(in_sync.iter().copied()).collect();
+        let learners: BTreeSet<MemberId> = self.learners(installed).collect();
         let Some(held) = &mut slot.held else { return };
         let moved = held.epoch != installed.epoch;
         held.epoch = installed.epoch;
@@ -268,8 +272,6 @@ impl Core {
             lead.opens_at = said;
             self.timers.insert((said, at));
         }
-        let required: BTreeSet<MemberId> = installed.in_sync().chain(accepted.in_sync()).filter(|m| *m != self.me).collect();
-        let learners: BTreeSet<MemberId> = installed.learners().collect();
         let gone: Vec<MemberId> = lead.links.keys().filter(|m| !required.contains(m) && !learners.contains(m)).copied().collect();
         for id in gone {
             if let Some(teaching) = lead.links.remove(&id).and_then(|l| l.teaching) {
@@ -277,10 +279,11 @@ impl Core {
             }
         }
         for id in &required {
-            let in_sync = installed.in_sync().any(|m| m == *id);
             let link = lead.links.entry(*id).or_insert_with(|| Link::new(true, None, now));
             link.required = true;
-            if in_sync && let Some(teaching) = link.teaching.take() {
+            if in_sync.contains(id)
+                && let Some(teaching) = link.teaching.take()
+            {
                 held.store.end_sum(teaching.session);
             }
         }
@@ -311,7 +314,7 @@ impl Core {
 
     /// Another leads it by the installed table.
     fn follow(&mut self, at: PartitionRef, slot: &mut Slot, installed: &Arc<Partition>, accepted: &Arc<Partition>, holds: bool) {
-        let soon = accepted.replicas.iter().any(|r| r.member == self.me);
+        let soon = accepted.replicas.iter().any(|r| self.peer_of(r.member, at) == self.me);
         let Some(held) = &mut slot.held else { return };
         if !holds {
             if soon {
@@ -329,7 +332,7 @@ impl Core {
             // The primary may have sent something that this node refused before it knew of this epoch.
             let session = held.follow.filter(|_| follows).map_or(0, |f| f.session);
             let next = held.log.last() + 1;
-            self.peers.send(installed.primary(), Lane::Calls, &Frame::Want { at, epoch: installed.epoch, session, next });
+            self.peers.send(self.peer_of(installed.primary(), at), Lane::Calls, &Frame::Want { at, epoch: installed.epoch, session, next });
             held.wanted = None;
         }
     }
@@ -536,7 +539,7 @@ impl Core {
                 link.aligned = false;
             } else if link.teaching.as_ref().is_some_and(Teaching::verified) {
                 // Its acks may be required: only another epoch takes that back.
-                self.ask(at, epoch, InSyncChange::Withdraw(from));
+                self.ask(at, epoch, InSyncChange::Withdraw(from.member()));
                 return;
             }
             self.restart_link(at, slot, from);
@@ -546,7 +549,7 @@ impl Core {
             if link.teaching.is_some() {
                 self.start_teaching(at, slot, from);
             } else {
-                self.ask(at, epoch, InSyncChange::Remove(from));
+                self.ask(at, epoch, InSyncChange::Remove(from.member()));
             }
             return;
         }
@@ -649,7 +652,7 @@ impl Core {
             if link.required && stalled > patience && now >= link.ask_at {
                 silent.push(*id);
                 link.asks += 1;
-                let change = if link.teaching.is_some() { InSyncChange::Withdraw(*id) } else { InSyncChange::Remove(*id) };
+                let change = if link.teaching.is_some() { InSyncChange::Withdraw(id.member()) } else { InSyncChange::Remove(id.member()) };
                 asks.push((*id, change, link.asks));
             }
         }

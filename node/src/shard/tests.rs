@@ -2,6 +2,7 @@
 
 mod clients;
 mod slices;
+mod threads;
 
 use super::op::{Action, Condition, Expiry, Value};
 use super::store::Key;
@@ -9,7 +10,7 @@ use super::*;
 use bytes::Bytes;
 use doyen_placement::{
     Addresses, Age, Assignment, ClusterId, Keyspace, KeyspaceId, Location, MapId, Member, MemberState, Mode, OnLoss, PartitionId, Replica,
-    ReplicaState, Role, Settings, Table, Term, Version,
+    ReplicaState, Role, Settings, Table, Term, ThreadPorts, Version,
 };
 use std::collections::BTreeMap;
 
@@ -47,12 +48,27 @@ impl Rng {
     }
 }
 
+/// The data thread of this number: members are 1, 2 and so on, and the second thread of member 1 is 1001. Clients are what their
+/// ids say.
 fn id(n: u64) -> MemberId {
-    MemberId(n)
+    let member = MemberId(n);
+    if member.is_client() { member } else { MemberId((n % SECOND) << 4).thread((n / SECOND) as u8) }
 }
 
-/// A table of `members`, in which every partition has the replicas that `holders` names, all in sync.
+/// What `id` calls so.
+fn number(id: MemberId) -> u64 {
+    if id.is_client() { id.0 } else { (id.member().0 >> 4) + SECOND * u64::from(id.thread_number()) }
+}
+
+/// How far the numbers of a member's threads are apart.
+const SECOND: u64 = 1_000;
+
+/// A table of `members` with one data thread each, in which every partition has the replicas that `holders` names, all in sync.
 fn table(members: u64, holders: impl Fn(u32) -> Vec<u64>) -> Table {
+    table_of_threads(members, |_| 1, holders)
+}
+
+fn table_of_threads(members: u64, threads: impl Fn(u64) -> u8, holders: impl Fn(u32) -> Vec<u64>) -> Table {
     let address = "127.0.0.1:1".parse().unwrap();
     let member = |n: u64| Member {
         id: id(n),
@@ -60,7 +76,14 @@ fn table(members: u64, holders: impl Fn(u32) -> Vec<u64>) -> Table {
         name: format!("n{n}"),
         role: Role::Data,
         state: MemberState::Live,
-        addresses: Addresses { control: address, data: address, resp: None, resp_cluster: None, http: None },
+        addresses: Addresses {
+            control: address,
+            data: address,
+            resp: None,
+            resp_cluster: None,
+            http: None,
+            further: (1..threads(n)).map(|t| ThreadPorts { data: u16::from(t) + 1, resp_cluster: None }).collect(),
+        },
         location: Location::default(),
         weight: 100,
     };
@@ -120,9 +143,16 @@ struct World {
 
 impl World {
     fn new(seed: u64, members: u64, holders: impl Fn(u32) -> Vec<u64>) -> Self {
+        Self::of_threads(seed, members, |_| 1, holders)
+    }
+
+    /// Each thread of a member is a node.
+    fn of_threads(seed: u64, members: u64, threads: impl Fn(u64) -> u8, holders: impl Fn(u32) -> Vec<u64>) -> Self {
         let now = Time(1_000_000_000);
-        let nodes = (1..=members)
-            .map(|n| {
+        let all: Vec<u64> = (1..=members).flat_map(|n| (0..threads(n)).map(move |t| n + SECOND * u64::from(t))).collect();
+        let nodes = all
+            .iter()
+            .map(|&n| {
                 let shard = Shard::new(id(n), limits(), seed + n, now);
                 (n, Node { shard, alive: true, cut: false, lease: now + LEASE, accepted: 0, installed: 0, opens_at: Vec::new() })
             })
@@ -134,7 +164,7 @@ impl World {
             wires: BTreeMap::new(),
             arrived: BTreeMap::new(),
             up: BTreeSet::new(),
-            tables: vec![Arc::new(table(members, holders))],
+            tables: vec![Arc::new(table_of_threads(members, threads, holders))],
             committed: 0,
             asked: Vec::new(),
             outcomes: BTreeMap::new(),
@@ -142,11 +172,11 @@ impl World {
             opened: Vec::new(),
             released: true,
         };
-        for n in 1..=members {
+        for &n in &all {
             world.show(n, true);
         }
-        for a in 1..=members {
-            for b in a + 1..=members {
+        for (place, &a) in all.iter().enumerate() {
+            for &b in &all[place + 1..] {
                 world.connect(a, b);
             }
         }
@@ -180,7 +210,7 @@ impl World {
         for keyspace in &installed.keyspaces {
             for p in &keyspace.partitions {
                 let at = PartitionRef { keyspace: keyspace.id, partition: p.id };
-                if p.primary() == id(n) && !node.opens_at.iter().any(|(a, since, _)| *a == at && *since == p.since) {
+                if p.primary() == id(n).member() && !node.opens_at.iter().any(|(a, since, _)| *a == at && *since == p.since) {
                     let wait = if first { Duration::ZERO } else { LEASE + Duration::from_millis(10) };
                     node.opens_at.push((at, p.since, now + wait));
                 }
@@ -229,7 +259,7 @@ impl World {
             assert!(self.outcomes.insert(token, outcome).is_none(), "answered twice");
         }
         while let Some((peer, lane, bytes)) = node.shard.poll_transmit() {
-            self.wires.entry((n, peer.0, lane)).or_default().extend_from_slice(&bytes);
+            self.wires.entry((n, number(peer), lane)).or_default().extend_from_slice(&bytes);
         }
         while let Some(request) = node.shard.poll_request() {
             match request {
@@ -395,16 +425,17 @@ impl World {
     }
 
     fn check_copies(&self) {
+        let threads = Threads::of(&[&self.tables[self.committed]]);
         for p in &self.tables[self.committed].keyspaces[0].partitions {
-            let mut logs = p.in_sync().map(|m| {
+            let mut logs = p.in_sync().map(|m| threads.peer_of(m, p.id)).map(|m| {
                 let at = PartitionRef { keyspace: KeyspaceId(0), partition: p.id };
-                let held = self.nodes[&m.0].shard.slots.get(at).unwrap().held.as_ref().unwrap();
+                let held = self.nodes[&number(m)].shard.slots.get(at).unwrap().held.as_ref().unwrap();
                 // Entries of a process that was just removed may arrive after its outcomes were forgotten.
                 let mut dedup = held.dedup.clone();
-                dedup.retain(|m| self.tables[self.committed].member(m).is_some());
+                dedup.retain(|m| self.tables[self.committed].member(m.member()).is_some());
                 // What clients asked is forgotten by each copy by itself.
                 (0..2).for_each(|_| dedup.retire_clients());
-                (self.contents(m.0, p.id.0), held.log.last(), held.log.committed(), dedup)
+                (self.contents(number(m), p.id.0), held.log.last(), held.log.committed(), dedup)
             });
             let first = logs.next().unwrap();
             assert_eq!(first.1, first.2, "everything is committed");
@@ -1263,12 +1294,12 @@ fn faults(w: &mut World) {
         && w.rng.one_in(3)
     {
         // Taken for dead: whatever it leads goes to a copy that is reached.
-        let reached = |m: MemberId| w.nodes[&m.0].alive && !w.nodes[&m.0].cut;
+        let reached = |m: MemberId| w.nodes[&number(m)].alive && !w.nodes[&number(m)].cut;
         let led: Vec<_> = current.keyspaces[0].partitions.iter().filter(|p| p.primary() == id(cut) && p.in_sync().any(reached)).collect();
         let led: Vec<_> = led.iter().map(|p| (p.id, p.in_sync().find(|m| reached(*m)).unwrap())).collect();
         w.propose(|t| {
             for (p, to) in led {
-                promote(t, p, to.0);
+                promote(t, p, number(to));
                 partition_mut(t, p).replicas.retain(|r| r.member != id(cut));
             }
         });
@@ -1292,7 +1323,7 @@ fn faults(w: &mut World) {
             let safe = current.keyspaces[0]
                 .partitions
                 .iter()
-                .all(|p| !p.in_sync().any(|m| m == id(a)) || p.in_sync().any(|m| m != id(a) && w.nodes[&m.0].alive));
+                .all(|p| !p.in_sync().any(|m| m == id(a)) || p.in_sync().any(|m| m != id(a) && w.nodes[&number(m)].alive));
             if safe && w.nodes[&a].alive {
                 w.kill(a);
             }

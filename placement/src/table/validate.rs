@@ -1,8 +1,8 @@
 //! What makes a table valid. Tables of peers are checked before anything acts on them.
 
-use super::{Keyspace, Member, MemberState, Mode, Partition, ReplicaState, Role, Table};
+use super::{Addresses, Keyspace, Member, MemberState, Mode, Partition, ReplicaState, Role, Table};
 use crate::hash::SLOTS;
-use crate::id::{KeyspaceId, MapId, MemberId, PartitionRef};
+use crate::id::{KeyspaceId, MapId, MemberId, PartitionRef, THREADS_MAX};
 use std::collections::BTreeSet;
 
 /// Members of a cluster.
@@ -66,6 +66,14 @@ pub enum Invalid {
     /// A member bears an id of the numbers that are for clients.
     #[error("member {0} has an id of those that are for clients")]
     ClientId(MemberId),
+    /// A member bears the id of a thread, or names ports of its threads that cannot be.
+    #[error("member {id}: {why}")]
+    Threads {
+        /// The member.
+        id: MemberId,
+        /// What is wrong.
+        why: &'static str,
+    },
     /// There is no voter.
     #[error("a table needs a voter")]
     NoVoter,
@@ -192,6 +200,7 @@ impl Member {
         if self.id.is_client() {
             return Err(Invalid::ClientId(self.id));
         }
+        self.validate_threads().map_err(|why| Invalid::Threads { id: self.id, why })?;
         for part in [&self.location.zone, &self.location.rack, &self.location.host] {
             if part.len() > NAME_BYTES_MAX {
                 return Err(Invalid::Name { what: "location" });
@@ -199,6 +208,26 @@ impl Member {
         }
         if !(1..=WEIGHT_MAX).contains(&self.weight) {
             return Err(Invalid::Weight(self.id));
+        }
+        Ok(())
+    }
+
+    fn validate_threads(&self) -> Result<(), &'static str> {
+        if self.id.thread_number() != 0 {
+            return Err("its id is one of those that are for further data threads");
+        }
+        let Addresses { data, resp_cluster, further, .. } = &self.addresses;
+        if further.len() >= usize::from(THREADS_MAX) {
+            return Err("it has more than 16 data threads");
+        }
+        if further.iter().any(|ports| ports.resp_cluster.is_some() != resp_cluster.is_some()) {
+            return Err("either all of its data threads answer as a Redis Cluster node or none does");
+        }
+        let twice = |own: &[u16]| own.iter().enumerate().any(|(place, port)| *port == 0 || own[..place].contains(port));
+        let data: Vec<u16> = std::iter::once(data.port()).chain(further.iter().map(|ports| ports.data)).collect();
+        let resp: Vec<u16> = resp_cluster.iter().map(|a| a.port()).chain(further.iter().filter_map(|ports| ports.resp_cluster)).collect();
+        if !further.is_empty() && (twice(&data) || twice(&resp)) {
+            return Err("two of its data threads are reached at the same port, or one at none");
         }
         Ok(())
     }

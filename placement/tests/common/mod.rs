@@ -21,12 +21,17 @@ pub struct Sketch {
 
 pub const PLAIN: Sketch = Sketch { zone: 0, host: 0, weight: 100, witness: false };
 
-/// A member with this number as its id. Zone and host 0 have no name.
+/// The member of this number: the lowest bits of ids are for threads.
+pub fn id(number: u64) -> MemberId {
+    MemberId(number << 4)
+}
+
+/// A member with this number, which tells its id. Zone and host 0 have no name.
 pub fn member(number: u64, sketch: &Sketch) -> Member {
     let port = 1024 + (number % 10_000) as u16;
     let name = |kind: &str, number: u8| if number == 0 { String::new() } else { format!("{kind}{number}") };
     Member {
-        id: MemberId(number),
+        id: id(number),
         age: Age(0),
         name: format!("n{number}"),
         role: if sketch.witness { Role::Witness } else { Role::Data },
@@ -37,6 +42,7 @@ pub fn member(number: u64, sketch: &Sketch) -> Member {
             resp: Some(([127, 0, 0, 1], port).into()),
             resp_cluster: None,
             http: None,
+            further: Vec::new(),
         },
         location: Location { zone: name("z", sketch.zone), rack: String::new(), host: name("h", sketch.host) },
         weight: sketch.weight,

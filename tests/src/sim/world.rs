@@ -294,7 +294,7 @@ impl World {
             id: me,
             name: format!("n{slot}"),
             role: if witness { Role::Witness } else { Role::Data },
-            addresses: Addresses { control: control_address(slot), data: data_address(slot), resp: None, resp_cluster: None, http: None },
+            addresses: Addresses { control: control_address(slot), data: data_address(slot), resp: None, resp_cluster: None, http: None, further: Vec::new() },
             location: Location::default(),
             weight: 100,
             seeds,
