@@ -3,7 +3,7 @@
 use crate::config::value::{AssignmentName, LossPolicy, Size, Span, Toggle};
 use crate::config::{Config, Defaults, Options, Trust};
 use crate::control::{self, ControlOptions};
-use crate::data::{self, DataOptions};
+use crate::data::{self, DataOptions, ThreadSockets};
 use crate::error::StartError;
 use crate::http::{self, AdminOptions, LOCAL_TOKEN};
 use crate::net::identity::Identity;
@@ -11,14 +11,14 @@ use crate::node::{Node, Parts};
 use crate::shard::Limits;
 use crate::shared::Shared;
 use doyen_gossip::agreement::Timing;
-use doyen_placement::{Addresses, Assignment, MemberId, OnLoss};
+use doyen_placement::{Addresses, Assignment, MemberId, OnLoss, ThreadPorts};
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Upcalls of the data thread that wait for the control thread at most.
+/// Upcalls of the data threads that wait for the control thread at most.
 const UPCALLS_MAX: usize = 4096;
 /// The largest key.
 pub(crate) const KEY_BYTES_MAX: usize = 64 << 10;
@@ -80,6 +80,13 @@ impl Builder {
     /// QUIC, control; by default port 7400. Port 0 takes any.
     pub fn listen(mut self, address: impl ToString) -> Self {
         self.options.listen = Some(address.to_string());
+        self
+    }
+
+    /// Data threads, 1 to 16; by default 1. Each has its part of the partitions, and ports of its own: the ones after those of `data` and
+    /// `resp_cluster`.
+    pub fn threads(mut self, threads: u8) -> Self {
+        self.options.threads = Some(threads.into());
         self
     }
 
@@ -230,9 +237,9 @@ pub async fn start(config: Config) -> Result<Node, StartError> {
 /// Every port of a node, open.
 struct Sockets {
     control: UdpSocket,
-    data: UdpSocket,
+    /// Of each data thread, at least one.
+    threads: Vec<ThreadSockets>,
     resp: Option<TcpListener>,
-    resp_cluster: Option<TcpListener>,
     http: Option<TcpListener>,
 }
 
@@ -243,21 +250,25 @@ impl Sockets {
         let port = local("--listen", config.listen, control.local_addr())?.port();
         // The port after the control port; where that was the system's choice, so is this.
         let next = if config.listen.port() == 0 { 0 } else { port.wrapping_add(1) };
-        let data = udp("--data", config.data.unwrap_or_else(|| SocketAddr::new(config.listen.ip(), next)))?;
-        let tcp = |flag, address: Option<SocketAddr>| address.map(|a| tcp(flag, a)).transpose();
+        let data = config.data.unwrap_or_else(|| SocketAddr::new(config.listen.ip(), next));
+        let optional = |flag, address: Option<SocketAddr>| address.map(|a| tcp(flag, a)).transpose();
+        let thread = |number: u8| {
+            let data = udp("--data", nth("--data", data, number)?)?;
+            let resp_cluster = config.resp_cluster.map(|a| tcp("--resp-cluster", nth("--resp-cluster", a, number)?)).transpose()?;
+            Ok::<_, StartError>(ThreadSockets { data, resp_cluster })
+        };
         Ok(Self {
             control,
-            data,
-            resp: tcp("--resp", config.resp)?,
-            resp_cluster: tcp("--resp-cluster", config.resp_cluster)?,
-            http: tcp("--http", config.http)?,
+            threads: (0..config.threads).map(thread).collect::<Result<_, _>>()?,
+            resp: optional("--resp", config.resp)?,
+            http: optional("--http", config.http)?,
         })
     }
 
     /// Where others reach these.
     fn addresses(&self, config: &Config) -> Result<Addresses, StartError> {
         let control = local("--listen", config.listen, self.control.local_addr())?;
-        let data = local("--data", config.listen, self.data.local_addr())?;
+        let data = |thread: &ThreadSockets| local("--data", config.listen, thread.data.local_addr());
         let mut advertised = config.advertised(control)?;
         if let Some(port) = config.advertise.map(|a| a.port()).filter(|&p| p != 0) {
             advertised.set_port(port);
@@ -272,13 +283,18 @@ impl Sockets {
             }
             Ok(Some(address))
         };
+        let ports = |thread: &ThreadSockets| {
+            let resp_cluster = client(&thread.resp_cluster)?.map(|a| a.port());
+            Ok::<_, StartError>(ThreadPorts { data: data(thread)?.port(), resp_cluster })
+        };
+        let [first, further @ ..] = &self.threads[..] else { return Err(StartError::System("a node has at least one data thread".into())) };
         Ok(Addresses {
             control: advertised,
-            data: config.advertised(data)?,
+            data: config.advertised(data(first)?)?,
             resp: client(&self.resp)?,
-            resp_cluster: client(&self.resp_cluster)?,
+            resp_cluster: client(&first.resp_cluster)?,
             http: client(&self.http)?,
-            further: Vec::new(),
+            further: further.iter().map(ports).collect::<Result<_, _>>()?,
         })
     }
 }
@@ -319,10 +335,9 @@ fn assemble(config: Config) -> Result<Node, StartError> {
     let data_options = DataOptions {
         me,
         limits,
-        socket: sockets.data,
+        threads: sockets.threads,
         identity: identity.clone(),
         resp: sockets.resp,
-        resp_cluster: sockets.resp_cluster,
         password: config.resp_password.clone(),
         connections_max: config.connections_max,
         clients_max: config.clients_max,
@@ -384,6 +399,16 @@ fn http_token(config: &Config, identity: &Identity) -> Option<String> {
     // cannot set the header that bears it.
     let local = || (config.trust == Trust::Loopback && config.http?.ip().is_loopback()).then(|| LOCAL_TOKEN.to_owned());
     config.http_token.clone().or_else(derived).or_else(local)
+}
+
+/// The address of the data thread of this number: the ports that follow the first one's; where that is the system's choice, so are these.
+fn nth(flag: &'static str, first: SocketAddr, number: u8) -> Result<SocketAddr, StartError> {
+    let port = match first.port() {
+        0 => Some(0),
+        port => port.checked_add(number.into()),
+    };
+    let why = || format!("there is no port for data thread {number} so far above it: choose a lower one with {flag}");
+    Ok(SocketAddr::new(first.ip(), port.ok_or_else(|| StartError::Bind { flag, address: first, why: why() })?))
 }
 
 fn udp(flag: &'static str, address: SocketAddr) -> Result<UdpSocket, StartError> {

@@ -14,7 +14,7 @@ pub mod value;
 pub use options::Options;
 
 use crate::net::identity::SECRET_BYTES_MIN;
-use doyen_placement::{Assignment, Keyspace, KeyspaceId, Location, Mode, OnLoss, Role, Settings};
+use doyen_placement::{Assignment, Keyspace, KeyspaceId, Location, Mode, OnLoss, Role, Settings, THREADS_MAX};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -98,8 +98,11 @@ pub struct Config {
     pub expect: Option<u16>,
     /// QUIC: agreement, gossip, joins.
     pub listen: SocketAddr,
-    /// QUIC: data. `None`: the port that follows the one of `listen`.
+    /// QUIC: data. `None`: the port that follows the one of `listen`. Of the first data thread, as is `resp_cluster`; the others have the
+    /// ports that follow.
     pub data: Option<SocketAddr>,
+    /// Data threads.
+    pub threads: u8,
     /// RESP for the whole cluster.
     pub resp: Option<SocketAddr>,
     /// RESP as a Redis Cluster node answers.
@@ -225,14 +228,21 @@ impl Options {
         if value_bytes_max < VALUE_BYTES_LEAST {
             return fail(format!("--value-max {value_bytes_max} is too small for any use: at least {VALUE_BYTES_LEAST} bytes"));
         }
+        let threads = self.threads()?;
         if self.value_max.is_some() && value_bytes_max > memory_bytes_max {
             return fail(format!("--value-max {value_bytes_max} is more than --memory-max {memory_bytes_max}: no such value would fit"));
+        }
+        if self.value_max.is_some() && value_bytes_max > memory_bytes_max / usize::from(threads) {
+            return fail(format!(
+                "--value-max {value_bytes_max} is more than what each of --threads {threads} has of --memory-max {memory_bytes_max}: no such value would fit"
+            ));
         }
         Ok(Config {
             seeds,
             expect: at_least("--expect", self.expect, 1)?,
             listen,
             data,
+            threads,
             resp,
             resp_cluster,
             http,
@@ -282,6 +292,14 @@ impl Options {
         }
         let name = self.name.as_deref().filter(|n| !n.is_empty()).map_or_else(|| Ok("client".to_owned()), |n| label("the name", n))?;
         Ok(ClientConfig { trust, seeds, name })
+    }
+
+    fn threads(&self) -> Result<u8, ConfigError> {
+        let said = self.threads.unwrap_or(1);
+        match u8::try_from(said).ok().filter(|n| (1..=THREADS_MAX).contains(n)) {
+            Some(threads) => Ok(threads),
+            None => fail(format!("--threads {said}: a node has 1 to {THREADS_MAX} data threads")),
+        }
     }
 
     fn silence_max(&self) -> Result<Duration, ConfigError> {
@@ -571,6 +589,19 @@ mod tests {
     }
 
     #[test]
+    fn a_node_has_as_many_data_threads_as_it_is_told_and_one_otherwise() {
+        assert_eq!(resolve(|_| {}).expect("holds").threads, 1);
+        assert_eq!(resolve(|o| o.threads = Some(16)).expect("holds").threads, 16);
+        for wrong in [0, 17, 300] {
+            assert!(resolve(|o| o.threads = Some(wrong)).is_err_and(|e| e.0.contains(&format!("--threads {wrong}: a node has 1 to 16"))));
+        }
+        let mut options = Options { value_max: Some(Size(3 << 20)), memory_max: Some(Size(4 << 20)), ..Options::default() };
+        assert!(options.clone().resolve(Defaults::Binary).is_ok());
+        options.threads = Some(2);
+        assert!(options.resolve(Defaults::Binary).is_err_and(|e| e.0.contains("--threads 2")));
+    }
+
+    #[test]
     fn impossible_numbers_are_refused() {
         assert!(resolve(|o| o.partitions = Some(1000)).is_err());
         assert!(resolve(|o| o.partitions = Some(0)).is_err());
@@ -585,12 +616,13 @@ mod tests {
     fn a_file_says_what_flags_say_and_unknown_keys_are_errors() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("doyen.toml");
-        fs::write(&path, "seed = [\"a:1\"]\nvalue-max = \"1mb\"\nhttp = false\nbackups = 2\non-loss = \"wait\"\n").expect("written");
+        fs::write(&path, "seed = [\"a:1\"]\nvalue-max = \"1mb\"\nhttp = false\nbackups = 2\nthreads = 3\non-loss = \"wait\"\n")
+            .expect("written");
         let options = Options::from_file(&path).expect("read");
         assert_eq!(options.value_max, Some(Size(1 << 20)));
         assert_eq!(options.http, Some(Toggle::Off));
         let config = options.resolve(Defaults::Binary).expect("holds");
-        assert_eq!(config.keyspace.on_loss, OnLoss::Wait);
+        assert_eq!((config.keyspace.on_loss, config.threads), (OnLoss::Wait, 3));
         fs::write(&path, "backups = 1\nbakups = 2\n").expect("written");
         let error = Options::from_file(&path).expect_err("refused");
         assert!(error.0.contains("line 2") && error.0.contains("there is no key `bakups`: did you mean `backups`?"), "{error}");

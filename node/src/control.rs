@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   ControlHandle ─ commands ─┐                        ┌─> Shared: views, lease
-//!   data thread ─── upcalls ──┤                        ├─> peers: messages
+//!   data threads ── upcalls ──┤                        ├─> peers: messages
 //!   peers: messages ──────────┼─> Agreement::handle ───┼─> planning, on another thread
 //!   hints, probes, seeds ─────┤                        ├─> answers, events, fatal
 //!   timer ────────────────────┘                        └─> Expelled: another identity, another machine
@@ -11,6 +11,7 @@
 //! A thread and a socket of its own: a node that is busy with data must not look dead. Nothing on this thread waits for
 //! anything but the next input.
 
+mod alive;
 pub mod counted;
 mod driver;
 pub(crate) mod seeds;
@@ -49,7 +50,7 @@ pub struct ControlOptions {
     pub seeds: Vec<String>,
 }
 
-/// What the data thread asks of the control thread.
+/// What the data threads ask of the control thread.
 #[derive(Debug)]
 pub enum Upcall {
     /// These partitions are open, in tenures that began at these epochs.
@@ -59,8 +60,8 @@ pub enum Upcall {
     /// The first write of a cluster of one is about to be applied; answered when it may be. Dropped unanswered if it may
     /// not, because this process became another member.
     Used(oneshot::Sender<()>),
-    /// The data thread makes progress.
-    Alive,
+    /// The data thread of this number makes progress.
+    Alive(u8),
     /// A peer knows a newer committed table.
     Newer(TableName),
     /// A client asks for this map, in the keyspace `default`.

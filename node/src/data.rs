@@ -1,25 +1,31 @@
-//! The data thread: one loop that drives the shard, the data network and the Redis clients.
+//! The data threads: each one loop that drives a shard, a data network and Redis clients.
 //!
-//! Everything that an operation needs on this node happens on this one thread; other threads hand over in batches and
-//! wait for answers.
+//! Everything that an operation needs on this node happens on the one thread that has its partition; other threads hand over in
+//! batches and wait for answers. Of several data threads each is a peer of the others (`siblings`), and a few things are theirs
+//! together (`crew`).
 
 mod bell;
 pub(crate) mod core;
+pub(crate) mod crew;
 mod desk;
 mod passes;
 mod reactor;
+#[doc(hidden)]
+pub mod siblings;
 pub(crate) mod waiters;
 
 use self::bell::Bell;
+use self::crew::{Back, Crew, Question, Seat, Told};
 use self::desk::{Asked, Attended, Desk};
 use self::reactor::Reactor;
+use self::siblings::Siblings;
 use crate::control::Upcall;
 use crate::net::endpoint;
 use crate::net::identity::Identity;
 use crate::shard::op::{Operation, Outcome, PartitionOperation, Work};
 use crate::shard::{self, Limits};
 use crate::shared::Shared;
-use doyen_placement::{MapEntry, MemberId};
+use doyen_placement::{MapEntry, MemberId, PartitionId, THREADS_MAX};
 pub use passes::Longest;
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -27,24 +33,22 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use tokio::sync::{mpsc, oneshot};
 
-/// What the data thread is started with.
+/// What the data threads are started with.
 #[derive(Debug)]
 pub struct DataOptions {
     /// This process: a node, or a client, which serves nobody.
     pub me: MemberId,
-    /// Limits of the data path.
+    /// Limits of the data path, of all threads together.
     pub limits: Limits,
-    /// The socket of `--data`.
-    pub socket: UdpSocket,
+    /// The sockets of each thread, 1 to 16 of them. A client has one.
+    pub threads: Vec<ThreadSockets>,
     /// Who this node is to its peers.
     pub identity: Arc<Identity>,
-    /// RESP for the whole cluster.
+    /// RESP for the whole cluster: the first thread accepts for all.
     pub resp: Option<TcpListener>,
-    /// RESP as a Redis Cluster node answers.
-    pub resp_cluster: Option<TcpListener>,
     /// What Redis clients must say first.
     pub password: Option<String>,
-    /// Redis clients at the same time, both ports together.
+    /// Redis clients at the same time, all ports together.
     pub connections_max: usize,
     /// Of a node: native clients at the same time.
     pub clients_max: usize,
@@ -52,12 +56,37 @@ pub struct DataOptions {
     pub seeds: Vec<SocketAddr>,
 }
 
-/// The data thread could not start.
+/// The sockets of one data thread.
+#[derive(Debug)]
+pub struct ThreadSockets {
+    /// Of `--data`, or of a port after it.
+    pub data: UdpSocket,
+    /// RESP as a Redis Cluster node answers: to such clients each thread is one.
+    pub resp_cluster: Option<TcpListener>,
+}
+
+/// What one data thread is started with.
+#[derive(Debug)]
+struct ThreadOptions {
+    me: MemberId,
+    limits: Limits,
+    sockets: ThreadSockets,
+    identity: Arc<Identity>,
+    resp: Option<TcpListener>,
+    password: Option<String>,
+    connections_max: usize,
+    clients_max: usize,
+    seeds: Vec<SocketAddr>,
+    siblings: Siblings,
+    crew: Arc<Crew>,
+}
+
+/// A data thread could not start.
 #[derive(Debug, thiserror::Error)]
-#[error("the data thread could not start: {0}")]
+#[error("a data thread could not start: {0}")]
 pub struct StartError(#[from] io::Error);
 
-/// Counters and gauges of the data thread.
+/// Counters and gauges of the data threads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DataStats {
     /// Those of the shard.
@@ -88,6 +117,26 @@ pub struct DataStats {
     pub clients: u64,
 }
 
+impl DataStats {
+    /// Adds those of another thread of the node.
+    fn add(&mut self, other: &Self) {
+        self.shard.add(&other.shard);
+        self.connections += other.connections;
+        self.connections_accepted += other.connections_accepted;
+        self.connections_rejected += other.connections_rejected;
+        self.commands += other.commands;
+        self.command_errors += other.command_errors;
+        self.protocol_errors += other.protocol_errors;
+        self.malformed_links += other.malformed_links;
+        self.input_bytes += other.input_bytes;
+        self.answer_bytes += other.answer_bytes;
+        self.connections_expelled += other.connections_expelled;
+        self.long_passes += other.long_passes;
+        // Each is connected with every thread.
+        self.clients = self.clients.max(other.clients);
+    }
+}
+
 /// What the loop counts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counters {
@@ -100,41 +149,46 @@ pub(crate) struct Counters {
     pub(crate) malformed: u64,
 }
 
-/// The running thread.
+/// The running threads.
 #[derive(Debug)]
 pub struct Data {
-    thread: JoinHandle<()>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Data {
-    /// Whether the thread has ended.
+    /// Whether one of the threads has ended.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        self.thread.is_finished()
+        self.threads.iter().any(JoinHandle::is_finished)
     }
 
-    /// Waits until the thread has ended; tell it to with [`DataHandle::stop`].
+    /// Waits until the threads have ended; tell them to with [`DataHandle::stop`].
     ///
     /// # Panics
-    /// The data thread panicked: an invariant was broken.
+    /// A data thread panicked: an invariant was broken.
     pub fn join(self) {
-        if let Err(panic) = self.thread.join() {
+        let ends: Vec<_> = self.threads.into_iter().map(JoinHandle::join).collect();
+        if let Some(panic) = ends.into_iter().find_map(Result::err) {
             std::panic::resume_unwind(panic);
         }
     }
 }
 
-/// Reaches the data thread from other threads. Once all handles are dropped, the thread ends.
+/// Reaches the data threads from other threads. Once all handles are dropped, they end.
 #[derive(Debug, Clone)]
 pub struct DataHandle(Arc<Door>);
 
 /// What all handles share.
 #[derive(Debug)]
-struct Door(Arc<Desk>);
+struct Door {
+    /// One a thread, at least one.
+    desks: Vec<Arc<Desk>>,
+    shared: Arc<Shared>,
+}
 
 impl Drop for Door {
     fn drop(&mut self) {
-        self.0.close();
+        self.desks.iter().for_each(|desk| desk.close());
     }
 }
 
@@ -149,41 +203,73 @@ enum Message {
     Refusals(oneshot::Sender<Vec<(SocketAddr, endpoint::Failure)>>),
     /// To a client's: where to begin from now on.
     Seeds(Vec<SocketAddr>),
+    /// From the first thread: a Redis client of the plain port.
+    Accepted(mio::net::TcpStream, Seat),
+    /// From another thread: a client of its plain port asks about the whole node.
+    Question(Question, Back),
+    /// From another thread: its part of the answer.
+    Told(Told, Back),
 }
 
 impl DataHandle {
     /// Runs an operation, wherever its key lives. Dropping the future does not undo it.
     pub fn execute(&self, op: Operation) -> impl Future<Output = Outcome> + Send + use<> {
-        Asked::new(self.0.0.clone(), Work::Key(op))
+        let desk = self.desk_of(|| self.0.shared.partition_of(op.keyspace, op.map, &op.key));
+        Asked::new(desk, Work::Key(op))
     }
 
     /// Runs an operation on a whole partition.
     pub fn execute_partition(&self, op: PartitionOperation) -> impl Future<Output = Outcome> + Send + use<> {
-        Asked::new(self.0.0.clone(), Work::Partition(op))
+        let desk = self.desk_of(|| Some(op.partition));
+        Asked::new(desk, Work::Partition(op))
     }
 
-    /// `None`: the thread has ended.
+    /// The desk of the thread that has a partition, if this node has it.
+    fn desk_of(&self, partition: impl FnOnce() -> Option<PartitionId>) -> Arc<Desk> {
+        let desks = &self.0.desks;
+        // At most 16.
+        let thread = if desks.len() > 1 { partition().map_or(0, |p| shard::thread_of(p, desks.len() as u8)) } else { 0 };
+        desks[usize::from(thread)].clone()
+    }
+
+    /// Asks the first thread. `None`: it has ended.
     async fn ask<T>(&self, message: impl FnOnce(oneshot::Sender<T>) -> Message) -> Option<T> {
         let (answer, answered) = oneshot::channel();
-        self.0.0.tell(message(answer));
+        self.0.desks[0].tell(message(answer));
         answered.await.ok()
     }
 
-    /// Counters and gauges; all zero once the thread has ended.
-    pub async fn stats(&self) -> DataStats {
-        self.ask(Message::Stats).await.unwrap_or_default()
+    /// Asks all threads.
+    async fn ask_all<T>(&self, message: impl Fn(oneshot::Sender<T>) -> Message) -> Vec<T> {
+        let asked = self.0.desks.iter().map(|desk| {
+            let (answer, answered) = oneshot::channel();
+            desk.tell(message(answer));
+            answered
+        });
+        let mut answers = Vec::new();
+        for answered in asked.collect::<Vec<_>>() {
+            answers.extend(answered.await.ok());
+        }
+        answers
     }
 
-    /// The longest passes of the thread's loop since this was last asked; zero once the thread has ended.
+    /// Counters and gauges of all threads; all zero once they have ended.
+    pub async fn stats(&self) -> DataStats {
+        let mut total = DataStats::default();
+        self.ask_all(Message::Stats).await.iter().for_each(|stats| total.add(stats));
+        total
+    }
+
+    /// The longest passes of any thread's loop since this was last asked; zero once the threads have ended.
     pub async fn longest_pass(&self) -> Longest {
-        self.ask(Message::LongestPass).await.unwrap_or_default()
+        self.ask_all(Message::LongestPass).await.into_iter().fold(Longest::default(), Longest::max)
     }
 
     /// Accepts no more Redis clients, answers every request received, closes each connection in order, and returns
     /// when that is done.
     pub async fn drain(&self) {
         // No answer means that the thread has ended, and its connections with it.
-        let _ = self.ask(Message::Drain).await;
+        self.ask_all(Message::Drain).await;
     }
 
     /// Of a client: asks a member which map this is, and to make it if it is not there. `None`: no member is there to be asked.
@@ -198,28 +284,68 @@ impl DataHandle {
 
     /// Of a client: where to begin, from now on.
     pub(crate) fn set_seeds(&self, addresses: Vec<SocketAddr>) {
-        self.0.0.tell(Message::Seeds(addresses));
+        self.0.desks[0].tell(Message::Seeds(addresses));
     }
 
-    /// Ends the thread at once.
+    /// Ends the threads at once.
     pub fn stop(&self) {
-        self.0.0.bell().stop();
+        self.0.desks.iter().for_each(|desk| desk.bell().stop());
     }
 }
 
-/// Starts the data thread.
+/// Starts the data threads.
 ///
 /// # Errors
-/// A socket cannot be used, or the system gives no thread.
+/// A socket cannot be used, or the system gives no thread; then none runs.
 pub fn start(options: DataOptions, shared: Arc<Shared>, upcalls: mpsc::Sender<Upcall>) -> Result<(Data, DataHandle), StartError> {
-    let poll = mio::Poll::new()?;
-    let bell = Bell::new(mio::Waker::new(poll.registry(), reactor::BELL)?);
-    let desk = Arc::new(Desk::new(bell, options.limits.waiting_max));
-    let handle = DataHandle(Arc::new(Door(desk.clone())));
-    let listener = desk.clone();
-    shared.listen(move || listener.bell().ring());
+    let DataOptions { me, limits, threads: sockets, identity, mut resp, password, connections_max, clients_max, seeds } = options;
+    let count = u8::try_from(sockets.len()).ok().filter(|n| (1..=THREADS_MAX).contains(n));
+    let count = count.ok_or_else(|| io::Error::other("there are 1 to 16 data threads"))?;
+    let (mut polls, mut desks) = (Vec::new(), Vec::new());
+    for _ in 0..count {
+        let poll = mio::Poll::new()?;
+        let bell = Bell::new(mio::Waker::new(poll.registry(), reactor::BELL)?);
+        desks.push(Arc::new(Desk::new(bell, limits.waiting_max)));
+        polls.push(poll);
+    }
+    let listeners = desks.clone();
+    shared.listen(move || listeners.iter().for_each(|desk| desk.bell().ring()));
+    let handle = DataHandle(Arc::new(Door { desks: desks.clone(), shared: shared.clone() }));
+    let crew = Arc::new(Crew::new(desks, limits.memory_bytes_max));
+    let mut data = Data { threads: Vec::new() };
+    let limits = limits.shared_by(count);
+    for (number, ((poll, sockets), siblings)) in (0..).zip(polls.into_iter().zip(sockets).zip(Siblings::of(me, count))) {
+        let options = ThreadOptions {
+            me: me.thread(number),
+            limits: limits.clone(),
+            sockets,
+            identity: identity.clone(),
+            resp: resp.take(),
+            password: password.clone(),
+            connections_max,
+            clients_max,
+            seeds: seeds.clone(),
+            siblings,
+            crew: crew.clone(),
+        };
+        match start_one(poll, options, shared.clone(), upcalls.clone()) {
+            Ok(thread) => data.threads.push(thread),
+            Err(why) => {
+                handle.stop();
+                data.join();
+                return Err(why.into());
+            }
+        }
+    }
+    Ok((data, handle))
+}
+
+fn start_one(poll: mio::Poll, options: ThreadOptions, shared: Arc<Shared>, upcalls: mpsc::Sender<Upcall>) -> io::Result<JoinHandle<()>> {
     let (started, ready) = std::sync::mpsc::channel();
-    let thread = std::thread::Builder::new().name("doyen-data".to_owned()).spawn(move || {
+    let number = options.me.thread_number();
+    let name = if number == 0 { "doyen-data".to_owned() } else { format!("doyen-data-{number}") };
+    let thread = std::thread::Builder::new().name(name).spawn(move || {
+        let desk = options.crew.desk(number).clone();
         let attended = Attended(desk.clone());
         match Reactor::new(poll, desk, options, shared, upcalls) {
             Ok(mut reactor) => {
@@ -233,7 +359,7 @@ pub fn start(options: DataOptions, shared: Arc<Shared>, upcalls: mpsc::Sender<Up
     })?;
     // A thread that ended without a word has panicked.
     ready.recv().unwrap_or_else(|_| Err(io::Error::other("the thread ended")))?;
-    Ok((Data { thread }, handle))
+    Ok(thread)
 }
 
 #[cfg(test)]

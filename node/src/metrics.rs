@@ -33,7 +33,7 @@ const GAUGES: &[(&str, Unit, &str)] = &[
     (
         "doyen_data_pass_longest_seconds",
         Unit::Seconds,
-        "The longest pass of the data thread since this was last read, by the wall clock and by the thread's own",
+        "The longest pass of a data thread since this was last read, by the wall clock and by the thread's own",
     ),
     ("doyen_members", Unit::Count, "Members of the cluster"),
     ("doyen_term", Unit::Count, "Term of the installed table"),
@@ -60,7 +60,7 @@ const COUNTERS: &[(&str, Unit, &str)] = &[
     ("doyen_resp_connections_accepted_total", Unit::Count, "RESP connections accepted"),
     ("doyen_resp_connections_rejected_total", Unit::Count, "RESP connections refused because there were too many"),
     ("doyen_resp_connections_expelled_total", Unit::Count, "RESP connections closed because they held much and stood still"),
-    ("doyen_data_passes_long_total", Unit::Count, "Passes of the data thread in which it ran for more than 20 ms"),
+    ("doyen_data_passes_long_total", Unit::Count, "Passes of a data thread in which it ran for more than 20 ms"),
     ("doyen_links_malformed_total", Unit::Count, "Connections of peers closed because their bytes made no sense"),
     ("doyen_events_total", Unit::Count, "Events of the cluster by kind"),
     ("doyen_control_messages_total", Unit::Count, "Messages to other control threads, by what they are for"),

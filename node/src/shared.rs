@@ -7,7 +7,7 @@
 use arc_swap::ArcSwap;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
-use doyen_placement::MemberId;
+use doyen_placement::{KeyspaceId, MapId, MemberId, PartitionId};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -82,8 +82,13 @@ impl Shared {
         self.local.load_full()
     }
 
-    /// Calls this after every published view, for whoever sleeps meanwhile. There is one listener, the data thread; a
-    /// second one is not heard.
+    /// Which partition holds this key of this map, by the present view.
+    pub(crate) fn partition_of(&self, keyspace: KeyspaceId, map: MapId, key: &[u8]) -> Option<PartitionId> {
+        self.local.load().view.as_ref()?.installed.keyspace(keyspace)?.partition_of(map, key)
+    }
+
+    /// Calls this after every published view, for whoever sleeps meanwhile. There is one listener, which wakes the
+    /// data threads; a second one is not heard.
     pub fn listen(&self, changed: impl Fn() + Send + Sync + 'static) {
         let _ = self.listener.set(Listener(Box::new(changed)));
     }

@@ -53,6 +53,18 @@ pub struct MemberReport {
     pub resp_cluster: Option<SocketAddr>,
     /// HTTP.
     pub http: Option<SocketAddr>,
+    /// Its data threads, the first one too.
+    #[serde(default)]
+    pub threads: Vec<ThreadReport>,
+}
+
+/// A data thread of a member.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadReport {
+    /// QUIC, data.
+    pub data: Option<SocketAddr>,
+    /// RESP for cluster-aware clients.
+    pub resp_cluster: Option<SocketAddr>,
 }
 
 /// A keyspace.
@@ -264,6 +276,9 @@ fn member(m: &doyen_placement::Member, unanswered: bool) -> MemberReport {
         resp: m.addresses.resp,
         resp_cluster: m.addresses.resp_cluster,
         http: m.addresses.http,
+        threads: (0..m.addresses.threads())
+            .map(|t| ThreadReport { data: m.addresses.data_of(t), resp_cluster: m.addresses.resp_cluster_of(t) })
+            .collect(),
     }
 }
 
@@ -346,7 +361,14 @@ mod tests {
             name: format!("node-{id}"),
             role: Role::Data,
             state: MemberState::Live,
-            addresses: Addresses { control: at(id), data: at(id + 100), resp: Some(at(id + 200)), resp_cluster: None, http: None, further: Vec::new() },
+            addresses: Addresses {
+                control: at(id),
+                data: at(id + 100),
+                resp: Some(at(id + 200)),
+                resp_cluster: None,
+                http: None,
+                further: Vec::new(),
+            },
             location: Location::default(),
             weight: 100,
         }
@@ -432,7 +454,7 @@ mod tests {
         let json = serde_json::to_value(ClusterReport::new(&seen(cluster(2), vec![], true))).expect("json");
         let keys = |v: &serde_json::Value| v.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
         assert_eq!(keys(&json), ["cluster_id", "coordinator", "keyspaces", "members", "moves", "safe", "term", "version"]);
-        assert_eq!(keys(&json["members"][0]), ["address", "age", "data", "http", "id", "name", "resp", "resp_cluster", "state"]);
+        assert_eq!(keys(&json["members"][0]), ["address", "age", "data", "http", "id", "name", "resp", "resp_cluster", "state", "threads"]);
         assert_eq!(keys(&json["keyspaces"][0]), ["mode", "name", "partitions", "unavailable", "under_replicated"]);
     }
 }

@@ -61,6 +61,8 @@ fn wrong_words_are_answered_in_one_line() {
     refused(&["run", "--weight", "much"], &[], &["--weight", "much"]);
     refused(&["run", "--on-loss", "shrug"], &[], &["--on-loss", "reset:60s"]);
     wrong(&["run", "--weight", "0"], &[], &["--weight", "at least 1"]);
+    wrong(&["run", "--threads", "0"], &[], &["--threads 0", "1 to 16"]);
+    wrong(&["run", "--threads", "17"], &[], &["--threads 17", "1 to 16"]);
     wrong(&["run", "--leave-timeout", "5"], &[], &["--leave-timeout", "no unit", "5s"]);
     wrong(&["run", "--silence-max", "100ms"], &[], &["--silence-max", "300ms", "6s"]);
     wrong(&["run", "--log", "nonsense=="], &[], &["--log", "info"]);
@@ -72,6 +74,7 @@ fn wrong_words_are_answered_in_one_line() {
 fn a_variable_is_checked_as_a_flag_is() {
     refused(&run_with(&[]), &[("DOYEN_PARTITIONS", "1000")], &["--partitions", "power of two"]);
     refused(&run_with(&[]), &[("DOYEN_SECRET", "short")], &["16"]);
+    wrong(&run_with(&[]), &[("DOYEN_THREADS", "0")], &["--threads 0", "1 to 16"]);
 }
 
 #[test]
@@ -110,6 +113,13 @@ fn a_port_in_use_is_named_with_its_flag() {
     refused(&run_with(&["--http", &tcp]), &[], &[&tcp, "--http", "in use"]);
     // Whatever is logged: a line of the log above it is one too many.
     refused(&run_with(&["--http", &tcp, "--log", "info"]), &[], &[&tcp, "--http", "in use"]);
+}
+
+/// The ports of further data threads follow the first one's.
+#[test]
+fn a_port_that_a_further_data_thread_needs_is_named_with_its_flag() {
+    refused(&run_with(&["--threads", "3", "--data", "127.0.0.1:65534"]), &[], &["--data", "65534", "data thread 2"]);
+    refused(&run_with(&["--threads", "2", "--resp-cluster", "127.0.0.1:65535"]), &[], &["--resp-cluster", "65535", "data thread 1"]);
 }
 
 #[test]

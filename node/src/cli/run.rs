@@ -124,13 +124,14 @@ fn announce(node: &Node) -> Result<(), Failed> {
     let a = node.addresses();
     let port = |address: Option<std::net::SocketAddr>| address.map_or_else(|| "off".to_owned(), |a| a.to_string());
     let line = format!(
-        "ready name={} listen={} data={} resp={} resp-cluster={} http={}",
+        "ready name={} listen={} data={} resp={} resp-cluster={} http={} threads={}",
         node.name(),
         a.control,
         a.data,
         port(a.resp),
         port(a.resp_cluster),
-        port(a.http)
+        port(a.http),
+        a.threads()
     );
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}").and_then(|()| out.flush()).map_err(|e| Failed::new(format!("cannot write to stdout: {e}")))

@@ -3,7 +3,7 @@
 use super::Client;
 use crate::config::{Options, Trust};
 use crate::control::seeds::{self, Resolved};
-use crate::data::{self, DataHandle, DataOptions};
+use crate::data::{self, DataHandle, DataOptions, ThreadSockets};
 use crate::error::ConnectError;
 use crate::net::endpoint::Failure;
 use crate::net::identity::Identity;
@@ -155,10 +155,9 @@ fn start(
     let options = DataOptions {
         me: shared.local().me,
         limits: limits(),
-        socket: UdpSocket::bind(local).map_err(|e| system(&e))?,
+        threads: vec![ThreadSockets { data: UdpSocket::bind(local).map_err(|e| system(&e))?, resp_cluster: None }],
         identity: Arc::new(identity),
         resp: None,
-        resp_cluster: None,
         password: None,
         connections_max: 0,
         clients_max: 0,

@@ -43,6 +43,9 @@ options! {
     /// QUIC, data [default: the next port]
     #[arg(long, env = "DOYEN_DATA", value_name = "ADDR")]
     data: String,
+    /// Data threads, 1 to 16, each with its part of the partitions and with ports of its own: those after --data and --resp-cluster [default: 1]
+    #[arg(long, env = "DOYEN_THREADS", value_name = "N")]
+    threads: u32,
     /// RESP for the whole cluster, or off [default: 127.0.0.1:7379]
     #[arg(long, env = "DOYEN_RESP", value_name = "ADDR")]
     resp: Toggle,

@@ -1,5 +1,6 @@
 //! The loop of the control thread.
 
+use super::alive::Alive;
 use super::counted::Counted;
 use super::seeds::{self, Resolved};
 use super::{ClusterStatus, Command, ControlOptions, Upcall};
@@ -92,6 +93,7 @@ pub(super) async fn run(options: ControlOptions, shared: Arc<Shared>, ends: Ends
         was_member: false,
         started: clock::now(),
         former: Vec::new(),
+        alive: Alive::default(),
         proposed: None,
         leaving: Leaving::default(),
         tickets: Tickets::default(),
@@ -133,6 +135,7 @@ struct Driver {
     started: Time,
     /// Where the other members were when the cluster went on without this process: seeds from then on.
     former: Vec<SocketAddr>,
+    alive: Alive,
     /// The proposal that this node made last, and when.
     proposed: Option<((Term, Version), Time)>,
     leaving: Leaving,
@@ -198,7 +201,7 @@ impl Driver {
                 }
                 upcall = inputs.upcalls.recv(), if upcalls_open => match upcall {
                     Some(upcall) => self.on_upcall(upcall),
-                    // The data thread is gone; rule 12 does the rest.
+                    // The data threads are gone; rule 12 does the rest.
                     None => upcalls_open = false,
                 },
                 command = inputs.commands.recv() => match command {
@@ -321,7 +324,11 @@ impl Driver {
         match upcall {
             Upcall::Opened(partitions) => self.handle(Input::Opened(partitions)),
             Upcall::InSync(requests) => self.handle(Input::InSync(requests)),
-            Upcall::Alive => self.handle(Input::DataThreadAlive),
+            Upcall::Alive(thread) => {
+                if self.alive.heard(thread, self.config.addresses.threads()) {
+                    self.handle(Input::DataThreadAlive);
+                }
+            }
             Upcall::Newer(name) => self.handle(Input::Pull(name)),
             Upcall::MakeMap(name, answer) => {
                 let request = AdminRequest::CreateMap { name, keyspace: "default".into() };

@@ -65,7 +65,7 @@ impl Node {
         let alive = tokio::spawn({
             let upcalls = upcalls.clone();
             async move {
-                while upcalls.send(Upcall::Alive).await.is_ok() {
+                while upcalls.send(Upcall::Alive(0)).await.is_ok() {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
             }

@@ -4,9 +4,11 @@
 //! then `pump`, which judges what was executed against a clock, a lease and a generation that are read after it, hands out
 //! the outcomes, and carries away bytes and requests.
 
+use super::crew::Crew;
 use super::desk::{Desk, Slot};
+use super::siblings::Siblings;
 use super::waiters::{Waiter, Waiters};
-use super::{Counters, DataOptions};
+use super::{Counters, ThreadOptions};
 use crate::clock;
 use crate::control::Upcall;
 use crate::net::links::{LinkHandler, Links};
@@ -20,7 +22,7 @@ use crate::shared::{Local, Shared};
 use bytes::BytesMut;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{AdminReply, View};
-use doyen_placement::{KeyspaceId, MapEntry, MapId, MemberId, Role};
+use doyen_placement::{KeyspaceId, MapEntry, MapId, Member, MemberId, Role};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::SocketAddr;
@@ -51,6 +53,8 @@ pub(crate) struct Core {
     pub(crate) inner: Inner,
     shared: Arc<Shared>,
     links: Links,
+    /// The other data threads of this process.
+    siblings: Siblings,
     desk: Arc<Desk>,
     wakers: Vec<Waker>,
     clients_max: usize,
@@ -78,7 +82,9 @@ const LED_MAX: Duration = Duration::from_secs(2);
 /// What is borrowed for a batch.
 pub(crate) struct Inner {
     pub(crate) shard: Shard,
+    /// The data thread that this is.
     pub(crate) me: MemberId,
+    pub(crate) crew: Arc<Crew>,
     pub(crate) view: Option<View>,
     /// The least number of in-sync backups that any partition has in it.
     pub(crate) backups_least: i64,
@@ -99,7 +105,6 @@ pub(crate) struct Inner {
     pub(crate) connections: BTreeMap<u64, Rc<Connection>>,
     /// What they may hold together.
     pub(crate) budget: Rc<Budget>,
-    pub(crate) connection_last: u64,
     pub(crate) counters: Counters,
     pub(crate) limits: Limits,
     pub(crate) password: Option<String>,
@@ -113,7 +118,7 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
-    /// Hands an operation to the shard: its token, and whether its outcome comes from another node. `waiter`: who waits,
+    /// Hands an operation to the shard: its token, and whether its outcome comes from elsewhere. `waiter`: who waits,
     /// given whether it is a read.
     pub(crate) fn submit(&mut self, operation: Operation, waiter: impl FnOnce(bool) -> Waiter) -> (u64, bool) {
         let token = self.waiters.insert(waiter(!operation.action.is_write()));
@@ -121,7 +126,7 @@ impl Inner {
         (token, elsewhere)
     }
 
-    /// Hands a write without conditions to the shard, if this node leads its key and nothing stands in its way; its token.
+    /// Hands a write without conditions to the shard, if this thread leads its key and nothing stands in its way; its token.
     pub(crate) fn set(&mut self, keyspace: KeyspaceId, map: MapId, pair: (&[u8], &[u8]), waiter: impl FnOnce() -> Waiter) -> Option<u64> {
         let mut token = None;
         let waiters = &mut self.waiters;
@@ -219,8 +224,8 @@ const fn seed(me: MemberId, incarnation: u64) -> u64 {
 }
 
 impl Core {
-    pub(crate) fn new(
-        options: &DataOptions,
+    pub(super) fn new(
+        options: ThreadOptions,
         mut links: Links,
         ready: &Rc<Ready>,
         shared: Arc<Shared>,
@@ -233,6 +238,7 @@ impl Core {
         let inner = Inner {
             shard: Shard::new(me, options.limits.clone(), seed(me, 0), now),
             me,
+            crew: options.crew.clone(),
             view: None,
             backups_least: 0,
             generation: None,
@@ -245,11 +251,10 @@ impl Core {
             provisional: Vec::new(),
             sweeping: VecDeque::new(),
             connections: BTreeMap::new(),
-            budget: Rc::new(Budget::new(&options.limits, ready.clone())),
-            connection_last: 0,
+            budget: Rc::new(Budget::new(&options.limits, options.crew.threads(), ready.clone())),
             counters: Counters::default(),
-            limits: options.limits.clone(),
-            password: options.password.clone(),
+            limits: options.limits,
+            password: options.password,
             connections_max: options.connections_max,
             draining: false,
             incarnations: 0,
@@ -260,6 +265,7 @@ impl Core {
             inner,
             shared,
             links,
+            siblings: options.siblings,
             desk,
             wakers: Vec::new(),
             clients_max: options.clients_max,
@@ -293,9 +299,11 @@ impl Core {
         }
         let local = self.shared.local();
         inner.generation = Some(generation);
-        if local.me != inner.me {
-            self.links.reset(local.me);
-            inner.restart(local.me);
+        let me = local.me.thread(inner.me.thread_number());
+        if me != inner.me {
+            self.links.reset(me);
+            self.siblings.restart(local.me);
+            inner.restart(me);
         }
         inner.view.clone_from(&local.view);
         inner.backups_least = cluster::backups_least(inner.view.as_ref());
@@ -317,11 +325,17 @@ impl Core {
     /// # Errors
     /// The socket is broken.
     pub(crate) fn receive(&mut self, now: Instant) -> io::Result<bool> {
-        self.links.work(now, &mut self.inner)
+        Ok(self.links.work(now, &mut self.inner)? | self.siblings.work(&mut self.inner))
+    }
+
+    /// Whether other data threads left nothing that was not looked at.
+    pub(crate) fn is_left_alone(&self) -> bool {
+        self.siblings.is_quiet()
     }
 
     /// Sends what there is for peers. True: there is more, for the next pass.
     pub(crate) fn transmit(&mut self, now: Instant) -> bool {
+        self.siblings.flush(|thread| self.inner.crew.ring(thread));
         self.links.transmit(now)
     }
 
@@ -361,7 +375,9 @@ impl Core {
     /// Bytes to peers, requests to the control thread.
     fn carry_away(&mut self) {
         while let Some((peer, lane, bytes)) = self.inner.shard.poll_transmit() {
-            if self.links.send(peer, lane, bytes.freeze()) {
+            let here = self.siblings.has(peer);
+            let congested = if here { self.siblings.send(peer, lane, bytes) } else { self.links.send(peer, lane, bytes.freeze()) };
+            if congested {
                 self.inner.shard.congested(self.inner.now, peer, true);
             }
         }
@@ -380,7 +396,7 @@ impl Core {
                 Request::Table(table) => {
                     // All that a client acts on: it leads nothing, so it needs neither a lease nor what was accepted.
                     let view = View { installed: table.clone(), accepted: table, opens_at: Arc::default() };
-                    self.shared.publish(Local { me: self.inner.me, view: Some(view) });
+                    self.shared.publish(Local { me: self.inner.me.member(), view: Some(view) });
                 }
                 Request::OtherCluster(name) => {
                     if !std::mem::replace(&mut self.met_others, true) {
@@ -486,11 +502,12 @@ impl Core {
         }
         if now >= self.alive_at {
             self.alive_at = now + ALIVE_INTERVAL;
+            let alive = Upcall::Alive(inner.me.thread_number());
             if self.waiting_upcalls.is_empty() {
                 // A full channel is emptied by somebody who will see the next one.
-                let _ = self.upcalls.try_send(Upcall::Alive);
+                let _ = self.upcalls.try_send(alive);
             } else {
-                self.upcall(Upcall::Alive);
+                self.upcall(alive);
             }
         }
     }
@@ -509,12 +526,18 @@ impl Core {
     }
 }
 
-/// Every other member of the tables in force: a member that is being admitted forwards already. A client needs those that hold data.
+/// The data threads of every other member of the tables in force: a member that is being admitted forwards already. A client needs
+/// those that hold data.
 fn peers(view: &View, me: MemberId) -> Vec<(MemberId, Arc<str>, SocketAddr)> {
     let members = view.installed.members.iter().chain(&view.accepted.members);
-    let members = members.filter(|m| !me.is_client() || m.role == Role::Data);
-    let peers: BTreeMap<_, _> = members.map(|m| (m.id, (m.name.as_str().into(), m.addresses.data))).collect();
-    peers.into_iter().map(|(id, (name, address))| (id, name, address)).collect()
+    let members = members.filter(|m| m.id != me.member() && (!me.is_client() || m.role == Role::Data));
+    let members: BTreeMap<_, _> = members.map(|m| (m.id, m)).collect();
+    let threads = |m: &Arc<Member>| {
+        let (name, m) = (Arc::<str>::from(m.name.as_str()), m.clone());
+        let threads = 0..m.addresses.threads();
+        threads.filter_map(move |t| Some((m.id.thread(t), name.clone(), m.addresses.data_of(t)?)))
+    };
+    members.into_values().flat_map(threads).collect()
 }
 
 /// The network's news are the shard's.

@@ -31,6 +31,13 @@ pub struct Longest {
     pub own: Duration,
 }
 
+impl Longest {
+    /// The longer of each.
+    pub(super) fn max(self, other: Self) -> Self {
+        Self { wall: self.wall.max(other.wall), own: self.own.max(other.own) }
+    }
+}
+
 impl Passes {
     /// To be made by the thread that it is about.
     pub(super) fn new() -> Self {

@@ -9,10 +9,11 @@
 //! where hundreds do, and none waits for company.
 
 use super::core::Core;
+use super::crew::{Question, Told};
 use super::desk::{Desk, Slot};
 use super::passes::Passes;
 use super::waiters::Waiter;
-use super::{DataOptions, DataStats, Message};
+use super::{DataStats, Message, ThreadOptions};
 use crate::control::Upcall;
 use crate::net::links::Links;
 use crate::resp::ready::Ready;
@@ -58,18 +59,19 @@ impl Reactor {
     pub(super) fn new(
         poll: Poll,
         desk: Arc<Desk>,
-        mut options: DataOptions,
+        mut options: ThreadOptions,
         shared: Arc<Shared>,
         upcalls: mpsc::Sender<Upcall>,
     ) -> io::Result<Self> {
-        let links = Links::new(options.socket.try_clone()?, options.identity.clone(), options.me)?;
+        let mut links = Links::new(options.sockets.data.try_clone()?, options.identity.clone(), options.me)?;
+        links.share_partial(options.crew.threads());
         let interest = Interest::READABLE | Interest::WRITABLE;
         poll.registry().register(&mut SourceFd(&links.socket().as_raw_fd()), NETWORK, interest)?;
-        let listeners = [(options.resp.take(), false), (options.resp_cluster.take(), true)];
+        let listeners = [(options.resp.take(), false), (options.sockets.resp_cluster.take(), true)];
         let listeners = listeners.into_iter().filter_map(|(listener, cluster_port)| Some((listener?, cluster_port))).collect();
         let ready = Rc::new(Ready::default());
         let clients = Clients::new(poll.registry().try_clone()?, listeners, CLIENTS_FROM, ready.clone())?;
-        let core = Core::new(&options, links, &ready, shared.clone(), upcalls, desk.clone());
+        let core = Core::new(options, links, &ready, shared.clone(), upcalls, desk.clone());
         Ok(Self {
             poll,
             events: Events::with_capacity(EVENTS_MAX),
@@ -126,7 +128,8 @@ impl Reactor {
         let mut timeout = if busy { Duration::ZERO } else { self.idle() };
         if !timeout.is_zero() {
             self.desk.bell().sleep();
-            if !self.desk.is_empty() || self.desk.bell().is_stopped() || !self.core.is_current(&self.shared) {
+            let nothing = self.desk.is_empty() && self.core.is_left_alone() && self.core.is_current(&self.shared);
+            if !nothing || self.desk.bell().is_stopped() {
                 timeout = Duration::ZERO;
             }
         }
@@ -176,6 +179,20 @@ impl Reactor {
                 Message::Map(name, answer) => self.core.want_map(name, answer),
                 Message::Refusals(answer) => drop(answer.send(self.core.links().refusals())),
                 Message::Seeds(addresses) => self.core.links().set_seeds(&addresses),
+                Message::Accepted(stream, seat) => self.clients.take_in(&mut self.core, stream, seat),
+                Message::Question(question, back) => {
+                    let inner = &self.core.inner;
+                    let told = match question {
+                        Question::Counts => Told::Counts(inner.counted()),
+                        Question::Clients => Told::Clients(inner.client_lines()),
+                    };
+                    inner.crew.tell(told, back);
+                }
+                Message::Told(told, back) => {
+                    if let Some(connection) = self.core.inner.connections.get(&back.connection) {
+                        connection.told(back.slot, told);
+                    }
+                }
             }
         }
     }

@@ -7,20 +7,24 @@ use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
 use doyen_placement::{
     Addresses, Age, Assignment, ClusterId, Keyspace, KeyspaceId, Location, MapId, Member, MemberState, Mode, OnLoss, PartitionId,
-    PartitionRef, Role, Settings, Table,
+    PartitionRef, Role, Settings, Table, ThreadPorts,
 };
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-const ME: MemberId = MemberId(0xabcd);
+mod threads;
+
+const ME: MemberId = MemberId(0xabc0);
 
 struct Node {
     data: Data,
     handle: DataHandle,
     shared: Arc<Shared>,
     resp: SocketAddr,
+    /// Of the first thread, and of each.
     cluster: SocketAddr,
+    clusters: Vec<SocketAddr>,
     upcalls: tokio::task::JoinHandle<()>,
 }
 
@@ -30,23 +34,33 @@ impl Node {
     }
 
     fn with(password: Option<&str>, connections_max: usize, limits: Limits) -> Self {
+        Self::of_threads(1, password, connections_max, limits)
+    }
+
+    fn of_threads(threads: usize, password: Option<&str>, connections_max: usize, limits: Limits) -> Self {
         let shared = Arc::new(Shared::new(ME));
-        let (resp, cluster) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
-        let (resp_at, cluster_at) = (resp.local_addr().unwrap(), cluster.local_addr().unwrap());
+        let resp = TcpListener::bind("127.0.0.1:0").unwrap();
+        let resp_at = resp.local_addr().unwrap();
+        let sockets = |_| ThreadSockets {
+            data: UdpSocket::bind("127.0.0.1:0").unwrap(),
+            resp_cluster: Some(TcpListener::bind("127.0.0.1:0").unwrap()),
+        };
+        let threads: Vec<ThreadSockets> = (0..threads).map(sockets).collect();
+        let clusters: Vec<SocketAddr> =
+            threads.iter().filter_map(|t| t.resp_cluster.as_ref()).map(|listener| listener.local_addr().unwrap()).collect();
         let (upcalls, mut incoming) = mpsc::channel(16);
         let options = DataOptions {
             me: ME,
             limits,
-            socket: UdpSocket::bind("127.0.0.1:0").unwrap(),
+            threads,
             identity: Arc::new(Identity::insecure_loopback("one").unwrap()),
             resp: Some(resp),
-            resp_cluster: Some(cluster),
             password: password.map(str::to_owned),
             connections_max,
             clients_max: 10,
             seeds: Vec::new(),
         };
-        shared.publish(crate::shared::Local { me: ME, view: Some(view(ME, resp_at, cluster_at)) });
+        shared.publish(crate::shared::Local { me: ME, view: Some(view(ME, resp_at, &clusters)) });
         shared.extend_lease(Time(u64::MAX));
         let (data, handle) = start(options, shared.clone(), upcalls).unwrap();
         let upcalls = tokio::spawn(async move {
@@ -56,7 +70,7 @@ impl Node {
                 }
             }
         });
-        Self { data, handle, shared, resp: resp_at, cluster: cluster_at, upcalls }
+        Self { data, handle, shared, resp: resp_at, cluster: clusters[0], clusters, upcalls }
     }
 
     async fn client(&self) -> Client {
@@ -86,7 +100,7 @@ fn limits() -> Limits {
     }
 }
 
-fn view(me: MemberId, resp: SocketAddr, resp_cluster: SocketAddr) -> View {
+fn view(me: MemberId, resp: SocketAddr, clusters: &[SocketAddr]) -> View {
     let any: SocketAddr = "127.0.0.1:1".parse().unwrap();
     let member = Member {
         id: me,
@@ -94,7 +108,14 @@ fn view(me: MemberId, resp: SocketAddr, resp_cluster: SocketAddr) -> View {
         name: "one".to_owned(),
         role: Role::Data,
         state: MemberState::Live,
-        addresses: Addresses { control: any, data: any, resp: Some(resp), resp_cluster: Some(resp_cluster), http: None, further: Vec::new() },
+        addresses: Addresses {
+            control: any,
+            data: any,
+            resp: Some(resp),
+            resp_cluster: Some(clusters[0]),
+            http: None,
+            further: clusters[1..].iter().zip(2..).map(|(at, data)| ThreadPorts { data, resp_cluster: Some(at.port()) }).collect(),
+        },
         location: Location::default(),
         weight: 100,
     };
@@ -405,8 +426,8 @@ async fn another_incarnation_answers_waiting_reads_and_says_that_writes_are_unkn
     while node.handle.stats().await.shard.executed < 3 {
         tokio::task::yield_now().await;
     }
-    let me = MemberId(0xbeef);
-    node.shared.publish(crate::shared::Local { me, view: Some(view(me, node.resp, node.cluster)) });
+    let me = MemberId(0xbee0);
+    node.shared.publish(crate::shared::Local { me, view: Some(view(me, node.resp, &node.clusters)) });
     node.shared.extend_lease(Time(u64::MAX));
     assert_eq!(write.await.unwrap(), Outcome::Failed(Failure::Unknown));
     assert_eq!(read.await.unwrap(), Outcome::Nil, "the new incarnation began empty");
@@ -439,7 +460,7 @@ async fn the_cluster_port_refuses_keys_of_several_slots_and_names_itself() {
     assert_eq!(ask("SELECT 1").await, Reply::Error("ERR SELECT is not allowed in cluster mode".to_owned()));
     let slot = doyen_placement::hash::slot(b"t");
     assert_eq!(ask(&format!("CLUSTER COUNTKEYSINSLOT {slot}")).await, Reply::Int(2));
-    let id = Reply::Bulk(b"000000000000000000000000000000000000abcd".to_vec());
+    let id = Reply::Bulk(b"000000000000000000000000000000000000abc0".to_vec());
     assert_eq!(ask("CLUSTER MYID").await, id);
     let endpoint = [Reply::Bulk(b"127.0.0.1".to_vec()), Reply::Int(node.cluster.port().into()), id, Reply::Array(Vec::new())];
     let slots = Reply::Array(vec![Reply::Array(vec![Reply::Int(0), Reply::Int(16383), Reply::Array(endpoint.to_vec())])]);

@@ -7,7 +7,7 @@
 //! ```text
 //!   "DOYN"  version min u16  version max u16  purpose u8  sender u8  id u64  name length u16  name     (little endian)
 //! ```
-//! The sender is a node (1) or a client (2), and its id is one of that kind.
+//! The sender is a node (1) or a client (2), and its id is one of that kind; on data ports it is a data thread, and its id that thread's.
 
 use super::endpoint::{Close, Failure, Purpose};
 use super::identity::Identity;

@@ -1,12 +1,13 @@
-//! The data network: one connection to each peer, two ordered lanes of bytes on it.
+//! The data network of a data thread: one connection to each peer, which is a data thread of another process, two ordered lanes of
+//! bytes on it.
 //!
 //! ```text
 //!   send(peer, lane, bytes) ─> stream of the lane ─> transmit: once a pass, all that is there
 //!   handler.received(peer, lane, all that came) <─ work: datagrams, timers, lanes
 //! ```
 //!
-//! The member with the lower id dials, and dials again with backoff; the other accepts only whom `set_peers` named, and as many
-//! clients as `set_clients_max` says. A client dials all members, and nobody dials it; where it knows none, it dials its seeds
+//! The one with the lower id dials, and dials again with backoff; the other accepts only whom `set_peers` named, and as many
+//! clients as `set_clients_max` says. A client dials all threads of all members, and nobody dials it; where it knows none, it dials its seeds
 //! and takes whoever answers. (Ids of clients are above those of all members, so their order says all that.) The lanes are long-lived bidirectional streams, each opened with one byte that names it; bulk has the lower priority.
 //! Nothing here waits: the loop of the data thread calls `work`, and `transmit` at the end of its pass. The handler is only
 //! ever called from `work`.
@@ -81,8 +82,9 @@ pub struct Links {
     news: VecDeque<News>,
     /// When the earliest deadline of a dial or a handshake may be; not after it.
     due: Option<Instant>,
-    /// Bytes of partial frames.
+    /// Bytes of partial frames, and how many there may be.
     partial: usize,
+    partial_max: usize,
     notices: Notices,
     #[cfg(test)]
     failures: Vec<Failure>,
@@ -169,10 +171,16 @@ impl Links {
             news: VecDeque::new(),
             due: None,
             partial: 0,
+            partial_max: PARTIAL_BYTES_MAX,
             notices: Notices::default(),
             #[cfg(test)]
             failures: Vec::new(),
         })
+    }
+
+    /// So many data threads of a process share what partial frames may take.
+    pub fn share_partial(&mut self, threads: u8) {
+        self.partial_max = PARTIAL_BYTES_MAX / usize::from(threads.max(1));
     }
 
     /// The socket, for whoever waits until it may be read or written.
@@ -367,8 +375,8 @@ impl Links {
                 }
                 self.partial = self.partial - io.counted + io.input.len();
                 io.counted = io.input.len();
-                if self.partial > PARTIAL_BYTES_MAX {
-                    tracing::warn!(%peer, "more than {PARTIAL_BYTES_MAX} bytes of unfinished frames: its connection is closed");
+                if self.partial > self.partial_max {
+                    tracing::warn!(%peer, "more than {} bytes of unfinished frames: its connection is closed", self.partial_max);
                     ended.push((handle, Close::Overflow, "too many bytes of unfinished frames"));
                     break;
                 }

@@ -1,4 +1,4 @@
-//! What all Redis clients of a node together may make it hold: commands that are not whole, and answers.
+//! What all Redis clients of a data thread together may make it hold: commands that are not whole, and answers.
 //!
 //! A small command always passes. One that would pass the share waits unread until there is room; one connection at a
 //! time may go beyond it, so that the largest command always completes. Answers that came from other nodes are copies:
@@ -11,8 +11,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Input of all connections together, and likewise what they are answered, where `--memory-max` is large; a quarter of
-/// that where it is not.
+/// Input of all connections of a node together, and likewise what they are answered, where `--memory-max` is large; a quarter of
+/// that where it is not. Its data threads share it.
 const SHARE_BYTES_MAX: usize = 256 << 20;
 /// What every connection may hold, whatever the others do.
 pub(crate) const FREE_INPUT_BYTES: usize = 128 << 10;
@@ -36,8 +36,10 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    pub(crate) fn new(limits: &Limits, ready: Rc<Ready>) -> Self {
-        let share = (limits.memory_bytes_max / 4).min(SHARE_BYTES_MAX).max(limits.value_bytes_max.saturating_mul(4));
+    /// Of one of so many data threads, with its limits.
+    pub(crate) fn new(limits: &Limits, threads: u8, ready: Rc<Ready>) -> Self {
+        let most = SHARE_BYTES_MAX / usize::from(threads.max(1));
+        let share = (limits.memory_bytes_max / 4).min(most).max(limits.value_bytes_max.saturating_mul(4));
         Self {
             share,
             value_bytes_max: limits.value_bytes_max,
@@ -130,7 +132,7 @@ impl Budget {
             copies_max: 2,
             takeover_wait: Duration::from_millis(515),
         };
-        Self::new(&limits, Rc::default())
+        Self::new(&limits, 1, Rc::default())
     }
 }
 

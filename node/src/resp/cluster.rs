@@ -1,7 +1,9 @@
 //! What `CLUSTER` says, and where a cluster-aware client is sent: all from the view. Both ports name the addresses of
-//! the cluster-aware one.
+//! the cluster-aware one. To such a client each data thread of a member is a node, which leads what is that thread's of what its member
+//! leads; so it goes straight to the thread.
 
 use super::encode::Encoder;
+use crate::shard::{self, Threads};
 use doyen_gossip::agreement::View;
 use doyen_placement::hash::SLOTS;
 use doyen_placement::{Keyspace, KeyspaceId, Member, MemberId, MemberState, Partition};
@@ -11,7 +13,7 @@ use std::net::SocketAddr;
 /// The keyspace whose map 0 is database 0 of Redis clients.
 pub const KEYSPACE: KeyspaceId = KeyspaceId(0);
 
-/// A member's id as Redis Cluster writes node ids: 40 hex digits.
+/// The id of a member's data thread as Redis Cluster writes node ids: 40 hex digits.
 #[must_use]
 pub fn node_id(id: MemberId) -> String {
     format!("{:040x}", id.0)
@@ -30,12 +32,26 @@ pub fn partition_of(view: Option<&View>, slot: u16) -> Option<&Partition> {
     keyspace.partitions.get(keyspace.partition_of_slot(slot)?.0 as usize).map(|p| &**p)
 }
 
-/// Where a client is sent for this slot; `None` where this node answers: it is the primary, or the primary has no
+/// Whether this data thread, one of so many of its node, leads a partition.
+#[must_use]
+pub fn leads(me: MemberId, threads: u8, partition: &Partition) -> bool {
+    partition.primary() == me.member() && shard::thread_of(partition.id, threads) == me.thread_number()
+}
+
+/// Where a client is sent for this slot; `None` where this thread answers: it is the primary, or the primary has no
 /// cluster-aware port and this node forwards.
 #[must_use]
-pub fn redirect(view: &View, me: MemberId, partition: &Partition) -> Option<SocketAddr> {
-    let primary = partition.primary();
-    if primary == me { None } else { view.installed.member(primary)?.addresses.resp_cluster }
+pub fn redirect(view: &View, me: MemberId, threads: u8, partition: &Partition) -> Option<SocketAddr> {
+    if leads(me, threads, partition) {
+        return None;
+    }
+    let member = view.installed.member(partition.primary())?;
+    address(member, member.id.thread(shard::thread_of(partition.id, member.addresses.threads())))
+}
+
+/// Where a thread of a member answers cluster-aware clients.
+fn address(member: &Member, thread: MemberId) -> Option<SocketAddr> {
+    member.addresses.resp_cluster_of(thread.thread_number())
 }
 
 /// The least number of in-sync backups that any partition has: so many other nodes hold every acknowledged write.
@@ -45,7 +61,7 @@ pub fn backups_least(view: Option<&View>) -> i64 {
     least.and_then(|n| i64::try_from(n).ok()).unwrap_or(0)
 }
 
-/// Slots from..=to of one primary.
+/// Slots from..=to of one primary: a data thread of a member.
 ///
 /// Copies are not shown: they serve nothing here, and clients such as redis-py give a node one role, so that a node that leads
 /// some slots and copies others would be taken for a replica, and left out of DBSIZE, KEYS and FLUSHALL.
@@ -57,10 +73,11 @@ struct Run {
 
 fn runs(view: Option<&View>) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
-    let Some(keyspace) = keyspace(view) else { return runs };
+    let (Some(view), Some(keyspace)) = (view, keyspace(view)) else { return runs };
+    let threads = Threads::of(&[&view.installed]);
     for partition in &keyspace.partitions {
         let (from, to) = keyspace.slots_of(partition.id).into_inner();
-        let primary = partition.primary();
+        let primary = threads.peer_of(partition.primary(), partition.id);
         match runs.last_mut() {
             Some(last) if last.primary == primary && last.to.checked_add(1) == Some(from) => last.to = to,
             _ => runs.push(Run { from, to, primary }),
@@ -69,17 +86,14 @@ fn runs(view: Option<&View>) -> Vec<Run> {
     runs
 }
 
-fn member(view: &View, id: MemberId) -> Option<(&Member, SocketAddr)> {
-    let member = view.installed.member(id)?;
-    Some((member, member.addresses.resp_cluster?))
+/// The data threads that answer cluster-aware clients, and where.
+fn threads(view: Option<&View>) -> impl Iterator<Item = (&Member, MemberId, SocketAddr)> {
+    let members = view.into_iter().flat_map(|v| v.installed.members.iter());
+    let threads = members.flat_map(|m| (0..m.addresses.threads()).map(move |t| (&**m, m.id.thread(t))));
+    threads.filter_map(|(m, thread)| Some((m, thread, address(m, thread)?)))
 }
 
-/// The members that answer cluster-aware clients.
-fn members(view: Option<&View>) -> impl Iterator<Item = (&Member, SocketAddr)> {
-    view.into_iter().flat_map(|v| v.installed.members.iter()).filter_map(|m| Some((&**m, m.addresses.resp_cluster?)))
-}
-
-/// Slot runs of which each member is primary.
+/// Slot runs of which each data thread is primary.
 fn runs_by_primary(view: Option<&View>) -> BTreeMap<MemberId, Vec<(u16, u16)>> {
     let mut by: BTreeMap<MemberId, Vec<(u16, u16)>> = BTreeMap::new();
     for run in runs(view) {
@@ -94,8 +108,8 @@ fn runs_by_primary(view: Option<&View>) -> BTreeMap<MemberId, Vec<(u16, u16)>> {
 
 /// `CLUSTER SLOTS`.
 pub fn slots(encoder: &mut Encoder<'_>, view: Option<&View>) {
-    let reachable = |v, run: Run| member(v, run.primary).map(|(m, at)| (m.id, at, run));
-    let runs: Vec<_> = view.into_iter().flat_map(|v| runs(view).into_iter().filter_map(move |r| reachable(v, r))).collect();
+    let reached: BTreeMap<MemberId, SocketAddr> = threads(view).map(|(_, thread, at)| (thread, at)).collect();
+    let runs: Vec<_> = runs(view).into_iter().filter_map(|run| Some((run.primary, *reached.get(&run.primary)?, run))).collect();
     encoder.array(runs.len());
     for (id, at, run) in runs {
         encoder.array(3);
@@ -112,10 +126,10 @@ pub fn slots(encoder: &mut Encoder<'_>, view: Option<&View>) {
 /// `CLUSTER SHARDS`: one shard a primary, without copies, because each partition may have its copies elsewhere.
 pub fn shards(encoder: &mut Encoder<'_>, view: Option<&View>) {
     let by = runs_by_primary(view);
-    let members: Vec<_> = members(view).collect();
-    encoder.array(members.len());
-    for (member, at) in members {
-        let runs = by.get(&member.id).map_or(&[][..], Vec::as_slice);
+    let threads: Vec<_> = threads(view).collect();
+    encoder.array(threads.len());
+    for (member, thread, at) in threads {
+        let runs = by.get(&thread).map_or(&[][..], Vec::as_slice);
         encoder.map(2);
         encoder.bulk(b"slots");
         encoder.array(runs.len() * 2);
@@ -128,7 +142,7 @@ pub fn shards(encoder: &mut Encoder<'_>, view: Option<&View>) {
         let ip = at.ip().to_string();
         encoder.map(7);
         encoder.bulk(b"id");
-        encoder.bulk(node_id(member.id).as_bytes());
+        encoder.bulk(node_id(thread).as_bytes());
         encoder.bulk(b"port");
         encoder.integer(at.port().into());
         encoder.bulk(b"ip");
@@ -144,18 +158,18 @@ pub fn shards(encoder: &mut Encoder<'_>, view: Option<&View>) {
     }
 }
 
-/// `CLUSTER NODES`: every member as a master, because each leads some partitions and backs up others.
+/// `CLUSTER NODES`: every thread as a master, because each leads some partitions and backs up others.
 #[must_use]
 pub fn nodes(view: Option<&View>, me: MemberId) -> String {
     let by = runs_by_primary(view);
     let version = view.map_or(0, |v| v.installed.version.0);
     let mut text = String::new();
-    for (member, at) in members(view) {
-        let myself = if member.id == me { "myself," } else { "" };
+    for (member, thread, at) in threads(view) {
+        let myself = if thread == me { "myself," } else { "" };
         let (fail, link) = if member.state == MemberState::Silent { (",fail", "disconnected") } else { ("", "connected") };
-        let (id, bus) = (node_id(member.id), member.addresses.control.port());
+        let (id, bus) = (node_id(thread), member.addresses.control.port());
         text += &format!("{id} {at}@{bus} {myself}master{fail} - 0 0 {version} {link}");
-        for (from, to) in by.get(&member.id).map_or(&[][..], Vec::as_slice) {
+        for (from, to) in by.get(&thread).map_or(&[][..], Vec::as_slice) {
             text += &if from == to { format!(" {from}") } else { format!(" {from}-{to}") };
         }
         text.push('\n');
@@ -174,7 +188,7 @@ pub fn info(view: Option<&View>, served: bool) -> String {
     let failed = if served { failed } else { usize::from(assigned) };
     let ok = if served { ok } else { 0 };
     let state = if assigned > 0 && failed == 0 { "ok" } else { "fail" };
-    let known = view.map_or(0, |v| v.installed.members.len());
+    let known: usize = view.map_or(0, |v| v.installed.members.iter().map(|m| usize::from(m.addresses.threads())).sum());
     let size = runs_by_primary(view).len();
     let version = view.map_or(0, |v| v.installed.version.0);
     let lines = [

@@ -17,19 +17,40 @@ pub struct Facts {
     pub run_id: String,
     pub tcp_port: u16,
     pub uptime_s: u64,
-    pub connected_clients: usize,
     pub connections_max: usize,
-    pub memory_bytes: u64,
     pub memory_bytes_max: u64,
+    pub backups: i64,
+    pub has_password: bool,
+    pub value_bytes_max: usize,
+    pub counted: Counted,
+}
+
+/// What each data thread counts for itself.
+#[derive(Debug, Clone, Default)]
+#[allow(missing_docs)] // Each is named after its line.
+pub struct Counted {
+    pub connected_clients: u64,
+    pub memory_bytes: u64,
     pub connections_received: u64,
     pub connections_rejected: u64,
     pub commands: u64,
     pub expired: u64,
     pub parked: u64,
-    pub backups: i64,
     pub keys: u64,
-    pub has_password: bool,
-    pub value_bytes_max: usize,
+}
+
+impl Counted {
+    /// Adds what another thread counts.
+    pub fn add(&mut self, other: &Self) {
+        self.connected_clients += other.connected_clients;
+        self.memory_bytes += other.memory_bytes;
+        self.connections_received += other.connections_received;
+        self.connections_rejected += other.connections_rejected;
+        self.commands += other.commands;
+        self.expired += other.expired;
+        self.parked += other.parked;
+        self.keys += other.keys;
+    }
 }
 
 /// `INFO` of these sections; of all if none is named.
@@ -53,6 +74,7 @@ type Lines = Vec<(&'static str, String)>;
 
 fn info_sections(facts: &Facts) -> [(&'static str, Lines); 7] {
     let mode = if facts.cluster_port { "cluster" } else { "standalone" };
+    let counted = &facts.counted;
     let human = |bytes: u64| format!("{:.2}M", bytes as f64 / f64::from(1 << 20));
     [
         (
@@ -73,16 +95,16 @@ fn info_sections(facts: &Facts) -> [(&'static str, Lines); 7] {
         (
             "Clients",
             vec![
-                ("connected_clients", facts.connected_clients.to_string()),
+                ("connected_clients", counted.connected_clients.to_string()),
                 ("maxclients", facts.connections_max.to_string()),
-                ("blocked_clients", facts.parked.to_string()),
+                ("blocked_clients", counted.parked.to_string()),
             ],
         ),
         (
             "Memory",
             vec![
-                ("used_memory", facts.memory_bytes.to_string()),
-                ("used_memory_human", human(facts.memory_bytes)),
+                ("used_memory", counted.memory_bytes.to_string()),
+                ("used_memory_human", human(counted.memory_bytes)),
                 ("maxmemory", facts.memory_bytes_max.to_string()),
                 ("maxmemory_human", human(facts.memory_bytes_max)),
                 ("maxmemory_policy", "noeviction".to_owned()),
@@ -91,10 +113,10 @@ fn info_sections(facts: &Facts) -> [(&'static str, Lines); 7] {
         (
             "Stats",
             vec![
-                ("total_connections_received", facts.connections_received.to_string()),
-                ("total_commands_processed", facts.commands.to_string()),
-                ("rejected_connections", facts.connections_rejected.to_string()),
-                ("expired_keys", facts.expired.to_string()),
+                ("total_connections_received", counted.connections_received.to_string()),
+                ("total_commands_processed", counted.commands.to_string()),
+                ("rejected_connections", counted.connections_rejected.to_string()),
+                ("expired_keys", counted.expired.to_string()),
                 ("evicted_keys", "0".to_owned()),
             ],
         ),
@@ -103,7 +125,7 @@ fn info_sections(facts: &Facts) -> [(&'static str, Lines); 7] {
             vec![("role", "master".to_owned()), ("connected_slaves", facts.backups.to_string()), ("master_replid", facts.run_id.clone())],
         ),
         ("Cluster", vec![("cluster_enabled", u8::from(facts.cluster_port).to_string())]),
-        ("Keyspace", if facts.keys == 0 { Vec::new() } else { vec![("db0", format!("keys={},expires=0,avg_ttl=0", facts.keys))] }),
+        ("Keyspace", if counted.keys == 0 { Vec::new() } else { vec![("db0", format!("keys={},expires=0,avg_ttl=0", counted.keys))] }),
     ]
 }
 

@@ -1,4 +1,5 @@
-//! Sockets of Redis clients. Each pass of the data thread's loop reads what the ready ones sent and runs every whole command
+//! Sockets of Redis clients. The first data thread accepts those of the plain port and hands them to all threads, so that each has as
+//! many; of the cluster-aware port each thread has its own. Each pass of the data thread's loop reads what the ready ones sent and runs every whole command
 //! of it (`input`), and once the outcomes were handed out writes what each of them is answered (`output`), at once.
 
 use super::budget::Budget;
@@ -8,6 +9,7 @@ use super::output::Output;
 use super::ready::Ready;
 use super::session::Connection;
 use crate::data::core::Core;
+use crate::data::crew::Seat;
 use bytes::{Bytes, BytesMut};
 use doyen_placement::MapId;
 use mio::event::Event;
@@ -99,6 +101,8 @@ struct Client {
     budget: Rc<Budget>,
     /// Closed in order: it counts no more, and what it still sends is dropped.
     lingers: bool,
+    /// Its place among those that there may be, for as long as it counts.
+    seat: Option<Seat>,
 }
 
 /// What becomes of a client after its turn.
@@ -262,9 +266,7 @@ impl Clients {
                 match listener.socket.accept() {
                     Ok((stream, _)) => {
                         let cluster_port = listener.cluster_port;
-                        if let Err(why) = self.admit(core, stream, cluster_port) {
-                            tracing::warn!("a client could not be admitted: {why}");
-                        }
+                        self.admit(core, stream, cluster_port);
                     }
                     Err(e) if e.kind() == ErrorKind::WouldBlock => listener.ready = false,
                     // It was gone before it was accepted.
@@ -278,15 +280,37 @@ impl Clients {
         }
     }
 
-    fn admit(&mut self, core: &mut Core, mut stream: TcpStream, cluster_port: bool) -> io::Result<()> {
+    /// Gives a client its place, at this thread or another one.
+    fn admit(&mut self, core: &mut Core, mut stream: TcpStream, cluster_port: bool) {
         let inner = &mut core.inner;
-        let (Ok(local), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) else { return Ok(()) };
-        if inner.connections.len() >= inner.connections_max {
+        let own = inner.me.thread_number();
+        let Some(seat) = inner.crew.seat(cluster_port.then_some(own), inner.connections_max) else {
             inner.counters.connections_rejected += 1;
             // Into an empty socket buffer; who does not get it sees the connection closed.
             let _ = stream.write(b"-ERR max number of clients reached\r\n");
-            return Ok(());
+            return;
+        };
+        if seat.thread() == own {
+            self.seat(core, stream, cluster_port, seat);
+        } else {
+            inner.crew.hand_over(stream, seat);
         }
+    }
+
+    /// A client of the plain port that the first thread accepted.
+    pub(crate) fn take_in(&mut self, core: &mut Core, stream: TcpStream, seat: Seat) {
+        self.seat(core, stream, false, seat);
+    }
+
+    fn seat(&mut self, core: &mut Core, stream: TcpStream, cluster_port: bool, seat: Seat) {
+        if let Err(why) = self.begin(core, stream, cluster_port, seat) {
+            tracing::warn!("a client could not be admitted: {why}");
+        }
+    }
+
+    fn begin(&mut self, core: &mut Core, mut stream: TcpStream, cluster_port: bool, seat: Seat) -> io::Result<()> {
+        let inner = &mut core.inner;
+        let (Ok(local), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) else { return Ok(()) };
         if let Err(why) = stream.set_nodelay(true) {
             tracing::debug!("TCP_NODELAY: {why}");
         }
@@ -294,9 +318,8 @@ impl Clients {
         let at = entry.key();
         let token = Token(self.first_tokens.1 + at);
         self.registry.register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
-        inner.connection_last += 1;
         inner.counters.connections += 1;
-        let id = inner.connection_last;
+        let id = inner.crew.next_connection();
         let (budget, now) = (inner.budget.clone(), inner.now);
         let connection = Connection::new((id, at), cluster_port, (local, peer), inner.password.is_none(), budget.clone(), now);
         inner.connections.insert(id, connection.clone());
@@ -319,6 +342,7 @@ impl Clients {
             output: Output::default(),
             budget,
             lingers: false,
+            seat: Some(seat),
         });
         Ok(())
     }
@@ -559,6 +583,7 @@ impl Client {
     /// It counts no more.
     fn forget(&mut self, core: &mut Core) {
         self.budget.count_input(self.id, self.connection.input_held.take(), 0);
+        self.seat = None;
         if core.inner.connections.remove(&self.id).is_some() {
             self.connection.abandon(&mut core.inner);
         }

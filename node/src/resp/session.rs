@@ -4,6 +4,7 @@
 //! over all partitions in steps. Outcomes come in any order; replies leave in theirs.
 
 mod about;
+mod asking;
 
 use super::budget::{Budget, FREE_ANSWER_BYTES, FREE_INPUT_BYTES, STALLED_MAX};
 use super::command::{self, All, Cluster, ErrorText, Many, Request, Server, Shape};
@@ -14,8 +15,10 @@ use super::output::{APART_BYTES_MIN, Output};
 use super::ready::Ready;
 use super::{cluster, describe, reply};
 use crate::data::core::Inner;
+use crate::data::crew::{Back, Question, Told};
 use crate::data::waiters::Waiter;
 use crate::shard::op::{Action, Failure, Operation, Outcome, PartitionOperation};
+use asking::Asking;
 use bytes::{Bytes, BytesMut};
 use doyen_gossip::Time;
 use doyen_placement::MapId;
@@ -137,9 +140,17 @@ enum Provisional {
 
 #[derive(Debug)]
 enum State {
-    Waiting { shape: Shape, token: u64 },
-    Done { shape: Shape, outcome: Outcome },
+    Waiting {
+        shape: Shape,
+        token: u64,
+    },
+    Done {
+        shape: Shape,
+        outcome: Outcome,
+    },
     Gathering(Box<Gather>),
+    /// The other data threads are asked.
+    Asking(Box<Asking>),
     Encoded(Bytes),
 }
 
@@ -229,7 +240,7 @@ impl Connection {
                 charge(&session.budget, &mut session.charged, &mut entry.charged, |c| c + gather.held() - held);
                 goes_on = gather.has_next_step() || gather.is_matching();
             }
-            State::Done { .. } | State::Encoded(_) => return false,
+            State::Asking(_) | State::Done { .. } | State::Encoded(_) => return false,
         }
         if !goes_on && (at == 0 && session.encode_ready() || session.partway.is_some()) {
             self.wake();
@@ -339,7 +350,7 @@ impl Connection {
             match slot.state {
                 State::Waiting { token, .. } => inner.forget(token),
                 State::Gathering(gather) => gather.tokens().for_each(|token| inner.forget(token)),
-                State::Done { .. } | State::Encoded(_) => {}
+                State::Asking(_) | State::Done { .. } | State::Encoded(_) => {}
             }
         }
     }
@@ -407,7 +418,7 @@ impl Session {
         self.closing = true;
     }
 
-    /// `GET` of what this node may read at once, the commonest command: encoded straight from the store. False: it goes the way
+    /// `GET` of what this thread may read at once, the commonest command: encoded straight from the store. False: it goes the way
     /// of all others.
     fn read_at_once(&mut self, connection: &Rc<Connection>, inner: &mut Inner, args: Args<'_>) -> bool {
         if args.len() != 2 || !args.get(0).eq_ignore_ascii_case(b"GET") || !self.slots.is_empty() || !self.authenticated {
@@ -442,7 +453,7 @@ impl Session {
         true
     }
 
-    /// `SET` without options of a key that this node leads: nothing is taken apart or kept of it but the entry. False: it goes the
+    /// `SET` without options of a key that this thread leads: nothing is taken apart or kept of it but the entry. False: it goes the
     /// way of all others, which also says what is wrong with it.
     fn write_at_once(&mut self, connection: &Rc<Connection>, inner: &mut Inner, args: Args<'_>) -> bool {
         let plain = args.len() == 3 && args.get(0).eq_ignore_ascii_case(b"SET") && args.too_large().is_none();
@@ -495,7 +506,7 @@ impl Session {
             let Some(slot) = self.slots.front_mut() else { break };
             let mut encoder = Encoder::new(&mut self.out.bytes, slot.protocol);
             match &mut slot.state {
-                State::Waiting { .. } => break,
+                State::Waiting { .. } | State::Asking(_) => break,
                 State::Gathering(gather) if !gather.is_done() => break,
                 State::Gathering(gather) => {
                     if !gather.encode(&mut encoder) {
@@ -675,7 +686,8 @@ impl Session {
             All::CountInSlot(slot) => Some(keyspace.partition_of_slot(*slot)),
             _ => None,
         };
-        let partitions = keyspace.partitions.iter().filter(|p| !own_only || p.primary() == me).map(|p| p.id);
+        let threads = inner.crew.threads();
+        let partitions = keyspace.partitions.iter().filter(|p| !own_only || cluster::leads(me, threads, p)).map(|p| p.id);
         let partitions = partitions.filter(|p| slot_only.is_none_or(|only| only == Some(*p))).collect();
         let mut gather = Box::new(Gather::of_sweep(all, partitions));
         submit_steps(connection, inner, self.next(), &mut gather);
@@ -688,7 +700,7 @@ impl Session {
 const WRONGPASS: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 const HELLO_NOAUTH: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time";
 
-/// Its token, and whether its outcome comes from another node.
+/// Its token, and whether its outcome comes from elsewhere.
 fn operation(connection: &Rc<Connection>, inner: &mut Inner, slot: u64, part: u32, key: Bytes, action: Action) -> (u64, bool) {
     let operation = Operation { keyspace: cluster::KEYSPACE, map: MapId(0), key, action };
     let connection = connection.clone();
@@ -714,7 +726,7 @@ fn weight(action: &Action) -> usize {
     }
 }
 
-/// Whether this node answers a cluster-aware client for these keys.
+/// Whether this thread answers a cluster-aware client for these keys.
 fn here<'a>(inner: &Inner, keys: impl Iterator<Item = &'a [u8]>) -> Result<(), ErrorText> {
     let mut slots = keys.map(doyen_placement::hash::slot);
     let Some(slot) = slots.next() else { return Ok(()) };
@@ -728,7 +740,7 @@ fn here<'a>(inner: &Inner, keys: impl Iterator<Item = &'a [u8]>) -> Result<(), E
     if !inner.is_led() {
         return Err("CLUSTERDOWN The cluster is down: no majority of its voters answers this node".into());
     }
-    match cluster::redirect(view, inner.me, partition) {
+    match cluster::redirect(view, inner.me, inner.crew.threads(), partition) {
         Some(at) => Err(format!("MOVED {slot} {at}").into()),
         None => Ok(()),
     }

@@ -39,7 +39,11 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
     if let Some(waiting) = &report.waiting {
         let _ = writeln!(text, "waiting: {waiting}");
     }
+    let several = report.members.iter().any(|m| m.threads.len() > 1);
     let mut rows = vec![row(["", "member", "age", "state", "resp", "cluster-aware", "http", "control"])];
+    if several {
+        rows[0].push("threads".into());
+    }
     let address = |a: Option<std::net::SocketAddr>| a.map_or_else(|| "off".to_owned(), |a| a.to_string());
     for m in &report.members {
         let mark = if report.coordinator.as_ref() == Some(&m.name) { "*" } else { "" };
@@ -53,6 +57,9 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
             address(m.http),
             m.address.to_string(),
         ]);
+        if let Some(row) = rows.last_mut().filter(|_| several) {
+            row.push(m.threads.len().to_string());
+        }
     }
     let _ = write!(text, "\n{}", columns(&rows));
     let mut rows = vec![row(["", "keyspace", "mode", "partitions", "with too few copies", "not served"])];

@@ -52,9 +52,9 @@ impl Session {
             }
             C::ClientList => {
                 // This session is borrowed; the others are not.
-                let others = inner.connections.values().filter_map(|c| c.session.try_borrow().ok().map(|s| s.line()));
-                let lines: String = others.chain([self.line()]).collect();
-                self.answer(|e| e.text(&lines));
+                let mut lines = inner.client_lines();
+                lines.push((self.id, self.line()));
+                self.ask(inner, Asking::clients(lines));
             }
         }
     }
@@ -135,12 +135,13 @@ impl Session {
         }
     }
 
-    /// `INFO` shows what this node holds; how many keys the cluster has takes `DBSIZE`.
+    /// `INFO` shows what this node holds, on the cluster-aware port what this thread of it does; how many keys the cluster has takes
+    /// `DBSIZE`.
     pub(super) fn about_server(&mut self, inner: &Inner, asked: Server) {
         match asked {
             Server::Info(sections) => {
-                let text = describe::info(&self.facts(inner), &sections);
-                self.answer(|e| e.text(&text));
+                let asking = Asking::info(self.facts(inner), sections);
+                self.ask(inner, asking);
             }
             Server::ConfigGet(patterns) => {
                 let facts = self.facts(inner);
@@ -158,26 +159,23 @@ impl Session {
     }
 
     fn facts(&self, inner: &Inner) -> describe::Facts {
-        let stats = inner.shard.stats();
+        // On the plain port a node is one server, on the other one each of its threads is.
+        let (me, memory) = match self.cluster_port {
+            true => (inner.me, inner.limits.memory_bytes_max),
+            false => (inner.me.member(), inner.crew.memory_bytes_max()),
+        };
         describe::Facts {
             cluster_port: self.cluster_port,
             process_id: std::process::id(),
-            run_id: cluster::node_id(inner.me),
+            run_id: cluster::node_id(me),
             tcp_port: self.local.port(),
             uptime_s: inner.now.since(inner.started).as_secs(),
-            connected_clients: inner.connections.len(),
             connections_max: inner.connections_max,
-            memory_bytes: stats.memory_bytes,
-            memory_bytes_max: u64::try_from(inner.limits.memory_bytes_max).unwrap_or(u64::MAX),
-            connections_received: inner.counters.connections,
-            connections_rejected: inner.counters.connections_rejected,
-            commands: inner.counters.commands,
-            expired: stats.expired,
-            parked: stats.parked,
+            memory_bytes_max: u64::try_from(memory).unwrap_or(u64::MAX),
             backups: inner.backups_least,
-            keys: stats.keys,
             has_password: inner.password.is_some(),
             value_bytes_max: inner.limits.value_bytes_max,
+            counted: inner.counted(),
         }
     }
 }

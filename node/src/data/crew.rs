@@ -1,0 +1,137 @@
+//! What the data threads of one process have together: who they are, how many Redis clients there are, and what one asks the others
+//! for a client that asks about the whole node.
+//!
+//! Nothing here is touched by an operation.
+
+use super::Message;
+use super::desk::Desk;
+use crate::resp::describe::Counted;
+use mio::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// The data threads of one process.
+#[derive(Debug)]
+pub(crate) struct Crew {
+    desks: Vec<Arc<Desk>>,
+    /// Redis clients of each thread at present: in all, and those that the first thread accepted for it.
+    seats: Vec<(AtomicUsize, AtomicUsize)>,
+    connection_last: AtomicU64,
+    memory_bytes_max: usize,
+}
+
+/// The place of one Redis client among those that there may be.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    crew: Arc<Crew>,
+    thread: u8,
+    /// Whether the first thread chose where it sits.
+    handed: bool,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let (all, handed) = &self.crew.seats[usize::from(self.thread)];
+        all.fetch_sub(1, Ordering::Relaxed);
+        if self.handed {
+            handed.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What a client asks of which every thread knows a part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Question {
+    /// What `INFO` counts.
+    Counts,
+    /// The lines of `CLIENT LIST`.
+    Clients,
+}
+
+/// A thread's part of the answer.
+#[derive(Debug)]
+pub(crate) enum Told {
+    Counts(Counted),
+    /// By number of the connection.
+    Clients(Vec<(u64, String)>),
+}
+
+/// Who wants to know: a reply of a connection of a thread.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Back {
+    pub(crate) thread: u8,
+    pub(crate) connection: u64,
+    pub(crate) slot: u64,
+}
+
+impl Crew {
+    /// Of these threads, at least one, with so much memory together.
+    pub(super) fn new(desks: Vec<Arc<Desk>>, memory_bytes_max: usize) -> Self {
+        let seats = desks.iter().map(|_| Default::default()).collect();
+        Self { desks, seats, connection_last: AtomicU64::new(0), memory_bytes_max }
+    }
+
+    /// How many threads there are.
+    pub(crate) fn threads(&self) -> u8 {
+        // `start` lets in 16 at most.
+        self.desks.len() as u8
+    }
+
+    pub(super) fn desk(&self, thread: u8) -> &Arc<Desk> {
+        &self.desks[usize::from(thread)]
+    }
+
+    /// Memory of all threads.
+    pub(crate) fn memory_bytes_max(&self) -> usize {
+        self.memory_bytes_max
+    }
+
+    /// The number of the next Redis client.
+    pub(crate) fn next_connection(&self) -> u64 {
+        self.connection_last.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// A place for a Redis client at a thread (`None`: at the one that was given fewest), unless there are `most` already.
+    pub(crate) fn seat(self: &Arc<Self>, thread: Option<u8>, most: usize) -> Option<Seat> {
+        // Several threads may count at the same time, and be above by as many as they are.
+        if self.seats.iter().map(|(all, _)| all.load(Ordering::Relaxed)).sum::<usize>() >= most {
+            return None;
+        }
+        let fewest = || (0..self.threads()).min_by_key(|t| self.seats[usize::from(*t)].1.load(Ordering::Relaxed));
+        let at = thread.or_else(fewest)?;
+        let (all, handed) = &self.seats[usize::from(at)];
+        all.fetch_add(1, Ordering::Relaxed);
+        if thread.is_none() {
+            handed.fetch_add(1, Ordering::Relaxed);
+        }
+        Some(Seat { crew: self.clone(), thread: at, handed: thread.is_none() })
+    }
+
+    /// Gives a client to the thread at which it has its place.
+    pub(crate) fn hand_over(&self, stream: TcpStream, seat: Seat) {
+        self.desk(seat.thread).tell(Message::Accepted(stream, seat));
+    }
+
+    /// Asks all other threads; how many that are.
+    pub(crate) fn ask(&self, question: Question, back: Back) -> usize {
+        let others = (0..self.threads()).filter(|t| *t != back.thread);
+        others.map(|t| self.desk(t).tell(Message::Question(question, back))).count()
+    }
+
+    /// Something was left for a thread.
+    pub(super) fn ring(&self, thread: u8) {
+        self.desk(thread).bell().ring();
+    }
+
+    /// Answers the thread that asked.
+    pub(super) fn tell(&self, told: Told, back: Back) {
+        self.desk(back.thread).tell(Message::Told(told, back));
+    }
+}
+
+impl Seat {
+    /// At which thread.
+    pub(crate) fn thread(&self) -> u8 {
+        self.thread
+    }
+}

@@ -1,0 +1,288 @@
+//! What the data threads of one process have for each other.
+//!
+//! To its shard another thread of the node is a peer as any other: it is connected, forwards, answers, is congested. Only its bytes
+//! need no network:
+//!
+//! ```text
+//!   thread 0   send ──> mailbox 0 -> 1 ──> work   thread 1
+//!              work <── mailbox 1 -> 0 <── send
+//!              flush ── flag, then its bell, once a pass ──>
+//! ```
+//! A mailbox has one writer and one reader, and one lock, held to push or to swap. What was flagged is looked at by `work`; a thread that
+//! has nobody beside it looks at nothing.
+//!
+//! A line between two threads begins when both read as threads of the same member, in the same round. Whoever becomes another
+//! member, or breaks a line because it was sent what makes no sense, empties what it reads from and says as what it reads from
+//! now on; what is sent for another line than that is dropped, as with a connection that ended.
+
+use crate::net::links::{CONGESTED_BYTES, LinkHandler};
+use crate::shard::Lane;
+use bytes::BytesMut;
+use doyen_placement::MemberId;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// As what a thread reads from a mailbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Line {
+    member: MemberId,
+    /// Counts how often the line between these two began anew.
+    round: u32,
+}
+
+/// What one thread left for another one, and as what that one reads.
+#[derive(Debug)]
+struct Mail {
+    reader: Line,
+    batches: VecDeque<(Lane, BytesMut)>,
+    /// Bytes of calls among them.
+    calls: usize,
+    /// The writer waits to hear that there are fewer.
+    congested: bool,
+}
+
+/// Shared by the threads of a process.
+#[derive(Debug)]
+struct Post {
+    threads: usize,
+    /// From each to each, by writer, then by reader. A lock, because two threads touch it; held for moments.
+    boxes: Vec<Mutex<Mail>>,
+    /// For each thread: who left something for it since it looked.
+    flags: Vec<AtomicU32>,
+}
+
+impl Post {
+    fn mail(&self, from: u8, to: u8) -> MutexGuard<'_, Mail> {
+        // Whoever panicked while holding it left nothing half done: each change is one step.
+        self.boxes[usize::from(from) * self.threads + usize::from(to)].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One thread's ends of the lines to the others.
+#[derive(Debug)]
+pub struct Siblings {
+    post: Arc<Post>,
+    number: u8,
+    member: MemberId,
+    others: Vec<Sibling>,
+    /// Who is to be rung: a bit a thread.
+    to_ring: u32,
+    /// Somebody may have become another member or begun a line anew.
+    unsettled: bool,
+    /// Bytes of calls in a mailbox from which on its writer is told.
+    congested_bytes: usize,
+}
+
+#[derive(Debug)]
+struct Sibling {
+    number: u8,
+    line: Line,
+    connected: bool,
+    /// There may be something in its mailbox.
+    flagged: bool,
+    /// This thread sent it more than it took, and was told so.
+    congested: bool,
+    /// Taken and not handled.
+    input: VecDeque<(Lane, BytesMut)>,
+}
+
+impl Siblings {
+    /// The threads of a member, at most `THREADS_MAX`, each with its ends.
+    #[must_use]
+    pub fn of(member: MemberId, threads: u8) -> Vec<Self> {
+        let line = Line { member, round: 0 };
+        let mail = || Mutex::new(Mail { reader: line, batches: VecDeque::new(), calls: 0, congested: false });
+        let count = usize::from(threads);
+        let boxes = (0..count * count).map(|_| mail()).collect();
+        let flags = (0..count).map(|_| AtomicU32::new(0)).collect();
+        let post = Arc::new(Post { threads: count, boxes, flags });
+        let sibling = |number| Sibling { number, line, connected: false, flagged: false, congested: false, input: VecDeque::new() };
+        let of = |number| Self {
+            post: post.clone(),
+            number,
+            member,
+            others: (0..threads).filter(|other| *other != number).map(sibling).collect(),
+            to_ring: 0,
+            unsettled: true,
+            congested_bytes: CONGESTED_BYTES,
+        };
+        (0..threads).map(of).collect()
+    }
+
+    /// For the simulation: congestion shall happen often.
+    pub fn congest_at(&mut self, bytes: usize) {
+        self.congested_bytes = bytes;
+    }
+
+    /// How many others there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.others.len()
+    }
+
+    /// Whether a peer is one of these.
+    #[must_use]
+    pub fn has(&self, peer: MemberId) -> bool {
+        !self.others.is_empty() && peer.member() == self.member
+    }
+
+    /// Whether nobody left anything since `work` looked.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.others.is_empty() || self.post.flags[usize::from(self.number)].load(Ordering::SeqCst) == 0
+    }
+
+    /// This process is another member now: every line ends. The handler is not told: whoever calls this starts anew as well.
+    pub fn restart(&mut self, member: MemberId) {
+        self.member = member;
+        self.unsettled = true;
+        for at in 0..self.others.len() {
+            self.begin(at, Line { member, round: 0 });
+        }
+    }
+
+    /// From now on this thread reads a line; what was left for another one is void.
+    fn begin(&mut self, at: usize, line: Line) {
+        let other = &mut self.others[at];
+        other.line = line;
+        other.connected = false;
+        other.congested = false;
+        other.input.clear();
+        let void = {
+            let mut mail = self.post.mail(other.number, self.number);
+            mail.reader = line;
+            mail.calls = 0;
+            mail.congested = false;
+            std::mem::take(&mut mail.batches)
+        };
+        drop(void);
+        self.to_ring |= 1 << other.number;
+    }
+
+    /// Leaves bytes for another thread; dropped where there is no line. True: it takes less than it is sent, and
+    /// [`LinkHandler::drained`] says when that is over.
+    pub fn send(&mut self, peer: MemberId, lane: Lane, bytes: BytesMut) -> bool {
+        let Some(other) = self.others.iter_mut().find(|o| o.number == peer.thread_number() && o.connected) else { return false };
+        let mut mail = self.post.mail(self.number, other.number);
+        if mail.reader != other.line {
+            return false;
+        }
+        if lane == Lane::Calls {
+            mail.calls += bytes.len();
+        }
+        mail.batches.push_back((lane, bytes));
+        if mail.calls >= self.congested_bytes {
+            mail.congested = true;
+            other.congested = true;
+        }
+        self.to_ring |= 1 << other.number;
+        other.congested
+    }
+
+    /// What the others left. True: there is more, for the next pass.
+    pub fn work(&mut self, handler: &mut impl LinkHandler) -> bool {
+        if self.others.is_empty() {
+            return false;
+        }
+        let flags = self.post.flags[usize::from(self.number)].swap(0, Ordering::SeqCst);
+        if flags == 0 && !self.unsettled && self.others.iter().all(|o| !o.flagged && o.input.is_empty()) {
+            return false;
+        }
+        for at in 0..self.others.len() {
+            self.others[at].flagged |= flags & 1 << self.others[at].number != 0;
+            self.settle(at, handler);
+            self.take(at);
+            self.deliver(at, handler);
+        }
+        self.unsettled = self.others.iter().any(|o| !o.connected);
+        self.others.iter().any(|o| !o.input.is_empty() || o.flagged && o.connected)
+    }
+
+    /// Notices that another thread reads another line, or has room again.
+    fn settle(&mut self, at: usize, handler: &mut impl LinkHandler) {
+        let other = &mut self.others[at];
+        if other.connected && !other.flagged {
+            return;
+        }
+        let peer = self.member.thread(other.number);
+        let (theirs, drained) = {
+            let mail = self.post.mail(self.number, other.number);
+            (mail.reader, !mail.congested)
+        };
+        if theirs.member != self.member || theirs.round < other.line.round {
+            // It is behind, and will follow; or this thread is, and will.
+            return;
+        }
+        if theirs.round > other.line.round {
+            if other.connected {
+                handler.disconnected(peer);
+            }
+            self.begin(at, theirs);
+        }
+        let other = &mut self.others[at];
+        if !other.connected {
+            other.connected = true;
+            other.flagged = true;
+            handler.connected(peer);
+        } else if other.congested && drained {
+            other.congested = false;
+            handler.drained(peer);
+        }
+    }
+
+    /// Takes all that was left, once what was taken before is handled.
+    fn take(&mut self, at: usize) {
+        let other = &mut self.others[at];
+        if !other.connected || !other.input.is_empty() || !std::mem::take(&mut other.flagged) {
+            return;
+        }
+        let mut mail = self.post.mail(other.number, self.number);
+        std::mem::swap(&mut mail.batches, &mut other.input);
+        mail.calls = 0;
+        if std::mem::take(&mut mail.congested) {
+            self.to_ring |= 1 << other.number;
+        }
+    }
+
+    fn deliver(&mut self, at: usize, handler: &mut impl LinkHandler) {
+        let other = &mut self.others[at];
+        let peer = self.member.thread(other.number);
+        while let Some((lane, bytes)) = other.input.front_mut() {
+            match handler.received(peer, *lane, bytes) {
+                Ok(true) => return,
+                // Whole frames are sent, so nothing is left of them.
+                Ok(false) => drop(other.input.pop_front()),
+                Err(malformed) => {
+                    tracing::error!(%peer, "{malformed}: what is under way between two data threads of this node is asked again");
+                    return self.break_line(at, handler);
+                }
+            }
+        }
+    }
+
+    /// Ends the line to another thread with all that is under way on it, and begins it anew.
+    pub fn break_line(&mut self, at: usize, handler: &mut impl LinkHandler) {
+        let Some(other) = self.others.get_mut(at).filter(|o| o.connected) else { return };
+        handler.disconnected(self.member.thread(other.number));
+        let line = Line { round: other.line.round.saturating_add(1), ..other.line };
+        self.begin(at, line);
+        self.unsettled = true;
+    }
+
+    /// Tells those for whom something was left: `ring` is called once for each.
+    pub fn flush(&mut self, mut ring: impl FnMut(u8)) {
+        let to_ring = std::mem::take(&mut self.to_ring);
+        if to_ring == 0 {
+            return;
+        }
+        for other in self.others.iter().filter(|o| to_ring & 1 << o.number != 0) {
+            // The flag first: whoever is rung looks at it.
+            self.post.flags[usize::from(other.number)].fetch_or(1 << self.number, Ordering::SeqCst);
+            ring(other.number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
