@@ -20,6 +20,8 @@ pub(crate) type ClientId = usize;
 pub(crate) struct Client {
     /// Where it is connected.
     pub(crate) at: Option<ProcessId>,
+    /// At which data thread of it its operation is.
+    thread: usize,
     /// Its operation: serial number, key, index into the key's history.
     pub(crate) current: Option<(u64, String, usize)>,
     /// The final reads that it still has to do: (process, key).
@@ -273,7 +275,10 @@ impl World {
         entries.push(Entry { client: u32::try_from(id).unwrap_or(u32::MAX), call, called, answered: None });
         let index = entries.len() - 1;
         self.clients[id].current = Some((serial, key, index));
-        self.data(at, DataInput::Submit(id, serial, operation));
+        // Its connection may be at any of them, or at the one that has the key.
+        let threads = self.processes[at].threads.len();
+        self.clients[id].thread = if threads > 1 { self.rng.random_range(0..threads) } else { 0 };
+        self.data((at, self.clients[id].thread), DataInput::Submit(id, serial, operation));
         let patience = if self.last_reads_begun { 10 * SECOND } else { [SECOND, 3 * SECOND, 8 * SECOND][self.rng.random_range(0..3)] };
         self.schedule.after(patience, Event::ClientTimeout(id, serial));
     }
@@ -357,7 +362,7 @@ impl World {
             return self.broken(format!("I16: after healing, an operation through p{:?} got no answer", self.clients[id].at));
         }
         if let Some(at) = self.clients[id].at.take() {
-            self.data(at, DataInput::Forget(id, serial));
+            self.data((at, self.clients[id].thread), DataInput::Forget(id, serial));
         }
         self.histories.unknown += 1;
         self.trace.line(self.schedule.now(), || format!("client {id} gives up #{serial}"));

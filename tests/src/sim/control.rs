@@ -1,7 +1,7 @@
 //! What a control thread does around its agreement machine, and the network between control threads.
 
 use super::network::Plane;
-use super::process::{ControlInput, DataInput, Leaving, ProcessId};
+use super::process::{ControlInput, DataInput, Leaving, ProcessId, ThreadId};
 use super::schedule::{Event, MS, Nanos, SECOND};
 use super::world::{World, clip, describe, slot_of_address};
 use doyen_gossip::agreement::Peer;
@@ -58,7 +58,7 @@ impl World {
                     self.note_losses();
                     self.processes[p].view = Some(view);
                     self.processes[p].generation += 1;
-                    self.wake(p);
+                    self.wake_all(p);
                     self.close_strangers(p);
                     let soon = self.rng.random_range(10_000..3 * MS);
                     self.schedule.after(soon, Event::Dial(p));
@@ -73,8 +73,10 @@ impl World {
                 }
                 Output::UsedOk => {
                     let me = self.processes[p].me;
-                    let delay = self.rng.random_range(1_000..MS);
-                    self.schedule.after(delay, Event::Data(p, DataInput::Used(me)));
+                    for t in 0..self.processes[p].threads.len() {
+                        let delay = self.rng.random_range(1_000..MS);
+                        self.schedule.after(delay, Event::Data((p, t), DataInput::Used(me)));
+                    }
                 }
                 Output::AdminReply { .. } => {}
                 Output::Event(event) => self.trace.line(self.schedule.now(), || format!("p{p} says {event:?}")),
@@ -136,10 +138,12 @@ impl World {
         process.lease = Time::ZERO;
         process.agreement = Agreement::new(config, now);
         process.leaving = Leaving::No;
-        for id in std::mem::take(&mut process.links).into_values() {
+        let links: Vec<_> = process.threads.iter_mut().flat_map(|thread| std::mem::take(&mut thread.links).into_values()).collect();
+        process.alive.clear();
+        for id in links {
             self.break_connection(id, 5 * MS);
         }
-        self.wake(p);
+        self.wake_all(p);
         self.after_control(p);
     }
 
@@ -157,9 +161,9 @@ impl World {
         self.schedule.after(0, Event::Control(p, ControlInput::Of(me, Input::Depart)));
     }
 
-    /// A message of the data thread to the control thread.
-    pub(crate) fn upcall(&mut self, p: ProcessId, input: impl FnOnce(MemberId) -> Input) {
-        let me = self.processes[p].shard_me;
+    /// A message of a data thread to the control thread.
+    pub(crate) fn upcall(&mut self, (p, t): ThreadId, input: impl FnOnce(MemberId) -> Input) {
+        let me = self.processes[p].threads[t].shard_me;
         let delay = self.rng.random_range(1_000..200_000);
         self.schedule.after(delay, Event::Control(p, ControlInput::Of(me, input(me))));
     }

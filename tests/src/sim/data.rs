@@ -1,83 +1,142 @@
 //! What a data thread does around its shard: passes over an inbox, then a release.
 
-use super::process::{ControlInput, DataInput, ProcessId};
+use super::network::CONGESTED_BYTES;
+use super::process::{ControlInput, DataInput, ProcessId, ThreadId};
 use super::schedule::{Event, MS};
 use super::world::{World, clip};
+use bytes::BytesMut;
+use doyen::net::links::LinkHandler;
 use doyen::shard::op::{Action, Failure, Outcome};
-use doyen::shard::{Request, Shard};
+use doyen::shard::{Lane, Malformed, Request, Shard};
 use doyen_gossip::{Input, Time};
+use doyen_placement::MemberId;
 use rand::Rng;
 
+/// What other data threads of the process left is the shard's.
+struct Siblings<'a> {
+    shard: &'a mut Shard,
+    now: Time,
+    unix_ms: u64,
+    malformed: Option<Malformed>,
+}
+
+impl LinkHandler for Siblings<'_> {
+    fn connected(&mut self, peer: MemberId) {
+        self.shard.connected(self.now, peer);
+    }
+
+    fn disconnected(&mut self, peer: MemberId) {
+        self.shard.disconnected(self.now, peer);
+    }
+
+    fn received(&mut self, peer: MemberId, lane: Lane, bytes: &mut BytesMut) -> Result<bool, Malformed> {
+        let result = self.shard.receive(self.now, self.unix_ms, peer, lane, bytes);
+        self.malformed = result.as_ref().err().cloned().or(self.malformed.take());
+        result
+    }
+
+    fn drained(&mut self, peer: MemberId) {
+        self.shard.congested(self.now, peer, false);
+    }
+}
+
 impl World {
-    /// Something for the data thread's inbox.
-    pub(crate) fn data(&mut self, p: ProcessId, input: DataInput) {
+    /// Something for a data thread's inbox.
+    pub(crate) fn data(&mut self, (p, t): ThreadId, input: DataInput) {
         if self.processes[p].gone {
             return;
         }
-        self.processes[p].inbox.push_back(input);
-        self.pass_soon(p);
+        self.processes[p].threads[t].inbox.push_back(input);
+        self.pass_soon((p, t));
     }
 
-    fn pass_soon(&mut self, p: ProcessId) {
-        if !self.processes[p].busy {
-            self.processes[p].busy = true;
+    fn pass_soon(&mut self, (p, t): ThreadId) {
+        let busy = &mut self.processes[p].threads[t].busy;
+        if !std::mem::replace(busy, true) {
             let delay = self.rng.random_range(500..10_000);
-            self.schedule.after(delay, Event::DataPass(p));
+            self.schedule.after(delay, Event::DataPass((p, t)));
         }
     }
 
-    /// The control thread showed something else: the data thread hears of it a little later, unless a pass comes first.
-    pub(crate) fn wake(&mut self, p: ProcessId) {
-        let delay = self.rng.random_range(0..self.mix.view_gap);
-        self.schedule.after(delay, Event::Data(p, DataInput::Wake));
+    /// The control thread showed something else: the data threads hear of it a little later, unless a pass comes first.
+    pub(crate) fn wake_all(&mut self, p: ProcessId) {
+        for t in 0..self.processes[p].threads.len() {
+            let delay = self.rng.random_range(0..self.mix.view_gap);
+            self.schedule.after(delay, Event::Data((p, t), DataInput::Wake));
+        }
     }
 
-    pub(crate) fn data_pass(&mut self, p: ProcessId) {
+    /// A data thread says that it makes progress; the control thread counts it once all of them have (rule 12).
+    pub(crate) fn data_alive(&mut self, (p, t): ThreadId) {
+        let process = &mut self.processes[p];
+        process.alive.insert(t);
+        if process.alive.len() == process.threads.len() {
+            process.alive.clear();
+            self.upcall((p, t), |_| Input::DataThreadAlive);
+        }
+    }
+
+    pub(crate) fn data_pass(&mut self, (p, t): ThreadId) {
         if self.processes[p].gone {
             return;
         }
         let at = self.schedule.now();
         let now = self.processes[p].clock(at);
-        if self.processes[p].generation != self.processes[p].shard_generation {
-            self.processes[p].shard_generation = self.processes[p].generation;
-            if self.processes[p].me != self.processes[p].shard_me {
-                self.fresh_shard(p, now);
+        if self.processes[p].generation != self.processes[p].threads[t].shard_generation {
+            self.processes[p].threads[t].shard_generation = self.processes[p].generation;
+            if self.processes[p].me != self.processes[p].threads[t].shard_me {
+                self.fresh_shard((p, t), now);
             }
             if let Some(view) = self.processes[p].view.clone() {
-                self.processes[p].shard.install(now, view);
+                self.processes[p].threads[t].shard.install(now, view);
             }
         }
+        self.siblings((p, t), now, |siblings, handler| siblings.work(handler));
         let mut batch = self.rng.random_range(1..64);
         while batch > 0
-            && let Some(input) = self.processes[p].inbox.pop_front()
+            && let Some(input) = self.processes[p].threads[t].inbox.pop_front()
         {
             batch -= 1;
-            self.data_input(p, now, input);
+            self.data_input((p, t), now, input);
         }
         let gap = if self.rng.random_bool(0.1) { self.rng.random_range(1_000..=self.mix.pass_gap) } else { 2_000 };
-        self.schedule.after(gap, Event::DataRelease(p));
+        self.schedule.after(gap, Event::DataRelease((p, t)));
+    }
+
+    /// What a data thread does with its lines to the others; `act` says whether there is more to do.
+    fn siblings(&mut self, (p, t): ThreadId, now: Time, act: impl FnOnce(&mut doyen::data::siblings::Siblings, &mut Siblings<'_>) -> bool) {
+        let unix_ms = self.processes[p].unix_ms(self.schedule.now());
+        let thread = &mut self.processes[p].threads[t];
+        let mut handler = Siblings { shard: &mut thread.shard, now, unix_ms, malformed: None };
+        thread.more = act(&mut thread.siblings, &mut handler);
+        if let Some(malformed) = handler.malformed {
+            self.broken(format!("p{p}: thread {t} was sent nonsense by another one: {malformed}"));
+        }
     }
 
     /// What data.rs does when the process has another identity.
-    fn fresh_shard(&mut self, p: ProcessId, now: Time) {
+    fn fresh_shard(&mut self, (p, t): ThreadId, now: Time) {
         let (limits, seed) = (self.limits(), self.rng.random());
-        let process = &mut self.processes[p];
-        self.caught_up += process.shard.stats().caught_up;
-        self.expired += process.shard.stats().expired;
-        process.shard_me = process.me;
-        process.shard = Shard::new(process.me, limits, seed, now);
-        process.buffers.clear();
-        process.shard_links.clear();
-        process.data_tick_at = None;
-        let read = std::mem::take(&mut process.read).into_iter().map(|(asked, ..)| asked);
-        for (client, serial) in std::mem::take(&mut process.tokens).into_values().chain(read) {
+        let me = self.processes[p].me;
+        let id = self.processes[p].thread_id(t);
+        let thread = &mut self.processes[p].threads[t];
+        self.caught_up += thread.shard.stats().caught_up;
+        self.expired += thread.shard.stats().expired;
+        thread.shard_me = me;
+        thread.siblings.restart(me);
+        thread.shard = Shard::new(id, limits, seed, now);
+        thread.buffers.clear();
+        thread.shard_links.clear();
+        thread.tick_at = None;
+        let read = std::mem::take(&mut thread.read).into_iter().map(|(asked, ..)| asked);
+        for (client, serial) in std::mem::take(&mut thread.tokens).into_values().chain(read) {
             self.client_answer(client, serial, &Outcome::Failed(Failure::Unknown));
         }
     }
 
-    fn data_input(&mut self, p: ProcessId, now: Time, input: DataInput) {
+    fn data_input(&mut self, (p, t): ThreadId, now: Time, input: DataInput) {
         let unix_ms = self.processes[p].unix_ms(self.schedule.now());
-        let process = &mut self.processes[p];
+        let process = &mut self.processes[p].threads[t];
         match input {
             DataInput::Wake => {}
             DataInput::Tick => process.shard.tick(now),
@@ -140,6 +199,14 @@ impl World {
                     process.shard.forget(token);
                 }
             }
+            DataInput::BreakLine => {
+                let count = process.siblings.count();
+                let at = if count > 1 { self.rng.random_range(0..count) } else { 0 };
+                self.siblings((p, t), now, |siblings, handler| {
+                    siblings.break_line(at, handler);
+                    siblings.work(handler)
+                });
+            }
             DataInput::Used(of) => {
                 if of == process.shard_me {
                     process.shard.used(now);
@@ -148,20 +215,22 @@ impl World {
         }
     }
 
-    pub(crate) fn data_release(&mut self, p: ProcessId) {
+    pub(crate) fn data_release(&mut self, (p, t): ThreadId) {
         if self.processes[p].gone {
             return;
         }
         let now = self.processes[p].clock(self.schedule.now());
-        let process = &mut self.processes[p];
-        let current = process.generation == process.shard_generation;
-        let well = Shard::may_answer(now, process.lease, current);
-        for (asked, n, operation, outcome) in std::mem::take(&mut process.read) {
+        let lease = self.processes[p].lease;
+        let generation = self.processes[p].generation;
+        let thread = &mut self.processes[p].threads[t];
+        let current = generation == thread.shard_generation;
+        let well = Shard::may_answer(now, lease, current);
+        for (asked, n, operation, outcome) in std::mem::take(&mut thread.read) {
             if well {
                 self.read_at_once += 1;
                 self.client_answer(asked.0, asked.1, &outcome);
             } else {
-                let process = &mut self.processes[p];
+                let process = &mut self.processes[p].threads[t];
                 let token = process.next_token;
                 process.next_token += 1;
                 process.tokens.insert(token, asked);
@@ -169,57 +238,77 @@ impl World {
                 self.reads_again += 1;
             }
         }
-        let process = &mut self.processes[p];
-        process.shard.release(now, process.lease, current);
-        while let Some((token, outcome)) = self.processes[p].shard.poll_outcome() {
-            if let Some((client, serial)) = self.processes[p].tokens.remove(&token) {
+        self.processes[p].threads[t].shard.release(now, lease, current);
+        while let Some((token, outcome)) = self.processes[p].threads[t].shard.poll_outcome() {
+            if let Some((client, serial)) = self.processes[p].threads[t].tokens.remove(&token) {
                 self.client_answer(client, serial, &outcome);
             }
         }
-        while let Some((peer, lane, bytes)) = self.processes[p].shard.poll_transmit() {
+        while let Some((peer, lane, bytes)) = self.processes[p].threads[t].shard.poll_transmit() {
             self.trace.bytes(&bytes);
-            self.transmit(p, peer, lane, &bytes);
+            if self.processes[p].threads[t].siblings.has(peer) {
+                self.hand_over((p, t), now, peer, lane, bytes);
+            } else {
+                self.transmit((p, t), peer, lane, &bytes);
+            }
         }
-        while let Some(request) = self.processes[p].shard.poll_request() {
-            self.request(p, request);
+        while let Some(request) = self.processes[p].threads[t].shard.poll_request() {
+            self.request((p, t), request);
         }
-        if let Err(what) = self.oracle.logs.look(&self.processes, p, current && now <= self.processes[p].lease) {
+        let mut rung = Vec::new();
+        self.processes[p].threads[t].siblings.flush(|other| rung.push(usize::from(other)));
+        for other in rung {
+            let delay = self.rng.random_range(500..40_000);
+            self.schedule.after(delay, Event::Data((p, other), DataInput::Wake));
+        }
+        if let Err(what) = self.oracle.logs.look(&self.processes, (p, t), current && now <= self.processes[p].lease) {
             self.broken(format!("p{p}: {what}"));
         }
         let process = &self.processes[p];
-        if process.shard_me == process.me {
-            let held = process.shard.inspect().map(|i| (i.at, i.lineage)).collect();
+        if process.threads[t].shard_me == process.me {
+            let held = process.threads[t].shard.inspect().map(|i| (i.at, i.lineage)).collect();
             let cluster = process.view.as_ref().map(|v| v.installed.cluster);
-            if let Err(what) = self.oracle.holds(process.me, cluster, held) {
+            if let Err(what) = self.oracle.holds(process.thread_id(t), cluster, held) {
                 self.broken(format!("p{p}: {what}"));
             }
         }
-        let process = &mut self.processes[p];
-        process.busy = false;
-        if !process.inbox.is_empty() || process.generation != process.shard_generation {
-            self.pass_soon(p);
+        let thread = &mut self.processes[p].threads[t];
+        thread.busy = false;
+        if !thread.inbox.is_empty() || thread.more || generation != thread.shard_generation {
+            self.pass_soon((p, t));
         }
         let process = &self.processes[p];
-        if let Some(due) = process.shard.poll_timeout() {
+        if let Some(due) = process.threads[t].shard.poll_timeout() {
             let at = process.when(due).max(self.schedule.now() + 5_000);
-            if process.data_tick_at.is_none_or(|set| at < set) {
-                self.processes[p].data_tick_at = Some(at);
-                self.schedule.at(at, Event::DataTick(p));
+            if process.threads[t].tick_at.is_none_or(|set| at < set) {
+                self.processes[p].threads[t].tick_at = Some(at);
+                self.schedule.at(at, Event::DataTick((p, t)));
             }
         }
     }
 
-    fn request(&mut self, p: ProcessId, request: Request) {
-        self.trace.line(self.schedule.now(), || format!("p{p} asks {}", clip(&format!("{request:?}"))));
+    /// Bytes for another data thread of the process.
+    fn hand_over(&mut self, (p, t): ThreadId, now: Time, peer: MemberId, lane: Lane, bytes: BytesMut) {
+        self.handed_over += 1;
+        let thread = &mut self.processes[p].threads[t];
+        thread.siblings.congest_at(CONGESTED_BYTES);
+        if thread.siblings.send(peer, lane, bytes) {
+            self.network.congested += 1;
+            thread.shard.congested(now, peer, true);
+        }
+    }
+
+    fn request(&mut self, (p, t): ThreadId, request: Request) {
+        self.trace.line(self.schedule.now(), || format!("p{p}.{t} asks {}", clip(&format!("{request:?}"))));
         match request {
-            Request::Opened(opened) => self.upcall(p, |_| Input::Opened(opened)),
+            Request::Opened(opened) => self.upcall((p, t), |_| Input::Opened(opened)),
             Request::InSync(changes) => {
                 self.oracle.asked(&changes);
-                self.upcall(p, |_| Input::InSync(changes));
+                self.upcall((p, t), |_| Input::InSync(changes));
             }
-            Request::Newer(name) => self.upcall(p, |_| Input::Pull(name)),
+            Request::Newer(name) => self.upcall((p, t), |_| Input::Pull(name)),
             Request::Used => {
-                let me = self.processes[p].shard_me;
+                let me = self.processes[p].threads[t].shard_me;
                 let delay = self.rng.random_range(1_000..MS);
                 self.schedule.after(delay, Event::Control(p, ControlInput::Used(me)));
             }

@@ -1,7 +1,7 @@
 //! Faults: what goes wrong, for how long, and what must not be broken by the test itself.
 
 use super::network::Plane;
-use super::process::{ControlInput, Leaving, ProcessId};
+use super::process::{ControlInput, DataInput, Leaving, ProcessId};
 use super::schedule::{Event, MS, Nanos, SECOND};
 use super::world::World;
 use doyen_gossip::Input;
@@ -143,7 +143,9 @@ impl World {
         let span = self.span(4 * SECOND);
         self.longest_stall = self.longest_stall.max(span);
         self.trace.line(self.schedule.now(), || format!("stall data of p{p} for {:.3} s", span as f64 / 1e9));
-        self.processes[p].data_stalled_until = self.schedule.now() + span;
+        let threads = self.processes[p].threads.len();
+        let t = if threads > 1 { self.rng.random_range(0..threads) } else { 0 };
+        self.processes[p].threads[t].stalled_until = self.schedule.now() + span;
         true
     }
 
@@ -196,6 +198,15 @@ impl World {
     }
 
     fn break_one(&mut self) -> bool {
+        // Now and then a line between two data threads of a process, where there are several.
+        if self.mix.threads.iter().any(|threads| *threads > 1)
+            && self.rng.random_bool(0.3)
+            && let Some(p) = self.one().filter(|p| self.processes[*p].threads.len() > 1)
+        {
+            let t = self.rng.random_range(0..self.processes[p].threads.len());
+            self.data((p, t), DataInput::BreakLine);
+            return true;
+        }
         let open: Vec<u64> = self.network.connections.iter().filter(|(_, c)| !c.broken).map(|(id, _)| *id).collect();
         if open.is_empty() {
             return false;
@@ -223,7 +234,8 @@ impl World {
         let now = self.schedule.now();
         let answers = |p: &ProcessId| {
             let process = &self.processes[*p];
-            let slow = process.control_blocked(now).is_some() || process.data_blocked(now).is_some();
+            let stalled = (0..process.threads.len()).any(|t| process.data_blocked(t, now).is_some());
+            let slow = process.control_blocked(now).is_some() || stalled;
             !slow && !self.network.touched(process.slot) && process.leaving == Leaving::No
         };
         let impaired: BTreeSet<_> = self.running().into_iter().filter(|p| !answers(p)).map(|p| self.processes[p].me).collect();

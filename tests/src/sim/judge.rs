@@ -21,7 +21,8 @@ impl World {
         self.calm = true;
         self.network.heal_all();
         let now = self.schedule.now();
-        let longest = self.processes.iter().filter(|p| !p.gone).map(|p| p.paused_until.max(p.data_stalled_until)).max();
+        let stalled = |p: &Process| p.threads.iter().map(|t| t.stalled_until).max().unwrap_or(0);
+        let longest = self.processes.iter().filter(|p| !p.gone).map(|p| p.paused_until.max(stalled(p))).max();
         self.calm_at = longest.unwrap_or(now).max(now);
         self.trace.line(now, || "calm".into());
         for slot in 0..self.slots.len() {
@@ -134,13 +135,13 @@ impl World {
             if table.member(process.me).is_none() {
                 return Err(format!("slot {} is no member", process.slot));
             }
-            if process.shard_generation != process.generation {
+            if process.threads.iter().any(|t| t.shard_generation != process.generation) {
                 return Err(format!("slot {} has not installed", process.slot));
             }
             if process.leaving != Leaving::No {
                 return Err(format!("slot {} is leaving", process.slot));
             }
-            let closed = process.shard.stats().closed;
+            let closed: u64 = process.threads.iter().map(|t| t.shard.stats().closed).sum();
             if closed > 0 {
                 return Err(format!("slot {} has {closed} closed partitions", process.slot));
             }
@@ -202,11 +203,12 @@ impl World {
             unknown: self.histories.unknown,
             refused: self.histories.refused,
             full: self.histories.full,
-            caught_up: self.caught_up + self.processes.iter().map(|p| p.shard.stats().caught_up).sum::<u64>(),
+            caught_up: self.caught_up + self.processes.iter().flat_map(|p| &p.threads).map(|t| t.shard.stats().caught_up).sum::<u64>(),
             read_at_once: self.read_at_once,
             reads_again: self.reads_again,
             set_at_once: self.set_at_once,
-            expired: self.expired + self.processes.iter().map(|p| p.shard.stats().expired).sum::<u64>(),
+            handed_over: self.handed_over,
+            expired: self.expired + self.processes.iter().flat_map(|p| &p.threads).map(|t| t.shard.stats().expired).sum::<u64>(),
             healed_ns: self.healed_at.unwrap_or(0).saturating_sub(self.calm_at),
             faults: self.faults.clone(),
             trace: self.trace.digest(),

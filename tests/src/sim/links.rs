@@ -1,7 +1,7 @@
 //! The data connections between processes: dialling, breaking, bytes in order.
 
 use super::network::{CONGESTED_BYTES, Connection, ConnectionId, Plane, STALL, lane_index};
-use super::process::{DataInput, ProcessId};
+use super::process::{DataInput, ProcessId, ThreadId};
 use super::schedule::{Event, MS, Nanos, SECOND};
 use super::world::World;
 use bytes::BytesMut;
@@ -22,17 +22,24 @@ impl World {
         if self.network.dial_due(p, self.schedule.now(), wait) {
             self.schedule.after(wait, Event::Dial(p));
         }
-        let (me, slot) = (self.processes[p].me, self.processes[p].slot);
+        for t in 0..self.processes[p].threads.len() {
+            self.dial_from((p, t));
+        }
+    }
+
+    fn dial_from(&mut self, (p, t): ThreadId) {
+        let (me, slot) = (self.processes[p].thread_id(t), self.processes[p].slot);
         for peer in self.processes[p].peers() {
-            if peer < me || self.processes[p].links.contains_key(&peer) {
+            if peer < me || self.processes[p].threads[t].links.contains_key(&peer) {
                 continue;
             }
-            let Some(&there) = self.directory.get(&peer) else { continue };
-            let target = &self.processes[there];
-            let blocked =
-                target.data_blocked(self.schedule.now()).is_some() || self.processes[p].data_blocked(self.schedule.now()).is_some();
+            let Some(&there) = self.directory.get(&peer.member()) else { continue };
+            let (target, there_t) = (&self.processes[there], usize::from(peer.thread_number()));
+            let now = self.schedule.now();
+            let blocked = target.data_blocked(there_t, now).is_some() || self.processes[p].data_blocked(t, now).is_some();
             let apart = !self.network.reaches(Plane::Data, slot, target.slot) || !self.network.reaches(Plane::Data, target.slot, slot);
-            if blocked || apart || !target.peers().contains(&me) || !self.network.dialling.insert((p, there)) {
+            let ends = [(p, t), (there, there_t)];
+            if blocked || apart || !target.peers().contains(&me) || !self.network.dialling.insert((ends[0], ends[1])) {
                 continue;
             }
             let there_slot = target.slot;
@@ -40,7 +47,7 @@ impl World {
             let back = self.delay(there_slot, slot);
             let id = self.network.next_connection;
             self.network.next_connection += 1;
-            self.network.connections.insert(id, Connection::new([(p, me), (there, peer)]));
+            self.network.connections.insert(id, Connection::new([(ends[0], me), (ends[1], peer)]));
             self.schedule.after(out, Event::ConnectionUp(id, 1));
             self.schedule.after(out + back, Event::ConnectionUp(id, 0));
         }
@@ -48,20 +55,20 @@ impl World {
 
     pub(crate) fn connection_up(&mut self, id: ConnectionId, end: usize) {
         let Some(connection) = self.network.connections.get(&id) else { return };
-        let (p, me) = connection.ends[end];
+        let ((p, t), me) = connection.ends[end];
         let peer = connection.ends[1 - end].1;
         if end == 0 {
-            self.network.dialling.remove(&(p, connection.ends[1].0));
+            self.network.dialling.remove(&((p, t), connection.ends[1].0));
         }
         let process = &self.processes[p];
-        if connection.broken || process.gone || process.me != me || !process.peers().contains(&peer) {
+        if connection.broken || process.gone || process.thread_id(t) != me || !process.peers().contains(&peer) {
             return self.break_connection(id, 10 * MS);
         }
-        if let Some(old) = self.processes[p].links.insert(peer, id) {
+        if let Some(old) = self.processes[p].threads[t].links.insert(peer, id) {
             self.break_connection(old, SECOND);
-            self.data(p, DataInput::Disconnected(peer, old));
+            self.data((p, t), DataInput::Disconnected(peer, old));
         }
-        self.data(p, DataInput::Connected(peer, id));
+        self.data((p, t), DataInput::Connected(peer, id));
     }
 
     /// Ends a connection; each end learns of it by itself, within `late`.
@@ -80,33 +87,33 @@ impl World {
 
     pub(crate) fn connection_down(&mut self, id: ConnectionId, end: usize) {
         let Some(connection) = self.network.connections.get(&id) else { return };
-        let (p, _) = connection.ends[end];
+        let ((p, t), _) = connection.ends[end];
         let peer = connection.ends[1 - end].1;
         self.network.dialling.remove(&(connection.ends[0].0, connection.ends[1].0));
-        if self.processes[p].links.get(&peer) == Some(&id) {
-            self.processes[p].links.remove(&peer);
-            self.data(p, DataInput::Disconnected(peer, id));
+        if self.processes[p].threads[t].links.get(&peer) == Some(&id) {
+            self.processes[p].threads[t].links.remove(&peer);
+            self.data((p, t), DataInput::Disconnected(peer, id));
         }
     }
 
     /// Connections to those that are no peers any more are closed.
     pub(crate) fn close_strangers(&mut self, p: ProcessId) {
         let peers = self.processes[p].peers();
-        let strangers: Vec<(MemberId, ConnectionId)> =
-            self.processes[p].links.iter().filter(|(peer, _)| !peers.contains(peer)).map(|(peer, id)| (*peer, *id)).collect();
-        for (_, id) in strangers {
+        let links = self.processes[p].threads.iter().flat_map(|thread| &thread.links);
+        let strangers: Vec<ConnectionId> = links.filter(|(peer, _)| !peers.contains(peer)).map(|(_, id)| *id).collect();
+        for id in strangers {
             self.break_connection(id, 5 * MS);
         }
     }
 
-    pub(crate) fn transmit(&mut self, p: ProcessId, peer: MemberId, lane: Lane, bytes: &BytesMut) {
-        let Some(&id) = self.processes[p].shard_links.get(&peer) else { return };
+    pub(crate) fn transmit(&mut self, (p, t): ThreadId, peer: MemberId, lane: Lane, bytes: &BytesMut) {
+        let Some(&id) = self.processes[p].threads[t].shard_links.get(&peer) else { return };
         let Some(connection) = self.network.connections.get(&id) else { return };
         if connection.broken {
             return;
         }
-        let to = usize::from(connection.ends[0].0 == p && connection.ends[0].1 == self.processes[p].shard_me);
-        let slots = connection.ends.map(|(process, _)| self.processes[process].slot);
+        let to = usize::from(connection.ends[0].0 == (p, t) && connection.ends[0].1.member() == self.processes[p].threads[t].shard_me);
+        let slots = connection.ends.map(|((process, _), _)| self.processes[process].slot);
         let delay = self.delay(slots[1 - to], slots[to]);
         // Now and then in two pieces, so that frames arrive torn.
         let mut pieces = vec![bytes.to_vec()];
@@ -127,7 +134,7 @@ impl World {
             && connection.calls_under_way(to) >= CONGESTED_BYTES
         {
             self.network.congested += u64::from(!std::mem::replace(&mut connection.congested[to], true));
-            self.processes[p].shard.congested(now, peer, true);
+            self.processes[p].threads[t].shard.congested(now, peer, true);
         }
     }
 
@@ -137,12 +144,12 @@ impl World {
         if connection.broken {
             return;
         }
-        let (p, _) = connection.ends[end];
+        let ((p, t), _) = connection.ends[end];
         let peer = connection.ends[1 - end].1;
-        let from = self.processes[connection.ends[1 - end].0].slot;
+        let from = self.processes[connection.ends[1 - end].0.0].slot;
         let reaches = self.network.reaches(Plane::Data, from, self.processes[p].slot);
         let Some(connection) = self.network.connections.get_mut(&id) else { return };
-        if !reaches || self.processes[p].links.get(&peer) != Some(&id) {
+        if !reaches || self.processes[p].threads[t].links.get(&peer) != Some(&id) {
             let since = *connection.stalled[end].get_or_insert(now);
             if now - since > IDLE_MAX {
                 return self.break_connection(id, SECOND);
@@ -155,7 +162,7 @@ impl World {
         let drained = connection.congested[end] && connection.calls_under_way(end) < CONGESTED_BYTES;
         connection.congested[end] &= !drained;
         if let Some(bytes) = bytes {
-            self.data(p, DataInput::Bytes(peer, id, lane, bytes));
+            self.data((p, t), DataInput::Bytes(peer, id, lane, bytes));
         }
         if drained {
             self.data(sender, DataInput::Drained(me, id));

@@ -2,8 +2,8 @@
 //! sync lacks), I8 (two entries of one name), I9 (a committed entry that differs or is gone), I13 (copies that hold
 //! different things at one place of one log).
 
-use super::process::{Process, ProcessId};
-use doyen::shard::Inspection;
+use super::process::{Process, ThreadId};
+use doyen::shard::{Inspection, Shard};
 use doyen_placement::{ClusterId, Epoch, Lineage, MemberId, PartitionRef};
 use std::collections::BTreeMap;
 
@@ -45,24 +45,26 @@ macro_rules! hold {
 }
 
 impl Logs {
-    /// A process ended a pass; `may_answer` says whether its lease and view let it release.
-    pub(crate) fn look(&mut self, processes: &[Process], p: ProcessId, may_answer: bool) -> Result<(), String> {
-        let process = &processes[p];
+    /// A data thread ended a pass; `may_answer` says whether its lease and view let it release.
+    pub(crate) fn look(&mut self, processes: &[Process], (p, t): ThreadId, may_answer: bool) -> Result<(), String> {
+        let count = processes[p].threads.len();
+        let process = &processes[p].threads[t];
         for now in process.shard.inspect() {
             let (me, cluster) = (process.shard_me, process.shard.inspect_cluster());
+            hold!(now.at.partition.0 as usize % count == t, "thread {t} of {count} of {me} holds {}", now.at);
             let seen = self.seen.entry((cluster, me, now.at, now.lineage)).or_default();
             let truth = self.truths.entry((cluster, now.at, now.lineage)).or_default();
             let last = process.shard.inspect_entry(now.at, now.last).map_or(Epoch(0), |(epoch, _)| epoch);
             let grown = now.committed > seen.committed;
             if seen.last != (now.last, last) || grown {
-                entries(process, &now, seen.committed, truth)?;
+                entries(&process.shard, &now, seen.committed, truth)?;
             }
             if let Some(since) = now.since.filter(|_| now.open && may_answer) {
                 if grown {
                     hold!(since >= truth.tenure, "I5: {} acknowledges in tenure {since} after tenure {} did", now.at, truth.tenure);
                     truth.tenure = since;
                     truth.acknowledged = truth.acknowledged.max(now.committed);
-                    copies_have(processes, p, &now)?;
+                    copies_have(processes, (p, t), &now)?;
                 }
                 if seen.opened != since {
                     seen.opened = since;
@@ -95,17 +97,18 @@ impl Logs {
             for keyspace in &view.installed.keyspaces {
                 for partition in keyspace.partitions.iter().filter(|p| p.primary() == process.me) {
                     let at = PartitionRef { keyspace: keyspace.id, partition: partition.id };
-                    let content = process.shard.inspect_content(at);
+                    let shard = shard_of(process, at);
+                    let content = shard.inspect_content(at);
                     hold!(content.is_some(), "{at}: its primary holds nothing");
                     // Nobody calls any more, but keys still expire: what is on its way to a copy is not at rest.
-                    if process.shard.inspect().any(|held| held.at == at && held.committed < held.last) {
+                    if shard.inspect().any(|held| held.at == at && held.committed < held.last) {
                         continue;
                     }
                     for member in partition.in_sync().filter(|m| *m != process.me) {
                         let copy = running.iter().find(|p| p.me == member);
-                        let other = copy.and_then(|p| p.shard.inspect_content(at));
+                        let other = copy.and_then(|p| shard_of(p, at).inspect_content(at));
                         if other != content {
-                            let entries = |p: &Process| p.shard.inspect_entries(at);
+                            let entries = |p: &Process| shard_of(p, at).inspect_entries(at);
                             let how = difference(entries(process), copy.and_then(|p| entries(p)));
                             return Err(format!("I6: at rest the copy of {at} on {member} differs from its primary's: {how}"));
                         }
@@ -118,10 +121,15 @@ impl Logs {
     }
 }
 
+/// The shard of the data thread that has a partition.
+fn shard_of(process: &Process, at: PartitionRef) -> &Shard {
+    &process.threads[at.partition.0 as usize % process.threads.len()].shard
+}
+
 /// I8 and I9: entries of one name are one, and committed ones never change.
-fn entries(process: &Process, now: &Inspection, from: u64, truth: &mut Truth) -> Result<(), String> {
+fn entries(shard: &Shard, now: &Inspection, from: u64, truth: &mut Truth) -> Result<(), String> {
     for seq in (from.max(now.base) + 1)..=now.last {
-        let Some((epoch, digest)) = process.shard.inspect_entry(now.at, seq) else { continue };
+        let Some((epoch, digest)) = shard.inspect_entry(now.at, seq) else { continue };
         let known = *truth.entries.entry((seq, epoch)).or_insert(digest);
         hold!(known == digest, "I8: two entries of {} are called {seq}@{epoch}", now.at);
         if seq <= now.committed {
@@ -133,18 +141,23 @@ fn entries(process: &Process, now: &Inspection, from: u64, truth: &mut Truth) ->
 }
 
 /// I6: what a primary acknowledges is on every copy that counts, unless that copy already acts in a later epoch.
-fn copies_have(processes: &[Process], p: ProcessId, now: &Inspection) -> Result<(), String> {
+fn copies_have(processes: &[Process], (p, t): ThreadId, now: &Inspection) -> Result<(), String> {
+    let me = processes[p].threads[t].shard_me;
     let Some(view) = &processes[p].view else { return Ok(()) };
     let Some(partition) = view.installed.partition(now.at) else { return Ok(()) };
-    for member in partition.in_sync().filter(|m| *m != processes[p].shard_me) {
-        let Some(other) = processes.iter().find(|o| !o.gone && o.shard_me == member && o.me == member) else { continue };
+    for member in partition.in_sync().filter(|m| *m != me) {
+        let Some(other) = processes.iter().find(|o| !o.gone && o.me == member) else { continue };
+        let thread = &other.threads[now.at.partition.0 as usize % other.threads.len()];
+        if thread.shard_me != member {
+            continue;
+        }
         let later = other.view.as_ref().and_then(|v| v.installed.partition(now.at)).is_some_and(|p| p.epoch > now.epoch);
-        let copy = other.shard.inspect().find(|i| i.at == now.at);
+        let copy = thread.shard.inspect().find(|i| i.at == now.at);
         if later {
             continue;
         }
         let has = copy.is_some_and(|c| c.lineage == now.lineage && c.last >= now.committed);
-        hold!(has, "I6: {} acknowledges {} of {}, and {member} has {copy:?}", processes[p].shard_me, now.committed, now.at);
+        hold!(has, "I6: {me} acknowledges {} of {}, and {member} has {copy:?}", now.committed, now.at);
     }
     Ok(())
 }

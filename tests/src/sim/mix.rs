@@ -73,12 +73,17 @@ pub struct Mix {
     pub bulk: usize,
     /// Whether a process that was told to begin alone, and knows the founders, runs in the last slot: two clusters may meet.
     pub stranger: bool,
-    /// Memory of a node.
+    /// Memory of a data thread.
     pub memory_bytes_max: usize,
+    /// Data threads of the processes of each slot.
+    pub threads: Vec<u8>,
 }
 
 /// How many seeds have a stranger: none yet, what such a run may end in is not settled.
 const STRANGERS: f64 = 0.08;
+
+/// How many seeds have processes with several data threads.
+const SEVERAL_THREADS: f64 = 0.6;
 
 impl Mix {
     /// Draws a mix.
@@ -92,6 +97,12 @@ impl Mix {
         let joiners = rng.random_range(0..=(7 - founders).min(3));
         let witnesses = usize::from(founders >= 3 && rng.random_bool(0.15));
         let slow = rng.random_bool(0.15);
+        // All with one, or each with its own number of them.
+        let slots = founders + joiners + 1;
+        let mut numbers = ChaCha8Rng::seed_from_u64(seed);
+        numbers.set_stream(2);
+        let several = numbers.random_bool(SEVERAL_THREADS);
+        let threads = (0..slots).map(|_| if several { numbers.random_range(1..=3) } else { 1 }).collect();
         let weight =
             |rng: &mut ChaCha8Rng, k: &super::fault::Kind| if rng.random_bool(0.55) { k.weight * rng.random_range(1..4) } else { 0 };
         let (first, more) = super::fault::KINDS.split_at(super::fault::FIRST_KINDS);
@@ -139,6 +150,7 @@ impl Mix {
             bulk: if small { 6 } else { 0 },
             stranger,
             memory_bytes_max,
+            threads,
         }
     }
 

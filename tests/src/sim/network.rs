@@ -4,7 +4,7 @@
 //! in any order, lost only with the connection). Data travels on ordered lanes of a connection: a cut stalls it until the
 //! connection breaks, and what was in flight is gone.
 
-use super::process::ProcessId;
+use super::process::{ProcessId, ThreadId};
 use super::schedule::{MS, Nanos};
 use doyen::shard::Lane;
 use doyen_placement::MemberId;
@@ -26,10 +26,10 @@ pub(crate) enum Plane {
     Data,
 }
 
-/// One data connection. End 0 dialled.
+/// One data connection, between two data threads. End 0 dialled.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    pub(crate) ends: [(ProcessId, MemberId); 2],
+    pub(crate) ends: [(ThreadId, MemberId); 2],
     pub(crate) broken: bool,
     /// Bytes under way to each end, by lane.
     pub(crate) lanes: [[VecDeque<Vec<u8>>; 2]; 2],
@@ -42,7 +42,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(ends: [(ProcessId, MemberId); 2]) -> Self {
+    pub(crate) fn new(ends: [(ThreadId, MemberId); 2]) -> Self {
         Self { ends, broken: false, lanes: Default::default(), last: Default::default(), stalled: [None; 2], congested: [false; 2] }
     }
 
@@ -75,8 +75,8 @@ pub(crate) struct Network {
     pub(crate) congested: u64,
     /// When each process dials again by itself.
     next_dial: BTreeMap<ProcessId, Nanos>,
-    /// Pairs of processes that are dialling.
-    pub(crate) dialling: BTreeSet<(ProcessId, ProcessId)>,
+    /// Pairs of data threads that are dialling.
+    pub(crate) dialling: BTreeSet<(ThreadId, ThreadId)>,
 }
 
 impl Network {

@@ -75,13 +75,13 @@ impl Oracle {
         }
     }
 
-    /// A process holds this now. I14: what it deleted since, others hold.
+    /// A data thread holds this now. I14: what it deleted since, others hold.
     pub(crate) fn holds(&mut self, me: MemberId, cluster: Option<ClusterId>, now: BTreeSet<(PartitionRef, Lineage)>) -> Result<(), String> {
         let kept = self.kept.entry(me).or_default();
         let newest = cluster.and_then(|c| self.clusters.get(&c)).and_then(|c| c.committed.values().next_back());
         for (at, lineage) in kept.difference(&now) {
             let Some(partition) = newest.and_then(|t| t.partition(*at)).filter(|p| p.lineage == *lineage) else { continue };
-            hold!(!partition.in_sync().any(|m| m == me), "I14: {me} deleted its copy of {at}, which counts");
+            hold!(!partition.in_sync().any(|m| m == me.member()), "I14: {me} deleted its copy of {at}, which counts");
         }
         *kept = now;
         Ok(())

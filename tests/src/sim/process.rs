@@ -1,13 +1,14 @@
 //! A process: what `control.rs` and `data.rs` are in production, around the same machines.
 //!
-//! Two threads share a view, its generation and a lease. The control thread publishes a view before it carries out what
-//! follows; the data thread works in passes: install the view if it changed, take the inbox, and later, with a clock, a
-//! lease and a generation read after that, release.
+//! Its threads share a view, its generation and a lease. The control thread publishes a view before it carries out what
+//! follows; each data thread works in passes: install the view if it changed, take the inbox, and later, with a clock, a
+//! lease and a generation read after that, release. What data threads have for each other goes through the mailboxes of production.
 
 use super::client::ClientId;
 use super::network::ConnectionId;
 use super::schedule::Nanos;
 use bytes::BytesMut;
+use doyen::data::siblings::Siblings;
 use doyen::shard::op::{Operation, Outcome};
 use doyen::shard::{Lane, Shard, Token};
 use doyen_gossip::agreement::View;
@@ -17,6 +18,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// A process start, in order.
 pub(crate) type ProcessId = usize;
+
+/// A data thread of a process.
+pub(crate) type ThreadId = (ProcessId, usize);
 
 /// What reaches a control thread.
 #[derive(Debug)]
@@ -30,7 +34,7 @@ pub(crate) enum ControlInput {
 /// What reaches a data thread.
 #[derive(Debug)]
 pub(crate) enum DataInput {
-    /// Something changed in what the control thread shows.
+    /// Something changed in what the control thread shows, or another data thread of the process rang.
     Wake,
     /// The shard's timer.
     Tick,
@@ -48,6 +52,8 @@ pub(crate) enum DataInput {
     Forget(ClientId, u64),
     /// The cluster of one is marked used.
     Used(MemberId),
+    /// A line to another data thread of the process ends, and begins anew.
+    BreakLine,
 }
 
 /// How far a graceful leave is.
@@ -72,7 +78,6 @@ pub(crate) struct Process {
     pub(crate) wall_skew_ms: i64,
     pub(crate) paused_until: Nanos,
     pub(crate) control_stalled_until: Nanos,
-    pub(crate) data_stalled_until: Nanos,
 
     pub(crate) agreement: Agreement,
     pub(crate) control_tick_at: Option<Nanos>,
@@ -80,12 +85,24 @@ pub(crate) struct Process {
     pub(crate) view: Option<View>,
     pub(crate) generation: u64,
     pub(crate) lease: Time,
+    pub(crate) threads: Vec<DataThread>,
+    /// Data threads that have said that they make progress since the control thread last heard it of all.
+    pub(crate) alive: BTreeSet<usize>,
+}
 
+/// A data thread.
+#[derive(Debug)]
+pub(crate) struct DataThread {
+    pub(crate) stalled_until: Nanos,
     pub(crate) shard: Shard,
+    /// The member whose thread the shard is.
     pub(crate) shard_me: MemberId,
     pub(crate) shard_generation: u64,
-    pub(crate) data_tick_at: Option<Nanos>,
+    pub(crate) siblings: Siblings,
+    pub(crate) tick_at: Option<Nanos>,
     pub(crate) inbox: VecDeque<DataInput>,
+    /// The other data threads left more than was handled.
+    pub(crate) more: bool,
     /// A pass is scheduled or under way.
     pub(crate) busy: bool,
     pub(crate) buffers: BTreeMap<(MemberId, Lane), BytesMut>,
@@ -107,7 +124,7 @@ impl Process {
         clock_ppm: i64,
         wall_skew_ms: i64,
         agreement: Agreement,
-        shard: Shard,
+        threads: Vec<DataThread>,
     ) -> Self {
         Self {
             slot,
@@ -119,24 +136,13 @@ impl Process {
             wall_skew_ms,
             paused_until: 0,
             control_stalled_until: 0,
-            data_stalled_until: 0,
             agreement,
             control_tick_at: None,
             view: None,
             generation: 0,
             lease: Time::ZERO,
-            shard,
-            shard_me: me,
-            shard_generation: 0,
-            data_tick_at: None,
-            inbox: VecDeque::new(),
-            busy: false,
-            buffers: BTreeMap::new(),
-            links: BTreeMap::new(),
-            shard_links: BTreeMap::new(),
-            tokens: BTreeMap::new(),
-            read: Vec::new(),
-            next_token: 1,
+            threads,
+            alive: BTreeSet::new(),
         }
     }
 
@@ -162,17 +168,44 @@ impl Process {
         (until > now).then_some(until)
     }
 
-    /// Until when its data thread does nothing, if it does not.
-    pub(crate) fn data_blocked(&self, now: Nanos) -> Option<Nanos> {
-        let until = self.paused_until.max(self.data_stalled_until);
+    /// Until when a data thread does nothing, if it does not.
+    pub(crate) fn data_blocked(&self, thread: usize, now: Nanos) -> Option<Nanos> {
+        let until = self.paused_until.max(self.threads[thread].stalled_until);
         (until > now).then_some(until)
     }
 
-    /// Whom it keeps data connections with.
+    /// What a data thread of it is called on the data plane.
+    pub(crate) fn thread_id(&self, thread: usize) -> MemberId {
+        self.me.thread(u8::try_from(thread).unwrap_or(u8::MAX))
+    }
+
+    /// Whom its data threads keep data connections with: the data threads of all others.
     pub(crate) fn peers(&self) -> BTreeSet<MemberId> {
         let Some(view) = &self.view else { return BTreeSet::new() };
-        let members = view.installed.members.iter().chain(&view.accepted.members);
-        members.map(|m| m.id).filter(|id| *id != self.me).collect()
+        let members = view.installed.members.iter().chain(&view.accepted.members).filter(|m| m.id != self.me);
+        members.flat_map(|m| (0..m.addresses.threads()).map(|t| m.id.thread(t))).collect()
+    }
+}
+
+impl DataThread {
+    pub(crate) fn new(shard: Shard, me: MemberId, siblings: Siblings) -> Self {
+        Self {
+            stalled_until: 0,
+            shard,
+            shard_me: me,
+            shard_generation: 0,
+            siblings,
+            tick_at: None,
+            inbox: VecDeque::new(),
+            more: false,
+            busy: false,
+            buffers: BTreeMap::new(),
+            links: BTreeMap::new(),
+            shard_links: BTreeMap::new(),
+            tokens: BTreeMap::new(),
+            read: Vec::new(),
+            next_token: 1,
+        }
     }
 }
 

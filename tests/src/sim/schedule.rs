@@ -3,7 +3,7 @@
 use super::client::ClientId;
 use super::fault::Undo;
 use super::network::ConnectionId;
-use super::process::{ControlInput, DataInput, ProcessId};
+use super::process::{ControlInput, DataInput, ProcessId, ThreadId};
 use doyen::shard::Lane;
 use std::collections::BTreeMap;
 
@@ -23,15 +23,15 @@ pub(crate) enum Event {
     /// The agreement machine's timer.
     ControlTick(ProcessId),
     /// Something reaches a data thread's inbox.
-    Data(ProcessId, DataInput),
+    Data(ThreadId, DataInput),
     /// A data thread begins a pass over its inbox.
-    DataPass(ProcessId),
+    DataPass(ThreadId),
     /// A data thread ends its pass: it reads clock and lease and releases.
-    DataRelease(ProcessId),
+    DataRelease(ThreadId),
     /// The shard's timer.
-    DataTick(ProcessId),
+    DataTick(ThreadId),
     /// A data thread says that it makes progress.
-    DataAlive(ProcessId),
+    DataAlive(ThreadId),
     /// A process dials the data ports of those that it is not connected with.
     Dial(ProcessId),
     /// An end of a data connection learns that it is up.

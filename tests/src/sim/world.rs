@@ -6,13 +6,14 @@ use super::fault::Undo;
 use super::mix::Mix;
 use super::network::{ConnectionId, Network, Plane};
 use super::oracle::Oracle;
-use super::process::{DataInput, Process, ProcessId, local};
+use super::process::{DataInput, DataThread, Process, ProcessId, local};
 use super::schedule::{Event, MS, Nanos, SECOND, Schedule};
 use super::trace::Trace;
+use doyen::data::siblings::Siblings;
 use doyen::shard::{Limits, Shard};
 use doyen_gossip::agreement::Timing;
-use doyen_gossip::{Agreement, Config, Input};
-use doyen_placement::{Addresses, Assignment, Keyspace, KeyspaceId, Location, MemberId, Mode, OnLoss, Role, Settings, Table};
+use doyen_gossip::{Agreement, Config};
+use doyen_placement::{Addresses, Assignment, Keyspace, KeyspaceId, Location, MemberId, Mode, OnLoss, Role, Settings, Table, ThreadPorts};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
@@ -62,6 +63,8 @@ pub(crate) struct World {
     pub(crate) read_at_once: u64,
     pub(crate) reads_again: u64,
     pub(crate) set_at_once: u64,
+    /// Batches of bytes between data threads of a process.
+    pub(crate) handed_over: u64,
     pub(crate) expired: u64,
     failure: Option<String>,
 }
@@ -118,6 +121,7 @@ impl World {
             read_at_once: 0,
             reads_again: 0,
             set_at_once: 0,
+            handed_over: 0,
             expired: 0,
             failure: None,
         };
@@ -186,30 +190,30 @@ impl World {
                 }
                 None => self.control_tick(p),
             },
-            Event::Data(p, input) => self.data(p, input),
-            Event::DataPass(p) => match self.processes[p].data_blocked(now) {
-                Some(until) => self.schedule.at(until, Event::DataPass(p)),
-                None => self.data_pass(p),
+            Event::Data(thread, input) => self.data(thread, input),
+            Event::DataPass((p, t)) => match self.processes[p].data_blocked(t, now) {
+                Some(until) => self.schedule.at(until, Event::DataPass((p, t))),
+                None => self.data_pass((p, t)),
             },
-            Event::DataRelease(p) => match self.processes[p].data_blocked(now) {
-                Some(until) => self.schedule.at(until, Event::DataRelease(p)),
-                None => self.data_release(p),
+            Event::DataRelease((p, t)) => match self.processes[p].data_blocked(t, now) {
+                Some(until) => self.schedule.at(until, Event::DataRelease((p, t))),
+                None => self.data_release((p, t)),
             },
-            Event::DataTick(p) => {
-                if self.processes[p].data_tick_at == Some(now) {
-                    self.processes[p].data_tick_at = None;
-                    self.data(p, DataInput::Tick);
+            Event::DataTick((p, t)) => {
+                if self.processes[p].threads[t].tick_at == Some(now) {
+                    self.processes[p].threads[t].tick_at = None;
+                    self.data((p, t), DataInput::Tick);
                 }
             }
-            Event::DataAlive(p) => {
+            Event::DataAlive((p, t)) => {
                 if self.processes[p].gone {
                     return;
                 }
-                match self.processes[p].data_blocked(now) {
-                    Some(until) => self.schedule.at(until, Event::DataAlive(p)),
+                match self.processes[p].data_blocked(t, now) {
+                    Some(until) => self.schedule.at(until, Event::DataAlive((p, t))),
                     None => {
-                        self.upcall(p, |_| Input::DataThreadAlive);
-                        self.schedule.after(50 * MS, Event::DataAlive(p));
+                        self.data_alive((p, t));
+                        self.schedule.after(50 * MS, Event::DataAlive((p, t)));
                     }
                 }
             }
@@ -243,15 +247,26 @@ impl World {
         self.slots[slot].started = true;
         self.slots[slot].starts += 1;
         let agreement = Agreement::new(self.config(slot, me), now);
-        let shard = Shard::new(me, self.limits(), self.rng.random(), now);
+        let siblings = Siblings::of(me, self.mix.threads[slot]);
+        let threads: Vec<DataThread> = (0..)
+            .zip(siblings)
+            .map(|(t, siblings)| DataThread::new(Shard::new(me.thread(t), self.limits(), self.rng.random(), now), me, siblings))
+            .collect();
+        let count = threads.len();
         let p = self.processes.len();
         self.trace.line(self.schedule.now(), || format!("start p{p} in slot {slot} as {me}"));
-        self.processes.push(Process::new(slot, me, base, ppm, skew, agreement, shard));
+        self.processes.push(Process::new(slot, me, base, ppm, skew, agreement, threads));
         self.slots[slot].process = Some(p);
         self.directory.insert(me, p);
         self.slot_of.insert(me, slot);
         self.after_control(p);
-        self.schedule.after(0, Event::DataAlive(p));
+        for t in 0..count {
+            self.schedule.after(0, Event::DataAlive((p, t)));
+            // What it does before anything comes: it meets its siblings.
+            if count > 1 {
+                self.data((p, t), DataInput::Wake);
+            }
+        }
         self.schedule.after(MS, Event::Dial(p));
     }
 
@@ -294,7 +309,14 @@ impl World {
             id: me,
             name: format!("n{slot}"),
             role: if witness { Role::Witness } else { Role::Data },
-            addresses: Addresses { control: control_address(slot), data: data_address(slot), resp: None, resp_cluster: None, http: None, further: Vec::new() },
+            addresses: Addresses {
+                control: control_address(slot),
+                data: data_address(slot),
+                resp: None,
+                resp_cluster: None,
+                http: None,
+                further: (1..mix.threads[slot]).map(|t| ThreadPorts { data: 7401 + u16::from(t), resp_cluster: None }).collect(),
+            },
             location: Location::default(),
             weight: 100,
             seeds,
@@ -320,6 +342,7 @@ impl World {
         }
     }
 
+    /// Those of one data thread.
     pub(crate) fn limits(&self) -> Limits {
         Limits {
             value_bytes_max: 1 << 20,
@@ -340,12 +363,13 @@ impl World {
     pub(crate) fn end_process(&mut self, p: ProcessId) {
         let slot = self.processes[p].slot;
         self.processes[p].gone = true;
-        self.processes[p].inbox.clear();
+        let threads = &mut self.processes[p].threads;
+        threads.iter_mut().for_each(|thread| thread.inbox.clear());
+        let links: Vec<ConnectionId> = threads.iter().flat_map(|thread| thread.links.values().copied()).collect();
         self.slots[slot].process = None;
         let me = self.processes[p].me;
         self.directory.remove(&me);
         self.oracle.died(me);
-        let links: Vec<ConnectionId> = self.processes[p].links.values().copied().collect();
         for id in links {
             self.break_connection(id, 3 * SECOND);
         }
