@@ -57,6 +57,11 @@ stall *ARGS:
     cargo build --release -p doyen -p doyen-tests
     target/release/figures stall --binary target/release/doyen {{ARGS}}
 
+# what a second data thread gives a node, beside one
+threads *ARGS:
+    cargo build --release -p doyen -p doyen-tests
+    target/release/figures threads --binary target/release/doyen {{ARGS}}
+
 # system calls by operation, as the kernel counts them (as root)
 calls:
     cargo build --release -p doyen -p doyen-tests

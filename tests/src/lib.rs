@@ -4,7 +4,7 @@
 //! hostile network; [`linear`] judges what clients saw. [`process`], [`cluster`] and [`load`] start, drive and hurt real
 //! processes over real sockets, [`native`] drives them through the native client. [`mod@bench`] measures them beside others, [`scale`] what
 //! they cost as they become more, [`starve`] who is taken for dead where cores are scarce, [`stall`] how long a cluster stands still,
-//! [`calls`] system calls by operation.
+//! [`calls`] system calls by operation, [`threads`] what several data threads give a node.
 
 pub mod bench;
 pub mod calls;
@@ -20,3 +20,4 @@ pub mod scale;
 pub mod sim;
 pub mod stall;
 pub mod starve;
+pub mod threads;

@@ -9,6 +9,7 @@
 //! figures scale          --binary ..  [--nodes 3,10,30,50,100] [--seconds 20] [--changes 25]   what a larger cluster costs
 //! figures stall          --binary ..  [--keys 10000000] [--grow 3000000] [--expire 1000000] [--rate 60000]   the longest stalls
 //! figures calls          --binary ..                 system calls by operation, as the kernel counts them (as root)
+//! figures threads        --binary ..  [--threads 2] [--rounds 5] [--seconds 3] [--only shared|bound]   what a second data thread gives
 //! figures load           --binary ..  [--nodes 3] [--minutes 10] [--burners 2] [--options "--silence-max 1s"]   false evictions while others want every core
 //! ```
 //!
@@ -49,7 +50,7 @@ fn main() -> ExitCode {
     }
     let Some(binary) = flag("--binary") else {
         eprintln!(
-            "figures kill|stop|term|start|join|idle|bytes|stall|calls|scale|load --binary target/release/doyen [--runs N] [--victim WHO]"
+            "figures kill|stop|term|start|join|idle|bytes|stall|calls|scale|threads|load --binary target/release/doyen [--runs N] [--victim WHO]"
         );
         return ExitCode::from(2);
     };
@@ -70,8 +71,15 @@ fn main() -> ExitCode {
             }
         }
         Some("load") => load(binary),
+        Some("threads") => doyen_tests::threads::run(&doyen_tests::threads::Plan {
+            binary,
+            threads: u8::try_from(number("--threads", 2)).unwrap_or(2),
+            rounds: number("--rounds", 5),
+            seconds: number("--seconds", 3) as u64,
+            only: flag("--only"),
+        }),
         _ => {
-            eprintln!("say what to measure: kill, stop, term, start, join, idle, bytes, stall, calls, scale or load");
+            eprintln!("say what to measure: kill, stop, term, start, join, idle, bytes, stall, calls, scale, threads or load");
             return ExitCode::from(2);
         }
     }
