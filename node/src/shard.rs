@@ -656,15 +656,14 @@ impl Shard {
         batch: &mut VecDeque<Frame>,
     ) -> Result<(), Malformed> {
         while batch.len() < index::WARM_GROUP && self.core.worked < RECEIVE_WORK_MAX {
-            let Some(whole) = frame::take(bytes, frame_bytes_max)? else { break };
-            self.core.worked += whole.len() + FRAME_WORK;
+            let Some((read, length)) = frame::take(bytes, frame_bytes_max)? else { break };
+            self.core.worked += length + FRAME_WORK;
             let Some(known) = self.core.peers.get(peer) else {
                 // Bytes of a connection that is gone.
                 batch.clear();
                 break;
             };
-            known.received += whole.len() as u64 + 4;
-            let read = Frame::read(whole)?;
+            known.received += length as u64;
             let bulk = matches!(read, Frame::Chunk { .. } | Frame::Outcomes { .. } | Frame::Finish { .. } | Frame::Table { .. });
             if bulk != (lane == Lane::Bulk) {
                 return Err(Malformed("a frame on the wrong lane"));
@@ -687,7 +686,8 @@ impl Shard {
             };
             let logged = entries.iter().filter_map(move |e| Some((head?, e.effect.map(), e.effect.key()?)));
             let asked = match frame {
-                Frame::Forward { at, work: Work::Key(op), .. } => Some((*at, op.map, &*op.key)),
+                Frame::Forward { forwarded, work: Work::Key(op) } => Some((forwarded.at, op.map, &*op.key)),
+                Frame::ForwardSet { forwarded, map, entry } => Some((forwarded.at, *map, entry.key())),
                 _ => None,
             };
             logged.chain(asked)
@@ -735,8 +735,8 @@ impl Shard {
                 return Ok(());
             }
             Frame::Align { head, .. } | Frame::Append { head, .. } => head.at,
-            Frame::Forward { at, .. }
-            | Frame::Reply { at, .. }
+            Frame::Forward { forwarded, .. } | Frame::ForwardSet { forwarded, .. } => forwarded.at,
+            Frame::Reply { at, .. }
             | Frame::NotServing { at, .. }
             | Frame::Want { at, .. }
             | Frame::Begin { at, .. }
@@ -751,9 +751,9 @@ impl Shard {
         };
         let core = &mut self.core;
         let Some(slot) = self.slots.get_mut(at) else {
-            if let Frame::Forward { n, attempt, .. } = read {
+            if let Frame::Forward { forwarded, .. } | Frame::ForwardSet { forwarded, .. } = read {
                 // Not noted: a client could name partitions without end.
-                core.peers.send(peer, Lane::Calls, &Frame::NotServing { at, n, attempt });
+                core.peers.send(peer, Lane::Calls, &Frame::NotServing { at, n: forwarded.n, attempt: forwarded.attempt });
             }
             return Ok(());
         };
@@ -762,9 +762,8 @@ impl Shard {
             core.notice(at, slot);
         }
         match read {
-            Frame::Forward { lineage, n, finished, attempt, work, .. } => {
-                core.forwarded(at, slot, peer, (lineage, n, finished, attempt), work)?;
-            }
+            Frame::Forward { forwarded, work } => core.forwarded(slot, peer, &forwarded, work)?,
+            Frame::ForwardSet { forwarded, map, entry } => core.forwarded_set(slot, peer, &forwarded, map, entry)?,
             Frame::Reply { n, outcome, .. } => {
                 if let Some(call) = slot.calls.take(n) {
                     slot.calls.refusals = 0;

@@ -1,7 +1,7 @@
 //! What `benches/` measures of what is private here. Thin: a benchmark of a wrapper says nothing.
 
 use super::entry::Entry;
-use super::frame::{self, Ack, Frame, Head};
+use super::frame::{self, Ack, Forwarded, Frame, Head};
 use super::index::Seed;
 use super::log::Logged;
 use super::op::{Operation, Outcome, Work};
@@ -93,7 +93,7 @@ impl Forward {
 
     /// In one frame.
     pub fn encode(&self, out: &mut BytesMut) {
-        frame::forward(out, AT, Lineage(1), (9, 8, 0), &self.0);
+        frame::forward(out, &Forwarded { at: AT, lineage: Lineage(1), n: 9, finished: 8, attempt: 0 }, &self.0);
     }
 }
 
@@ -108,7 +108,5 @@ pub fn encode_acks(count: u32, out: &mut BytesMut) {
 /// # Errors
 /// It makes no sense.
 pub fn decode(bytes: &mut BytesMut) -> Result<bool, Malformed> {
-    let Some(whole): Option<Bytes> = frame::take(bytes, 64 << 20)? else { return Ok(false) };
-    Frame::read(whole)?;
-    Ok(true)
+    Ok(frame::take(bytes, 64 << 20)?.is_some())
 }

@@ -81,7 +81,7 @@ pub(super) enum Sending {
 pub(super) fn fits(me: MemberId, from: MemberId, frame: &Frame) -> bool {
     let (to_client, of_client) = (me.is_client(), from.is_client());
     match frame {
-        Frame::Forward { .. } => !to_client,
+        Frame::Forward { .. } | Frame::ForwardSet { .. } => !to_client,
         Frame::Heard { .. } | Frame::Pull { .. } | Frame::MakeMap { .. } => of_client && !to_client,
         Frame::View(_) | Frame::Reply { .. } | Frame::NotServing { .. } => !of_client,
         Frame::Tick { .. } | Frame::Table { .. } | Frame::MapMade { .. } => to_client && !of_client,

@@ -3,10 +3,12 @@
 use super::clients::Sending;
 use super::dedup::OpId;
 use super::forwarding::{Asker, Call, Executed, Source};
-use super::frame::{self, Frame};
-use super::op::{Failure, Outcome, Work};
+use super::entry::Entry;
+use super::frame::{self, Forwarded, Frame};
+use super::op::{Action, Failure, Operation, Outcome, Work};
 use super::{Core, Lane, Malformed, Slot};
-use doyen_placement::{Lineage, MemberId, PartitionRef};
+use bytes::Bytes;
+use doyen_placement::{MapId, MemberId, PartitionRef};
 use std::collections::{BTreeSet, VecDeque};
 
 impl Core {
@@ -60,7 +62,8 @@ impl Core {
         }
         // Parked while the primary is not connected, or takes less than it is sent.
         let Some(out) = self.peers.room(primary) else { return Some(call) };
-        frame::forward(out, at, lineage, (call.n, slot.calls.finished(call.n), slot.calls.attempt), &call.work);
+        let forwarded = Forwarded { at, lineage, n: call.n, finished: slot.calls.finished(call.n), attempt: slot.calls.attempt };
+        frame::forward(out, &forwarded, &call.work);
         self.stats.forwarded += 1;
         slot.calls.sent_to = Some(primary);
         slot.calls.sent.push_back(call);
@@ -100,33 +103,66 @@ impl Core {
     }
 
     /// A peer asks for an operation.
-    pub(super) fn forwarded(
-        &mut self,
-        at: PartitionRef,
-        slot: &mut Slot,
-        peer: MemberId,
-        (lineage, n, finished, attempt): (Lineage, u64, u64, u32),
-        work: Work,
-    ) -> Result<(), Malformed> {
+    pub(super) fn forwarded(&mut self, slot: &mut Slot, peer: MemberId, forwarded: &Forwarded, work: Work) -> Result<(), Malformed> {
+        let at = forwarded.at;
         let right = match &work {
-            Work::Key(op) => {
-                let keyspace = self.view.as_ref().and_then(|v| v.installed.keyspace(at.keyspace));
-                op.keyspace == at.keyspace
-                    && op.key.len() <= self.limits.key_bytes_max
-                    && keyspace.is_some_and(|k| k.partition_of(op.map, &op.key) == Some(at.partition))
-            }
+            Work::Key(op) => op.keyspace == at.keyspace && self.belongs(at, op.map, &op.key),
             Work::Partition(op) => op.keyspace == at.keyspace && op.partition == at.partition,
         };
+        if self.admits(right, peer, forwarded, work.is_write())? {
+            self.take_forwarded(slot, peer, forwarded, work);
+        }
+        Ok(())
+    }
+
+    /// A peer asks for a write without conditions: it is executed at once, or becomes an operation like any other.
+    pub(super) fn forwarded_set(
+        &mut self,
+        slot: &mut Slot,
+        peer: MemberId,
+        forwarded: &Forwarded,
+        map: MapId,
+        entry: Entry,
+    ) -> Result<(), Malformed> {
+        let at = forwarded.at;
+        if self.admits(self.belongs(at, map, entry.key()), peer, forwarded, true)?
+            && let Err(entry) = self.set_for_peer(slot, peer, forwarded, map, entry)
+        {
+            let (key, value) = (Bytes::copy_from_slice(entry.key()), Bytes::copy_from_slice(entry.value()));
+            let operation = Operation { keyspace: at.keyspace, map, key, action: Action::set(value) };
+            self.take_forwarded(slot, peer, forwarded, Work::Key(operation));
+        }
+        Ok(())
+    }
+
+    fn take_forwarded(&mut self, slot: &mut Slot, peer: MemberId, forwarded: &Forwarded, work: Work) {
+        let Forwarded { at, lineage, n, finished, attempt } = *forwarded;
+        let source = Source::Peer { member: peer, lineage, attempt, finished };
+        self.take_call(at, slot, Call { source, n, work, until: self.now + self.limits.park, maybe: false });
+        if peer.is_client() {
+            self.park_only_small(at, slot, peer);
+        }
+    }
+
+    /// Whether a key is one of this partition.
+    fn belongs(&self, at: PartitionRef, map: MapId, key: &[u8]) -> bool {
+        let keyspace = self.view.as_ref().and_then(|v| v.installed.keyspace(at.keyspace));
+        key.len() <= self.limits.key_bytes_max && keyspace.is_some_and(|k| k.partition_of(map, key) == Some(at.partition))
+    }
+
+    /// Whether a peer's operation is taken; if not, it was refused, or is of an attempt that was.
+    fn admits(&mut self, right: bool, peer: MemberId, forwarded: &Forwarded, write: bool) -> Result<bool, Malformed> {
+        let Forwarded { at, n, finished, attempt, .. } = *forwarded;
         if !right || finished > n {
             return Err(Malformed("an operation that does not belong to its partition"));
         }
-        if !self.may_ask(peer) || (peer.is_client() && work.is_write() && !self.is_fresh(peer)) {
+        if !self.may_ask(peer) || (peer.is_client() && write && !self.is_fresh(peer)) {
             self.refuse(at, peer, n, attempt);
-            return Ok(());
+            return Ok(false);
         }
         if let Some(p) = self.peers.get(peer) {
             match p.refused.get(&at) {
-                Some(refused) if *refused == attempt => return Ok(()),
+                Some(refused) if *refused == attempt => return Ok(false),
                 Some(_) => {
                     p.refused.remove(&at);
                 }
@@ -138,14 +174,9 @@ impl Core {
         let shares = if peer.is_client() { 1 } else { 2 };
         if self.outstanding >= self.limits.waiting_max.saturating_mul(shares) {
             self.peers.send(peer, Lane::Calls, &Frame::Reply { at, n, outcome: Outcome::Failed(Failure::Overloaded) });
-            return Ok(());
+            return Ok(false);
         }
-        let source = Source::Peer { member: peer, lineage, attempt, finished };
-        self.take_call(at, slot, Call { source, n, work, until: self.now + self.limits.park, maybe: false });
-        if peer.is_client() {
-            self.park_only_small(at, slot, peer);
-        }
-        Ok(())
+        Ok(true)
     }
 
     /// Whether operations of this process are taken: of members, and of clients.

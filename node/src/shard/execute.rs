@@ -4,11 +4,12 @@ use super::action::{self, Change, Context};
 use super::dedup::{Known, OpId};
 use super::entry::Entry;
 use super::forwarding::{Again, Asker, Call, Executed, Source};
+use super::frame::Forwarded;
 use super::log::{Logged, RECORD_OVERHEAD};
 use super::op::{Failure, Outcome, PartitionAction, Work};
 use super::store::{ENTRY_OVERHEAD, Effect, Key};
 use super::{Core, Held, PartitionRef, Request, Slot, Token, scan};
-use doyen_placement::MapId;
+use doyen_placement::{MapId, MemberId};
 
 /// What executing came to.
 enum Step {
@@ -66,28 +67,60 @@ impl Core {
         (key, value): (&[u8], &[u8]),
         token: impl FnOnce() -> Token,
     ) -> bool {
-        let default_ttl_ms = slot.default_ttl_ms;
-        let clear = self.used && slot.serving() && slot.calls.parked.is_empty() && !slot.has_too_few_copies();
-        let Some(held) = slot.held.as_deref_mut().filter(|_| clear) else { return false };
-        if !held.lead.as_ref().is_some_and(|l| l.open) || !self.room(held, key.len() + value.len()) {
+        if !self.is_clear(slot, key, value) {
             return false;
         }
         let n = self.number();
+        slot.calls.begin(n);
+        let id = OpId { origin: self.me, n, finished: slot.calls.finished(n) };
+        let asker = Asker { source: Source::Local(token()), n, write: true };
+        let entry = Entry::new(key, value, 0, 0);
+        let again = Again::Set(map, entry.clone());
+        self.put(at, slot, (map, entry), id, asker, again);
+        true
+    }
+
+    /// The same for a peer, if it is asked for the first time; else the entry is given back.
+    pub(super) fn set_for_peer(
+        &mut self,
+        slot: &mut Slot,
+        peer: MemberId,
+        forwarded: &Forwarded,
+        map: MapId,
+        entry: Entry,
+    ) -> Result<(), Entry> {
+        let Forwarded { at, lineage, n, finished, attempt } = *forwarded;
+        let id = OpId { origin: peer, n, finished };
+        let led = slot.installed.as_ref().is_some_and(|a| a.lineage == lineage) && self.is_clear(slot, entry.key(), entry.value());
+        if !led || slot.held.as_ref().is_none_or(|h| h.dedup.known(id) != Known::New) {
+            return Err(entry);
+        }
+        let asker = Asker { source: Source::Peer { member: peer, lineage, attempt, finished }, n, write: true };
+        self.put(at, slot, (map, entry), id, asker, Again::ByPeer);
+        Ok(())
+    }
+
+    /// Whether nothing stands in the way of a write without conditions: this node leads and acknowledges, nothing waits, and
+    /// there is room.
+    fn is_clear(&self, slot: &Slot, key: &[u8], value: &[u8]) -> bool {
+        let clear = self.used && slot.serving() && slot.calls.parked.is_empty() && !slot.has_too_few_copies();
+        let held = slot.held.as_deref().filter(|h| clear && h.lead.as_ref().is_some_and(|l| l.open));
+        value.len() <= self.limits.value_bytes_max && held.is_some_and(|held| self.room(held, key.len() + value.len()))
+    }
+
+    /// Writes an entry for which nothing stands in the way.
+    fn put(&mut self, at: PartitionRef, slot: &mut Slot, (map, entry): (MapId, Entry), id: OpId, asker: Asker, again: Again) {
+        let default_ttl_ms = slot.default_ttl_ms;
+        let Some(held) = slot.held.as_deref_mut() else { return };
         self.outstanding += 1;
         self.stats.executed += 1;
-        self.worked += value.len();
-        slot.calls.begin(n);
+        self.worked += entry.value().len();
         let clock = held.clock.advance(self.now);
-        let order = held.store.order(key);
-        let entry = Entry::new(key, value, 0, 0);
-        let effect = Effect::Put { map, entry: entry.clone(), deadline: action::fresh(default_ttl_ms, clock) };
-        let id = OpId { origin: self.me, n, finished: slot.calls.finished(n) };
+        let order = held.store.order(entry.key());
+        let effect = Effect::Put { map, entry, deadline: action::fresh(default_ttl_ms, clock) };
         let seq = self.log(at, held, order, effect, Some(id), Outcome::Ok);
-        let asker = Asker { source: Source::Local(token()), n, write: true };
         let until = self.now + self.limits.park;
-        let again = Again::Set(map, entry);
         self.wait(at, slot, Executed { asker, until, seq, outcome: Outcome::Ok, logged: true, maybe: false, again });
-        true
     }
 
     fn step(&mut self, at: PartitionRef, slot: &mut Slot, call: &Call) -> Step {

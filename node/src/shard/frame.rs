@@ -30,7 +30,9 @@ pub(super) enum Frame {
     /// The sender has installed this table.
     View(TableName),
     /// Execute this in this lineage, and reply.
-    Forward { at: PartitionRef, lineage: Lineage, n: u64, finished: u64, attempt: u32, work: Work },
+    Forward { forwarded: Forwarded, work: Work },
+    /// The same for a write without conditions, which nearly all writes are.
+    ForwardSet { forwarded: Forwarded, map: MapId, entry: Entry },
     /// The outcome of a forwarded operation.
     Reply { at: PartitionRef, n: u64, outcome: Outcome },
     /// The sender is not the primary; nothing of this attempt from `n` on is executed.
@@ -74,6 +76,21 @@ pub(super) enum Frame {
     MakeMap { ticket: u64, name: String },
     /// The answer, or why there is none.
     MapMade { ticket: u64, made: Result<MapEntry, String> },
+}
+
+/// What every forwarded operation begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Forwarded {
+    /// The partition.
+    pub(super) at: PartitionRef,
+    /// The lineage for which it is sent.
+    pub(super) lineage: Lineage,
+    /// Its number at its origin.
+    pub(super) n: u64,
+    /// The origin's operations on the partition below this number are finished.
+    pub(super) finished: u64,
+    /// Counts resendings.
+    pub(super) attempt: u32,
 }
 
 /// What every frame of the log begins with.
@@ -129,9 +146,10 @@ const PULL: u8 = 20;
 const TABLE: u8 = 21;
 const MAKE_MAP: u8 = 22;
 const MAP_MADE: u8 = 23;
+const FORWARD_SET: u8 = 24;
 
-/// Takes one whole frame off the front, if it is there.
-pub(super) fn take(bytes: &mut BytesMut, frame_bytes_max: usize) -> Result<Option<Bytes>, Malformed> {
+/// Reads one frame off the front, if all of it is there; and how many bytes it had.
+pub(super) fn take(bytes: &mut BytesMut, frame_bytes_max: usize) -> Result<Option<(Frame, usize)>, Malformed> {
     let Some(length) = bytes.get(..4) else { return Ok(None) };
     let mut word = [0; 4];
     word.copy_from_slice(length);
@@ -142,8 +160,17 @@ pub(super) fn take(bytes: &mut BytesMut, frame_bytes_max: usize) -> Result<Optio
     if bytes.len() - 4 < length {
         return Ok(None);
     }
-    bytes.advance(4);
-    Ok(Some(bytes.split_to(length).freeze()))
+    let kind = bytes.get(4).copied();
+    let read = if kind.is_some_and(|kind| matches!(kind, APPEND | ACKS | REPLY | FORWARD_SET)) {
+        // The frames of every operation keep nothing of the buffer: they are read where they are, without a count of who shares it.
+        let read = Frame::read(&bytes[4..4 + length])?;
+        bytes.advance(4 + length);
+        read
+    } else {
+        bytes.advance(4);
+        Frame::read(bytes.split_to(length).freeze())?
+    };
+    Ok(Some((read, 4 + length)))
 }
 
 /// Writes a frame; `fields` writes what follows the kind.
@@ -186,14 +213,24 @@ pub(super) fn align<'a>(out: &mut BytesMut, head: &Head, base: u64, last: u64, e
 }
 
 /// Appends a forwarded operation.
-pub(super) fn forward(out: &mut BytesMut, at: PartitionRef, lineage: Lineage, (n, finished, attempt): (u64, u64, u32), work: &Work) {
+pub(super) fn forward(out: &mut BytesMut, forwarded: &Forwarded, work: &Work) {
+    if let Work::Key(op) = work
+        && let Some(value) = op.action.as_set()
+    {
+        return forward_set(out, forwarded, op.map, &op.key, value);
+    }
     framed(out, FORWARD, |out| {
-        put_at(out, at);
-        out.put_u32_le(lineage.0);
-        out.put_u64_le(n);
-        out.put_u64_le(finished);
-        out.put_u32_le(attempt);
+        put_forwarded(out, forwarded);
         put_work(out, work);
+    });
+}
+
+fn forward_set(out: &mut BytesMut, forwarded: &Forwarded, map: MapId, key: &[u8], value: &[u8]) {
+    framed(out, FORWARD_SET, |out| {
+        put_forwarded(out, forwarded);
+        out.put_u32_le(map.0);
+        put_bytes(out, key);
+        put_bytes(out, value);
     });
 }
 
@@ -232,7 +269,11 @@ impl Frame {
     pub(super) fn put(&self, out: &mut BytesMut) {
         match self {
             Self::View(name) => framed(out, VIEW, |out| put_name(out, *name)),
-            Self::Forward { at, lineage, n, finished, attempt, work } => forward(out, *at, *lineage, (*n, *finished, *attempt), work),
+            Self::Forward { forwarded, work } => framed(out, FORWARD, |out| {
+                put_forwarded(out, forwarded);
+                put_work(out, work);
+            }),
+            Self::ForwardSet { forwarded, map, entry } => forward_set(out, forwarded, *map, entry.key(), entry.value()),
             Self::Reply { at, n, outcome } => reply(out, *at, *n, outcome),
             Self::NotServing { at, n, attempt } => framed(out, NOT_SERVING, |out| {
                 put_at(out, *at);
@@ -344,13 +385,15 @@ impl Frame {
     }
 
     /// Reads one frame, whole.
-    pub(super) fn read(frame: Bytes) -> Result<Self, Malformed> {
+    pub(super) fn read(frame: impl Buf) -> Result<Self, Malformed> {
         let mut r = Reader(frame);
         let frame = match r.u8()? {
             VIEW => Self::View(r.name()?),
-            FORWARD => {
-                let (at, lineage) = (r.at()?, Lineage(r.u32()?));
-                Self::Forward { at, lineage, n: r.u64()?, finished: r.u64()?, attempt: r.u32()?, work: r.work()? }
+            FORWARD => Self::Forward { forwarded: r.forwarded()?, work: r.work()? },
+            FORWARD_SET => {
+                let (forwarded, map) = (r.forwarded()?, MapId(r.u32()?));
+                // Dated when it is applied.
+                Self::ForwardSet { forwarded, map, entry: r.pair(|key, value| Entry::new(key, value, 0, 0))? }
             }
             REPLY => Self::Reply { at: r.at()?, n: r.u64()?, outcome: r.outcome()? },
             NOT_SERVING => Self::NotServing { at: r.at()?, n: r.u64()?, attempt: r.u32()? },
@@ -365,7 +408,7 @@ impl Frame {
             HOLDS => Self::Holds { at: r.at()?, session: r.u32()?, committed: r.u64()? },
             CHUNK => {
                 let (at, session, index, digest) = (r.at()?, r.u32()?, r.u32()?, r.u64()?);
-                let body = r.0.split_to(r.0.len());
+                let body = r.rest();
                 Self::Chunk { at, session, index, digest, body }
             }
             CHUNK_ACK => Self::ChunkAck { at: r.at()?, session: r.u32()?, index: r.u32()? },
@@ -379,7 +422,7 @@ impl Frame {
             PULL => Self::Pull { have: if r.flag()? { Some(r.name()?) } else { None } },
             TABLE => {
                 let (name, part, parts) = (r.name()?, r.u32()?, r.u32()?);
-                let body = r.0.split_to(r.0.len());
+                let body = r.rest();
                 Self::Table { name, part, parts, body }
             }
             MAKE_MAP => Self::MakeMap { ticket: r.u64()?, name: r.text()? },

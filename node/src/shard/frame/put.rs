@@ -19,6 +19,14 @@ pub(super) fn put_session(out: &mut BytesMut, at: PartitionRef, session: u32) {
     out.put_u32_le(session);
 }
 
+pub(super) fn put_forwarded(out: &mut BytesMut, forwarded: &Forwarded) {
+    put_at(out, forwarded.at);
+    out.put_u32_le(forwarded.lineage.0);
+    out.put_u64_le(forwarded.n);
+    out.put_u64_le(forwarded.finished);
+    out.put_u32_le(forwarded.attempt);
+}
+
 pub(super) fn put_head(out: &mut BytesMut, head: &Head) {
     put_at(out, head.at);
     out.put_u64_le(head.epoch.0);

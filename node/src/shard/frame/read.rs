@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Reads fields off the front; every read checks that they are there.
-pub(super) struct Reader(pub(super) Bytes);
+/// Reads fields off the front of bytes in one piece; every read checks that they are there.
+pub(super) struct Reader<B>(pub(super) B);
 
 pub(super) type Read<T> = Result<T, Malformed>;
 
@@ -18,9 +18,9 @@ const TEXT_BYTES_MAX: usize = 4096;
 
 const SHORT: Malformed = Malformed("frame ends too early");
 
-impl Reader {
+impl<B: Buf> Reader<B> {
     pub(super) fn need(&self, bytes: usize) -> Read<()> {
-        if self.0.len() < bytes { Err(SHORT) } else { Ok(()) }
+        if self.0.remaining() < bytes { Err(SHORT) } else { Ok(()) }
     }
 
     pub(super) fn u8(&mut self) -> Read<u8> {
@@ -59,18 +59,31 @@ impl Reader {
         }
     }
 
-    /// A slice of the frame: no copy.
+    /// A run of bytes to keep: of a frame that is `Bytes`, a slice.
     pub(super) fn bytes(&mut self) -> Read<Bytes> {
         let length = self.u32()? as usize;
-        self.need(length).map(|()| self.0.split_to(length))
+        self.need(length).map(|()| self.0.copy_to_bytes(length))
+    }
+
+    /// Everything that is left.
+    pub(super) fn rest(&mut self) -> Bytes {
+        self.0.copy_to_bytes(self.0.remaining())
+    }
+
+    /// A run of bytes, looked at where it is.
+    fn look<T>(&mut self, look: impl FnOnce(&[u8]) -> T) -> Read<T> {
+        let (bytes, _) = run(self.0.chunk())?;
+        let (seen, length) = (look(bytes), bytes.len());
+        self.0.advance(4 + length);
+        Ok(seen)
     }
 
     /// Two runs of bytes, looked at where they are.
-    fn pair<T>(&mut self, look: impl FnOnce(&[u8], &[u8]) -> T) -> Read<T> {
-        let (first, after) = run(&self.0)?;
-        let (second, rest) = run(after)?;
-        let (seen, left) = (look(first, second), rest.len());
-        self.0.advance(self.0.len() - left);
+    pub(super) fn pair<T>(&mut self, look: impl FnOnce(&[u8], &[u8]) -> T) -> Read<T> {
+        let (first, after) = run(self.0.chunk())?;
+        let (second, _) = run(after)?;
+        let (seen, length) = (look(first, second), first.len() + second.len());
+        self.0.advance(8 + length);
         Ok(seen)
     }
 
@@ -103,6 +116,11 @@ impl Reader {
     pub(super) fn map(&mut self) -> Read<MapEntry> {
         let (id, keyspace) = (MapId(self.u32()?), KeyspaceId(self.u16()?));
         Ok(MapEntry { id, keyspace, name: self.text()? })
+    }
+
+    pub(super) fn forwarded(&mut self) -> Read<Forwarded> {
+        let (at, lineage) = (self.at()?, Lineage(self.u32()?));
+        Ok(Forwarded { at, lineage, n: self.u64()?, finished: self.u64()?, attempt: self.u32()? })
     }
 
     pub(super) fn head(&mut self) -> Read<Head> {
@@ -157,7 +175,7 @@ impl Reader {
     }
 
     pub(super) fn key(&mut self) -> Read<Key> {
-        Ok(Key::from(&*self.bytes()?))
+        self.look(|bytes| Key::from(bytes))
     }
 
     pub(super) fn outcome(&mut self) -> Read<Outcome> {
@@ -165,7 +183,7 @@ impl Reader {
             0 => Outcome::Ok,
             1 => Outcome::Nil,
             2 => Outcome::Int(self.i64()?),
-            3 => Outcome::Bulk(Value::from(&*self.bytes()?)),
+            3 => Outcome::Bulk(self.look(|bytes| Value::from(bytes))?),
             4 => {
                 let (next, count) = (self.u64()?, self.u32()?);
                 let mut keys = Vec::new();

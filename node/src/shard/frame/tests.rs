@@ -91,6 +91,16 @@ fn logged() -> impl Strategy<Value = Logged> {
     })
 }
 
+fn forwarded() -> impl Strategy<Value = Forwarded> {
+    (at(), any::<u32>(), any::<u64>(), any::<u64>(), any::<u32>()).prop_map(|(at, lineage, n, finished, attempt)| Forwarded {
+        at,
+        lineage: Lineage(lineage),
+        n,
+        finished,
+        attempt,
+    })
+}
+
 fn head() -> impl Strategy<Value = Head> {
     (at(), any::<u64>(), any::<u32>(), 0..SEQ_MAX, 0..SEQ_MAX, 1..SEQ_MAX).prop_map(|(at, epoch, session, committed, clock, first)| Head {
         at,
@@ -134,13 +144,11 @@ fn frame() -> impl Strategy<Value = Frame> {
     prop_oneof![
         name().prop_map(Frame::View),
         of_clients(),
-        (at(), s(), n(), n(), s(), work()).prop_map(|(at, lineage, n, finished, attempt, work)| Frame::Forward {
-            at,
-            lineage: Lineage(lineage),
-            n,
-            finished,
-            attempt,
-            work
+        (forwarded(), work()).prop_map(|(forwarded, work)| Frame::Forward { forwarded, work }),
+        (forwarded(), s(), bytes(), bytes()).prop_map(|(forwarded, m, key, value)| Frame::ForwardSet {
+            forwarded,
+            map: MapId(m),
+            entry: Entry::new(&key[..key.len().min(200)], &value, 0, 0),
         }),
         (at(), n(), outcome()).prop_map(|(at, n, outcome)| Frame::Reply { at, n, outcome }),
         (at(), n(), s()).prop_map(|(at, n, attempt)| Frame::NotServing { at, n, attempt }),
@@ -184,8 +192,8 @@ proptest! {
         let (mut arrived, mut read) = (BytesMut::new(), Vec::new());
         for part in wire.chunks(cut) {
             arrived.extend_from_slice(part);
-            while let Some(frame) = take(&mut arrived, 1 << 16).unwrap() {
-                read.push(Frame::read(frame).unwrap());
+            while let Some((frame, _)) = take(&mut arrived, 1 << 16).unwrap() {
+                read.push(frame);
             }
         }
         prop_assert_eq!(read, frames);

@@ -1,6 +1,8 @@
 //! Clients among members: what they may say, what they are told, and that nothing of theirs is applied twice.
 
 use super::super::clients::RETENTION;
+use super::super::entry::Entry;
+use super::super::frame::Forwarded;
 use super::*;
 use doyen_placement::MapEntry;
 
@@ -25,7 +27,8 @@ fn at(key: &str) -> PartitionRef {
 
 fn forward(key: &str, n: u64, action: Action) -> Frame {
     let operation = Operation { keyspace: KeyspaceId(0), map: MapId(0), key: Bytes::copy_from_slice(key.as_bytes()), action };
-    Frame::Forward { at: at(key), lineage: Lineage(1), n, finished: n, attempt: 0, work: Work::Key(operation) }
+    let forwarded = Forwarded { at: at(key), lineage: Lineage(1), n, finished: n, attempt: 0 };
+    Frame::Forward { forwarded, work: Work::Key(operation) }
 }
 
 #[test]
@@ -157,10 +160,35 @@ fn a_client_may_say_few_things_and_a_member_few_to_it() {
 #[test]
 fn an_operation_that_does_not_belong_to_its_partition_is_malformed_from_a_client_too() {
     let (mut w, client) = world(8);
-    let Frame::Forward { lineage, n, finished, attempt, work, .. } = forward("a", 1, Action::Get) else { unreachable!() };
+    let Frame::Forward { forwarded, work } = forward("a", 1, Action::Get) else { unreachable!() };
     let elsewhere = (0..).map(|p| PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(p) }).find(|p| *p != at("a")).unwrap();
-    let frame = Frame::Forward { at: elsewhere, lineage, n, finished, attempt, work };
+    let frame = Frame::Forward { forwarded: Forwarded { at: elsewhere, ..forwarded }, work };
     assert!(receive(&mut w, client, 1, Lane::Calls, &frame).is_err());
+}
+
+/// Plain writes go another way than other operations; they must not be applied twice there either.
+#[test]
+fn a_plain_write_that_comes_again_does_not_undo_what_came_after_it() {
+    let (mut w, client) = world(12);
+    let write = |at, n, finished, value: &str| {
+        let forwarded = Forwarded { at, lineage: Lineage(1), n, finished, attempt: 0 };
+        Frame::ForwardSet { forwarded, map: MapId(0), entry: Entry::new(b"a", value.as_bytes(), 0, 0) }
+    };
+    let first = write(at("a"), 1, 1, "1");
+    for frame in [&first, &write(at("a"), 2, 1, "2"), &first] {
+        receive(&mut w, client, 1, Lane::Calls, frame).unwrap();
+    }
+    w.settle(Duration::from_millis(100));
+    assert_eq!(w.get(2, "a"), text("2"));
+    w.check_copies();
+    let elsewhere = PartitionRef { partition: PartitionId((at("a").partition.0 + 1) % 4), ..at("a") };
+    assert!(receive(&mut w, client, 1, Lane::Calls, &write(elsewhere, 3, 1, "3")).is_err());
+    assert!(receive(&mut w, client, 1, Lane::Calls, &write(at("a"), 3, 4, "3")).is_err());
+    // For a lineage that is lost it is refused, and nothing happens.
+    let Frame::ForwardSet { forwarded, map, entry } = write(at("a"), 3, 1, "3") else { unreachable!() };
+    let lost = Frame::ForwardSet { forwarded: Forwarded { lineage: Lineage(0), ..forwarded }, map, entry };
+    receive(&mut w, client, 1, Lane::Calls, &lost).unwrap();
+    assert_eq!(w.get(2, "a"), text("2"));
 }
 
 /// Partitions of which nobody has heard were noted, one entry each.
@@ -168,9 +196,9 @@ fn an_operation_that_does_not_belong_to_its_partition_is_malformed_from_a_client
 fn partitions_without_end_are_refused_without_a_trace() {
     let (mut w, client) = world(9);
     for p in 0..1000 {
-        let Frame::Forward { lineage, n, finished, attempt, work, .. } = forward("a", p + 1, Action::Get) else { unreachable!() };
+        let Frame::Forward { forwarded, work } = forward("a", p + 1, Action::Get) else { unreachable!() };
         let at = PartitionRef { keyspace: KeyspaceId(9), partition: PartitionId(p as u32) };
-        receive(&mut w, client, 1, Lane::Calls, &Frame::Forward { at, lineage, n, finished, attempt, work }).unwrap();
+        receive(&mut w, client, 1, Lane::Calls, &Frame::Forward { forwarded: Forwarded { at, ..forwarded }, work }).unwrap();
     }
     assert!(w.nodes.get_mut(&1).unwrap().shard.core.peers.get(id(client)).unwrap().refused.is_empty());
 }
