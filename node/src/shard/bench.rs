@@ -49,7 +49,7 @@ impl Keys {
     /// The checksum of everything, in slices, as copies are compared.
     pub fn checksum(&mut self) -> Option<u64> {
         self.store.begin_sum(1);
-        while !self.store.advance_sum(1, super::SLICE) {}
+        while !self.store.advance_sum(1, super::SLICE).0 {}
         let sum = self.store.sum(1);
         self.store.end_sum(1);
         sum

@@ -45,6 +45,8 @@ const BEGIN_AGAIN: Duration = Duration::from_millis(200);
 const BEGINS_MAX: u32 = 5;
 /// Entries looked at for one chunk at most.
 const CHUNK_ENTRIES: usize = 1_000;
+/// Entries of a cleared map that are looked at and freed in one go.
+const SIFTED: usize = 500;
 
 /// Where a snapshot stands, at the primary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -479,8 +481,9 @@ fn teaching(slot: &mut Slot, id: MemberId) -> Option<&mut Source> {
 
 /// Sums a slice of a store; true once it is summed. The last slice is work, too: many partitions have only one.
 fn summed(store: &mut Store, session: u32, work: &mut usize) -> bool {
-    *work += store.keys().min(SLICE) * ENTRY_WORK;
-    store.advance_sum(session, SLICE)
+    let (done, bytes) = store.advance_sum(session, SLICE);
+    *work += bytes + ENTRY_WORK;
+    done
 }
 
 /// The learner's side.
@@ -572,12 +575,24 @@ impl Core {
         }
     }
 
+    /// Goes on with what was cleared while a snapshot arrives.
+    pub(super) fn sift(&mut self, at: PartitionRef, slot: &mut Slot) {
+        let Some(held) = slot.held.as_mut().filter(|h| !h.store.is_sifted()) else { return };
+        let before = held.bytes();
+        self.worked += SIFTED * ENTRY_WORK;
+        if !held.store.sift(SIFTED, &mut self.garbage) {
+            self.timers.insert((self.now + Duration::from_millis(1), at));
+        }
+        self.memory = (self.memory + held.bytes()).saturating_sub(before);
+    }
+
     /// Once chunks and log have arrived the learner is complete, and sums its contents.
     pub(super) fn prepare_sink(&mut self, at: PartitionRef, slot: &mut Slot) {
         let Some(held) = &mut slot.held else { return };
         let Some(sink) = &mut held.sink else { return };
         let Some((chunks, seq)) = sink.finish else { return };
-        if sink.phase != SinkPhase::Arriving || held.log.last() < seq {
+        // Until all is sifted its timer comes back here.
+        if sink.phase != SinkPhase::Arriving || held.log.last() < seq || !held.store.is_sifted() {
             return;
         }
         if sink.chunks != chunks {

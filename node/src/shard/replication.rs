@@ -598,6 +598,7 @@ impl Core {
     pub(super) fn wake(&mut self, at: PartitionRef, slot: &mut Slot) {
         self.advance(at, slot);
         self.pump(at, slot);
+        self.sift(at, slot);
         self.prepare_sink(at, slot);
         self.continue_sums(at, slot);
         if slot.held.as_ref().and_then(|h| h.lead.as_ref()).is_some_and(Lead::teaches) {
