@@ -138,6 +138,8 @@ struct Core {
     /// Learners of partitions that may be sent a part of their snapshot, and when some are next.
     to_copy: VecDeque<(PartitionRef, MemberId)>,
     copy_at: Time,
+    /// At the last look none of them took more.
+    copies_wait: bool,
     forgotten: BTreeSet<Token>,
     /// Partitions that the next upkeep looks at; all others have nothing to be done. An idle node looks at none: going through
     /// a thousand partitions twenty times a second was a third of what it cost.
@@ -307,6 +309,7 @@ impl Shard {
             expire_at: now,
             to_copy: VecDeque::new(),
             copy_at: now,
+            copies_wait: false,
             forgotten: BTreeSet::new(),
             worked: 0,
             noticed: Vec::new(),

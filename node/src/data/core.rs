@@ -495,6 +495,16 @@ impl Core {
         }
     }
 
+    /// Whether a pause that is for the sake of others keeps something waiting.
+    pub(crate) fn pauses(&self) -> bool {
+        self.inner.shard.pauses()
+    }
+
+    /// There are no others: what pauses for their sake goes on.
+    pub(crate) fn go_on(&mut self) {
+        self.inner.shard.go_on();
+    }
+
     /// How long nothing is due.
     pub(crate) fn idle(&self) -> Duration {
         let inner = &self.inner;

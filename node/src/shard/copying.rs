@@ -27,7 +27,7 @@ use super::log::Log;
 use super::replication::WINDOW;
 use super::store::{Cursor, Store, digest_bytes};
 use super::{Core, ENTRY_WORK, Held, Lane, Malformed, PartitionRef, SLICE, Slot};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::InSyncChange;
 use doyen_placement::{Epoch, Lineage, MemberId};
@@ -325,22 +325,8 @@ impl Core {
             return;
         }
         let session = teaching.session;
-        let mut body = BytesMut::new();
-        let mut taken = 0;
-        let mut last = None;
-        for (map, entry) in store.following(&teaching.cursor).take(CHUNK_ENTRIES) {
-            frame::put_entry(&mut body, map, entry);
-            last = Some((map, entry));
-            taken += 1;
-            if body.len() >= self.limits.chunk_bytes {
-                break;
-            }
-        }
-        let last = last.map(|(map, entry)| (map, entry.key().into()));
-        store.advance_sum(session, taken);
-        // Written, and looked at once more for the sum.
-        self.worked += 2 * (body.len() + taken * ENTRY_WORK);
-        if last.is_none() {
+        let mut following = store.following(&teaching.cursor).take(CHUNK_ENTRIES).peekable();
+        if following.peek().is_none() {
             for (origin, finished, applied) in dedup.all() {
                 // A record at a time: an outcome may be as large as a value.
                 for record in applied {
@@ -355,13 +341,27 @@ impl Core {
             teaching.phase = Phase::Finishing;
             return;
         }
-        teaching.cursor = last;
+        let Some(out) = self.peers.out(id, Lane::Bulk) else { return };
         teaching.sent += 1;
         teaching.in_flight += 1;
-        self.stats.snapshot_bytes += body.len() as u64;
-        let body = body.freeze();
-        let chunk = Frame::Chunk { at, session, index: teaching.sent, digest: digest_bytes(&body), body };
-        self.peers.send(id, Lane::Bulk, &chunk);
+        let (mut taken, mut bytes, mut last) = (0, 0, None);
+        frame::chunk(out, at, (session, teaching.sent), |out| {
+            let begin = out.len();
+            for (map, entry) in following {
+                frame::put_entry(out, map, entry);
+                last = Some((map, entry));
+                taken += 1;
+                bytes = out.len() - begin;
+                if bytes >= self.limits.chunk_bytes {
+                    break;
+                }
+            }
+        });
+        teaching.cursor = last.map(|(map, entry)| (map, entry.key().into()));
+        let _ = store.advance_sum(session, taken);
+        // Written, and looked at once more for the sum.
+        self.worked += 2 * (bytes + taken * ENTRY_WORK);
+        self.stats.snapshot_bytes += bytes as u64;
         if teaching.in_flight < self.limits.chunks_in_flight {
             teaching.queued = true;
             self.to_copy.push_back((at, id));

@@ -12,7 +12,7 @@ use super::log::Logged;
 use super::op::{
     Action, Condition, ExpireCondition, Expiry, Failure, Operation, Outcome, PartitionAction, PartitionOperation, Value, Work,
 };
-use super::store::{Effect, Key};
+use super::store::{Effect, Key, digest_bytes};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use doyen_placement::{
     ClusterId, Epoch, KeyspaceId, Lineage, MapEntry, MapId, MemberId, PartitionId, PartitionRef, TableName, Term, Version,
@@ -203,6 +203,20 @@ pub(super) fn reply(out: &mut BytesMut, at: PartitionRef, n: u64, outcome: &Outc
         put_at(out, at);
         out.put_u64_le(n);
         put_outcome(out, outcome);
+    });
+}
+
+/// Appends a part of a snapshot, as `Frame::Chunk`, whose body `fill` writes where it leaves from: it can be as large as a value.
+pub(super) fn chunk(out: &mut BytesMut, at: PartitionRef, (session, index): (u32, u32), fill: impl FnOnce(&mut BytesMut)) {
+    framed(out, CHUNK, |out| {
+        put_session(out, at, session);
+        out.put_u32_le(index);
+        let digest_at = out.len();
+        out.put_u64_le(0);
+        let body = out.len();
+        fill(out);
+        let digest = digest_bytes(&out[body..]);
+        out[digest_at..body].copy_from_slice(&digest.to_le_bytes());
     });
 }
 

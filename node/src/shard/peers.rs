@@ -17,6 +17,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Bytes of calls given out for one peer in one pass; above it the peer is crowded until they were taken.
 pub(super) const CROWDED_BYTES: usize = 8 << 20;
+/// Bytes on their way to one peer, above which nothing more is copied to it: parts of a snapshot are as large as values, and
+/// many partitions are copied at a time.
+pub(super) const COPY_AHEAD_MAX: u64 = 32 << 20;
 /// A frame of log entries becomes no longer than this by further ones.
 const APPEND_BYTES_MAX: usize = 32 << 10;
 /// Answers up to this size never wait: there are at most `waiting_max` of them.
@@ -82,6 +85,12 @@ impl Peer {
     /// Frames of a lane that were taken and not handled.
     pub(super) fn batch(&mut self, lane: Lane) -> &mut VecDeque<Frame> {
         &mut self.batches[index(lane)]
+    }
+
+    /// Bytes given to it of which it has not said that they arrived.
+    fn under_way(&self) -> u64 {
+        let given = self.sent + self.out.iter().map(|b| b.len() as u64).sum::<u64>();
+        given.saturating_sub(self.headroom.map_or(0, |(_, received)| received))
     }
 
     fn crowded(&self) -> bool {
@@ -336,6 +345,12 @@ impl Peers {
         }
     }
 
+    /// Whether so much is on its way to a peer that no snapshot shall add to it. How much has arrived, peers say with their memory
+    /// (`Core::tell_headroom`).
+    pub(super) fn copies_wait(&self, id: MemberId) -> bool {
+        self.all.get(&id).is_some_and(|p| p.under_way() >= COPY_AHEAD_MAX)
+    }
+
     /// What a peer said of its memory.
     pub(super) fn set_headroom(&mut self, id: MemberId, headroom: u64, received: u64) {
         if let Some(peer) = self.all.get_mut(&id) {
@@ -348,9 +363,8 @@ impl Peers {
         self.all
             .get(&id)
             .and_then(|p| {
-                let (left, received) = p.headroom?;
-                let given = p.sent + p.out.iter().map(|b| b.len() as u64).sum::<u64>();
-                Some(left.saturating_sub(given.saturating_sub(received)))
+                let (left, _) = p.headroom?;
+                Some(left.saturating_sub(p.under_way()))
             })
             .unwrap_or(u64::MAX)
     }

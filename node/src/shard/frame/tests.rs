@@ -215,3 +215,15 @@ fn a_frame_above_the_limit_is_refused_before_it_arrives() {
     let mut bytes = BytesMut::from(&u32::MAX.to_le_bytes()[..]);
     assert!(take(&mut bytes, 1 << 20).is_err());
 }
+
+#[test]
+fn a_chunk_that_is_written_in_place_is_the_same_frame() {
+    let (at, entry) = (PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(3) }, Entry::new(b"k", b"value", 7, 9));
+    let mut body = BytesMut::new();
+    put_entry(&mut body, MapId(1), &entry);
+    let (mut put, mut in_place) = (BytesMut::from(&b"before"[..]), BytesMut::from(&b"before"[..]));
+    let body = body.freeze();
+    Frame::Chunk { at, session: 2, index: 5, digest: digest_bytes(&body), body }.put(&mut put);
+    chunk(&mut in_place, at, (2, 5), |out| put_entry(out, MapId(1), &entry));
+    assert_eq!(put, in_place);
+}
