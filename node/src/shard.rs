@@ -832,8 +832,9 @@ impl Shard {
         }
     }
 
-    /// The next bytes for a peer: everything that is ready for one lane of one peer, in one buffer.
-    pub fn poll_transmit(&mut self) -> Option<(MemberId, Lane, BytesMut)> {
+    /// The next bytes for a peer: everything that is ready for one lane of one peer, in one buffer but for large values, which are as
+    /// they are stored.
+    pub fn poll_transmit(&mut self) -> Option<(MemberId, Lane, Bytes)> {
         loop {
             if let Some(next) = self.core.peers.next() {
                 return Some(next);

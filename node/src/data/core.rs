@@ -361,7 +361,7 @@ impl Core {
     /// Bytes to peers, requests to the control thread.
     fn carry_away(&mut self) {
         while let Some((peer, lane, bytes)) = self.inner.shard.poll_transmit() {
-            if self.links.send(peer, lane, bytes.freeze()) {
+            if self.links.send(peer, lane, bytes) {
                 self.inner.shard.congested(self.inner.now, peer, true);
             }
         }

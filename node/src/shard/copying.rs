@@ -346,12 +346,12 @@ impl Core {
         teaching.in_flight += 1;
         let (mut taken, mut bytes, mut last) = (0, 0, None);
         frame::chunk(out, at, (session, teaching.sent), |out| {
-            let begin = out.len();
+            let begin = out.mark();
             for (map, entry) in following {
                 frame::put_entry(out, map, entry);
                 last = Some((map, entry));
                 taken += 1;
-                bytes = out.len() - begin;
+                bytes = out.len_from(begin);
                 if bytes >= self.limits.chunk_bytes {
                     break;
                 }
@@ -539,7 +539,7 @@ impl Core {
         let Some(held) = &mut slot.held else { return Ok(()) };
         let expected = held.sink.as_ref().filter(|s| s.session == session && s.from == from && !s.complete()).map(|s| s.chunks + 1);
         let Some(expected) = expected else { return Ok(()) };
-        if index != expected || digest != digest_bytes(&body) {
+        if index != expected || digest != digest_bytes(body.len(), [&*body]) {
             self.peers.send(from, Lane::Calls, &Frame::Verdict { at, session, equal: false });
             return Ok(());
         }

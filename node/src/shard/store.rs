@@ -550,10 +550,10 @@ fn digest(map: MapId, entry: &Entry) -> u64 {
     h.finish()
 }
 
-/// Digest of a run of bytes, for snapshot chunks.
-pub(super) fn digest_bytes(bytes: &[u8]) -> u64 {
+/// Digest of so many bytes, which come in pieces, for snapshot chunks.
+pub(super) fn digest_bytes<'a>(length: usize, pieces: impl IntoIterator<Item = &'a [u8]>) -> u64 {
     let mut h = Digest(0x2545_f491_4f6c_dd1d);
-    h.bytes(bytes);
+    h.pieces(length, pieces);
     h.finish()
 }
 
@@ -566,18 +566,32 @@ impl Digest {
     }
 
     fn bytes(&mut self, bytes: &[u8]) {
+        self.pieces(bytes.len(), [bytes]);
+    }
+
+    /// So many bytes, however they are cut.
+    fn pieces<'a>(&mut self, length: usize, pieces: impl IntoIterator<Item = &'a [u8]>) {
         // The length first, so that a byte cannot move from a key to its value unnoticed.
-        self.word(bytes.len() as u64);
-        let mut chunks = bytes.chunks_exact(8);
-        for chunk in &mut chunks {
-            let mut word = [0; 8];
-            word.copy_from_slice(chunk);
-            self.word(u64::from_le_bytes(word));
+        self.word(length as u64);
+        let (mut begun, mut filled) = ([0; 8], 0);
+        for mut piece in pieces {
+            if filled > 0 {
+                let (first, rest) = piece.split_at(piece.len().min(8 - filled));
+                begun[filled..filled + first.len()].copy_from_slice(first);
+                (filled, piece) = (filled + first.len(), rest);
+                if filled < 8 {
+                    continue;
+                }
+                self.word(u64::from_le_bytes(begun));
+            }
+            let (words, rest) = piece.as_chunks::<8>();
+            words.iter().for_each(|word| self.word(u64::from_le_bytes(*word)));
+            begun = [0; 8];
+            begun[..rest.len()].copy_from_slice(rest);
+            filled = rest.len();
         }
-        let mut word = [0; 8];
-        let rest = chunks.remainder();
-        word[..rest.len()].copy_from_slice(rest);
-        self.word(u64::from_le_bytes(word));
+        // Of what is left, and of nothing, too.
+        self.word(u64::from_le_bytes(begun));
     }
 
     const fn finish(self) -> u64 {

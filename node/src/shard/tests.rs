@@ -607,8 +607,7 @@ fn an_align_of_an_older_epoch_is_ignored() {
     assert_eq!(w.set(2, &key, "new"), Outcome::Ok);
     let last = held(&w);
     let head = frame::Head { at, epoch: Epoch(1), session: 0, committed: 0, clock: 1, first: 1 };
-    let mut bytes = BytesMut::new();
-    Frame::Align { head, base: 0, last: 0, entries: Vec::new() }.put(&mut bytes);
+    let mut bytes = Frame::Align { head, base: 0, last: 0, entries: Vec::new() }.wire();
     w.nodes.get_mut(&3).unwrap().shard.receive(w.now, 0, id(1), Lane::Calls, &mut bytes).unwrap();
     assert_eq!(held(&w), last);
 }
@@ -1339,12 +1338,12 @@ fn cost_of_operations() {
                 }
                 let sent = shard.poll_transmit();
                 let copy = &mut w.nodes.get_mut(&2).unwrap().shard;
-                if let Some((_, lane, mut bytes)) = sent {
-                    copy.receive(w.now, 0, id(1), lane, &mut bytes).unwrap();
+                if let Some((_, lane, bytes)) = sent {
+                    copy.receive(w.now, 0, id(1), lane, &mut bytes.into()).unwrap();
                 }
                 let acks = copy.poll_transmit();
-                if let Some((_, lane, mut bytes)) = acks {
-                    w.nodes.get_mut(&1).unwrap().shard.receive(w.now, 0, id(2), lane, &mut bytes).unwrap();
+                if let Some((_, lane, bytes)) = acks {
+                    w.nodes.get_mut(&1).unwrap().shard.receive(w.now, 0, id(2), lane, &mut bytes.into()).unwrap();
                 }
                 let shard = &mut w.nodes.get_mut(&1).unwrap().shard;
                 shard.release(w.now, w.now + LEASE, true);

@@ -166,3 +166,17 @@ fn large_values_are_summed_and_freed_a_few_at_a_time() {
     assert!(map.shed(500));
     assert!((11..=14).contains(&map.len()), "{} of 20 are left after one step", map.len());
 }
+
+#[test]
+fn a_digest_is_the_same_however_the_bytes_are_cut() {
+    let bytes: Vec<u8> = (0..100).collect();
+    for length in [0, 1, 7, 8, 9, 16, 100] {
+        let whole = digest_bytes(length, [&bytes[..length]]);
+        for cut in 1..20 {
+            assert_eq!(digest_bytes(length, bytes[..length].chunks(cut)), whole);
+            let (first, rest) = bytes[..length].split_at(cut.min(length));
+            assert_eq!(digest_bytes(length, [first, &[], rest]), whole);
+        }
+    }
+    assert_ne!(digest_bytes(9, [&bytes[..9]]), digest_bytes(10, [&bytes[..10]]));
+}

@@ -13,9 +13,7 @@ fn world(seed: u64) -> (World, u64) {
 }
 
 fn receive(w: &mut World, from: u64, to: u64, lane: Lane, frame: &Frame) -> Result<bool, Malformed> {
-    let mut bytes = BytesMut::new();
-    frame.put(&mut bytes);
-    w.nodes.get_mut(&to).unwrap().shard.receive(w.now, 0, id(from), lane, &mut bytes)
+    w.nodes.get_mut(&to).unwrap().shard.receive(w.now, 0, id(from), lane, &mut frame.wire())
 }
 
 fn at(key: &str) -> PartitionRef {
