@@ -387,7 +387,8 @@ impl Core {
         let Some(entry) = log.entry(seq) else { return };
         let (committed, clock) = (log.committed(), clock.advance(self.now));
         for (id, link) in lead.links.iter_mut() {
-            if !link.streams() || link.next != seq || log.bytes_between(link.acked, seq) > WINDOW {
+            // Without the entry itself: one that is larger than the window could never be sent.
+            if !link.streams() || link.next != seq || log.bytes_between(link.acked, seq - 1) >= WINDOW {
                 continue;
             }
             let head = Head { at, epoch: *epoch, session: link.session, committed, clock, first: seq };

@@ -1430,6 +1430,24 @@ fn calls_for_a_crowded_primary_are_parked_in_order() {
     assert_eq!(w.set(2, "a", "1"), Outcome::Failed(Failure::Unavailable));
 }
 
+/// It waited until it was taken for lost: 0.4 s.
+#[test]
+fn a_write_larger_than_the_window_goes_to_its_copies_at_once() {
+    let mut w = World::new(1, 2, |_| vec![1, 2]);
+    w.settle(Duration::from_millis(100));
+    for node in w.nodes.values_mut() {
+        let limits = &mut node.shard.core.limits;
+        (limits.value_bytes_max, limits.memory_bytes_max) = (16 << 20, 1 << 30);
+    }
+    let large = "x".repeat(replication::WINDOW as usize + 1);
+    let writes = [w.submit(1, "a", set(&large)), w.submit(1, "a", set(&large))];
+    for _ in 0..6 {
+        let wires: Vec<_> = w.wires.keys().copied().collect();
+        wires.into_iter().for_each(|wire| w.deliver(wire, true));
+    }
+    assert!(writes.iter().all(|t| w.outcomes.get(t) == Some(&Outcome::Ok)), "no time has passed");
+}
+
 /// Appends to a large value, a thousand in one read, held the thread for seconds.
 #[test]
 fn one_receive_does_a_bounded_amount_of_work() {
