@@ -8,6 +8,7 @@ use super::output::Output;
 use super::ready::Ready;
 use super::session::Connection;
 use crate::data::core::Core;
+use crate::grow;
 use bytes::{Bytes, BytesMut};
 use doyen_placement::MapId;
 use mio::event::Event;
@@ -391,7 +392,7 @@ impl Client {
                     self.borrowed = true;
                 } else {
                     self.own_input();
-                    self.input.extend_from_slice(&new);
+                    grow::append(&mut self.input, &new);
                 }
                 self.unparsed = true;
                 true
