@@ -123,8 +123,8 @@ impl Reactor {
     /// Waits until something comes or is due, and notes what.
     fn wait(&mut self) -> io::Result<()> {
         let busy = self.more || self.clients.is_busy();
-        // Who pauses for the sake of others looks whether there are any.
-        let pauses = !busy && self.core.pauses();
+        // Who pauses for the sake of others looks whether there are any, here or at other threads.
+        let pauses = !busy && self.core.pauses() && !self.passes.is_disturbed(Instant::now());
         let mut timeout = if busy || pauses { Duration::ZERO } else { self.idle() };
         if !timeout.is_zero() {
             self.desk.bell().sleep();
