@@ -366,6 +366,7 @@ fn limits(config: &Config, timing: &Timing) -> Limits {
         key_bytes_max: KEY_BYTES_MAX,
         memory_bytes_max: config.memory_bytes_max,
         tail_bytes_max: 64 << 20,
+        tail_bytes_least: 0,
         park: Duration::from_secs(5),
         waiting_max: WAITING_MAX,
         copy_silent_max: Duration::from_millis(1500),

@@ -9,14 +9,16 @@ use crate::time::Time;
 use crate::wire::{Ack, Commit, Message, Payload, Proposal};
 use doyen_placement::quorum::majority;
 use doyen_placement::table::TableDelta;
-use doyen_placement::{MemberId, PartitionRef, TableName, Term};
+use doyen_placement::{MemberId, MemberState, PartitionRef, TableName, Term};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// A proposal is sent again to whoever has not answered for this long.
 const RESEND: Duration = Duration::from_millis(100);
-/// How long a commit waits for the acks of the primaries that it deposes: they spare their successors a wait (rule 10).
-const HOLD: Duration = Duration::from_millis(20);
+/// How long a commit waits for the acks of the primaries that it deposes, while they answer: such an ack spares their successors
+/// the wait for a lease (rules 9 and 10), which is longer than this. On a machine that has no core for one of them at once, less
+/// is often too little.
+const HOLD: Duration = Duration::from_millis(200);
 
 /// A coordinator in its term.
 #[derive(Debug)]
@@ -115,7 +117,8 @@ impl Council {
         let members = self.committed.members.iter().chain(&self.accepted.members).chain(&table.members).map(|m| m.id);
         let recipients: BTreeSet<MemberId> = members.filter(|m| *m != me).collect();
         let mut hold: BTreeSet<MemberId> = deposed(&self.committed, &table).into_keys().collect();
-        hold.retain(|m| *m != me && !self.silent(cx, *m) && !self.asserted_dead.contains(m));
+        // The dead ack nothing.
+        hold.retain(|m| *m != me && table.member(*m).is_some_and(|m| m.state != MemberState::Silent));
         let delta = TableDelta::between(&self.committed, &table);
         self.accept(cx, table.clone());
         let flight = Flight {
@@ -124,7 +127,7 @@ impl Council {
             recipients,
             acks: BTreeMap::from([(me, stored)]),
             resend_at: cx.now,
-            hold_until: if hold.is_empty() { cx.now } else { cx.now + HOLD },
+            hold_until: cx.now + HOLD,
             hold,
             draft,
             table,
@@ -247,7 +250,8 @@ impl Council {
         if !self.quorum(&self.committed_voters, &acked) || !self.quorum(&flight.table.voters, &acked) {
             return;
         }
-        if cx.now < flight.hold_until && !flight.hold.iter().all(|m| flight.acks.contains_key(m)) {
+        let comes = |m: &MemberId| !flight.acks.contains_key(m) && !self.silent(cx, *m);
+        if cx.now < flight.hold_until && flight.hold.iter().any(comes) {
             return;
         }
         let commit = self.commit(flight);

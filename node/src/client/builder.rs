@@ -178,6 +178,7 @@ fn limits() -> Limits {
         key_bytes_max: crate::builder::KEY_BYTES_MAX,
         memory_bytes_max: 0,
         tail_bytes_max: 0,
+        tail_bytes_least: 0,
         park: PARK,
         waiting_max: crate::builder::WAITING_MAX,
         copy_silent_max: Duration::ZERO,

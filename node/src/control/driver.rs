@@ -482,7 +482,11 @@ impl Driver {
         let before = self.view.as_ref().map(|v| (order(&v.installed), order(&v.accepted)));
         if before.is_none_or(|(was, _)| was != installed) {
             let (term, version, members) = (installed.0.0, installed.1.0, view.installed.members.len());
-            tracing::debug!(target: "doyen::table", term, version, members, "installed");
+            let now = clock::now();
+            // Tenures of this node that have to wait for a predecessor's lease: nobody serves those partitions meanwhile.
+            let waits = || view.opens_at.iter().map(|(_, _, opens_at)| opens_at.since(now)).filter(|wait| !wait.is_zero());
+            let (waiting, longest) = (waits().count(), waits().max().unwrap_or_default());
+            tracing::debug!(target: "doyen::table", term, version, members, waiting, ?longest, "installed");
             if let Some((_, at)) = self.proposed.take_if(|(proposed, _)| *proposed == installed) {
                 self.counted.committed(clock::now().since(at));
             }

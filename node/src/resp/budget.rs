@@ -122,6 +122,7 @@ impl Budget {
             key_bytes_max: 1 << 10,
             memory_bytes_max: 64 << 20,
             tail_bytes_max: 8 << 20,
+            tail_bytes_least: 0,
             park: Duration::from_secs(5),
             waiting_max: 100,
             copy_silent_max: Duration::from_secs(1),

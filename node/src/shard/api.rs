@@ -62,6 +62,8 @@ pub struct Limits {
     pub memory_bytes_max: usize,
     /// Log kept for copies that lag: 64 MiB a node.
     pub tail_bytes_max: usize,
+    /// Bytes of a partition's log that are kept, however little is stored, for copies that were dropped by mistake.
+    pub tail_bytes_least: usize,
     /// How long an operation is parked at most: 5 s.
     pub park: Duration,
     /// Operations that wait at the same time at most.

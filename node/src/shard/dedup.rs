@@ -3,6 +3,7 @@
 //! Replicated with every log entry, so that a retry finds it at whoever leads the partition next. Either the outcome of
 //! an operation is here, or the origin's mark is above it: nothing is ever applied twice.
 
+use super::log::begin_anew;
 use super::op::Outcome;
 use doyen_placement::MemberId;
 use litemap::LiteMap;
@@ -71,6 +72,7 @@ impl Dedup {
         while origin.applied.front().is_some_and(|(n, ..)| *n < origin.finished) {
             origin.applied.pop_front();
         }
+        begin_anew(&mut origin.applied);
         if id.n < origin.finished {
             return;
         }

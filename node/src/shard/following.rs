@@ -74,6 +74,9 @@ impl Core {
         }
         let (before, sifted) = (held.bytes(), held.store.is_sifted());
         held.fence = head.epoch;
+        // What is done with goes first: the new entries take its place.
+        held.log.commit(head.committed, &mut self.garbage);
+        held.log.trim(self.tail_bytes(held.store.bytes()), u64::MAX);
         let mut seq = head.first;
         for logged in entries {
             // What is here already was sent again.
@@ -84,8 +87,8 @@ impl Core {
         }
         held.wanted = None;
         held.clock.hear(head.clock, self.now);
+        // What came again may be committed already.
         held.log.commit(head.committed, &mut self.garbage);
-        held.log.trim(self.tail_bytes(held.store.bytes()), u64::MAX);
         self.memory = (self.memory + held.bytes()).saturating_sub(before);
         if head.first < seq {
             self.acknowledge(held, from, head.at, head.epoch);

@@ -5,6 +5,7 @@
 
 use super::Token;
 use super::entry::Entry;
+use super::log::begin_anew;
 use super::op::{Action, Operation, Outcome, Work};
 use bytes::Bytes;
 use doyen_gossip::Time;
@@ -159,6 +160,7 @@ impl Calls {
         while self.unfinished.front().is_some_and(|(_, done)| *done) {
             self.unfinished.pop_front();
         }
+        begin_anew(&mut self.unfinished);
     }
 
     /// Every local operation below this number is finished; `n` is one that is not.

@@ -7,7 +7,7 @@ use doyen_placement::Epoch;
 use std::collections::VecDeque;
 
 /// What a record costs beside its key and value, with the room that the queue of records grows into.
-pub(super) const RECORD_OVERHEAD: usize = 152;
+pub(super) const RECORD_OVERHEAD: usize = 176;
 /// What part of its share a log may be larger.
 const TRIM_SLACK: usize = 8;
 /// Entries dropped by one call, however many are too many: some that a learner lacked until now can be as many as are stored.
@@ -16,6 +16,14 @@ const TRIM_SLICE: usize = 16_000;
 const TRIM_AHEAD: usize = 3;
 /// A queue with this many times the room that it needs gives it back.
 const SPARE_FACTOR: usize = 4;
+
+/// An empty queue begins where its memory begins, instead of going round in it: the next one takes a place that was looked at a
+/// moment ago.
+pub(super) fn begin_anew<T>(queue: &mut VecDeque<T>) {
+    if queue.is_empty() {
+        queue.clear();
+    }
+}
 
 /// One entry of the log. Its sequence is its place.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,6 +41,8 @@ pub(super) struct Logged {
 #[derive(Debug)]
 struct Record {
     logged: Logged,
+    /// What it replaced, until it is committed.
+    undo: Undo,
     /// Bytes of all records up to this one since the log began: how much lies between two sequences is a difference.
     end: u64,
 }
@@ -43,8 +53,6 @@ pub(super) struct Log {
     /// Sequence of the entry before the first record.
     base: u64,
     records: VecDeque<Record>,
-    /// What the records that are not committed replaced: the last ones.
-    undos: VecDeque<Undo>,
     committed: u64,
     /// Highest sequence of a deletion: what is missing may be missing because of it.
     deleted: u64,
@@ -110,8 +118,7 @@ impl Log {
         }
         self.end += (logged.effect.bytes() + RECORD_OVERHEAD) as u64;
         let end = self.end;
-        self.records.push_back(Record { logged, end });
-        self.undos.push_back(undo);
+        self.records.push_back(Record { logged, undo, end });
         seq
     }
 
@@ -121,34 +128,35 @@ impl Log {
         if seq <= self.committed {
             return None;
         }
-        let (record, undo) = (self.records.pop_back()?, self.undos.pop_back()?);
+        let Record { logged, undo, .. } = self.records.pop_back()?;
         self.end = self.records.back().map_or(self.start, |r| r.end);
-        Some((seq, record.logged, undo))
+        Some((seq, logged, undo))
     }
 
     /// Everything up to `to` is committed: what it replaced can go. Whole maps are freed in slices by the caller.
     pub(super) fn commit(&mut self, to: u64, garbage: &mut Vec<Map>) {
         let to = to.min(self.last());
-        while self.committed < to {
-            self.committed += 1;
-            match self.undos.pop_front() {
-                Some(Undo::Map(map)) => garbage.push(*map),
-                Some(Undo::Was(entry)) => entry.recycle(),
+        // Nothing that is not committed is trimmed.
+        let first = (self.committed - self.base.min(self.committed)) as usize;
+        for record in self.records.iter_mut().skip(first).take(to.saturating_sub(self.committed) as usize) {
+            match std::mem::take(&mut record.undo) {
+                Undo::Map(map) => garbage.push(*map),
+                Undo::Was(entry) => entry.recycle(),
                 _ => {}
             }
         }
+        self.committed = self.committed.max(to);
     }
 
     /// Drops up to `count` entries of a log that nobody needs any more; says whether any are left. Maps that were to be brought
     /// back by undoing go to the garbage.
     pub(super) fn shed(&mut self, count: usize, garbage: &mut Vec<Map>) -> bool {
-        self.records.drain(..count.min(self.records.len()));
-        for undo in self.undos.drain(..count.min(self.undos.len())) {
-            if let Undo::Map(map) = undo {
+        for record in self.records.drain(..count.min(self.records.len())) {
+            if let Undo::Map(map) = record.undo {
                 garbage.push(*map);
             }
         }
-        !self.records.is_empty() || !self.undos.is_empty()
+        !self.records.is_empty()
     }
 
     /// Drops committed entries up to `to` so that about `bytes` are held: not one by one, but once there are an eighth more, for
@@ -174,8 +182,6 @@ impl Log {
         if self.records.capacity() > spare {
             self.records.shrink_to(spare / 2);
         }
-        if self.undos.is_empty() && self.undos.capacity() > spare {
-            self.undos = VecDeque::new();
-        }
+        begin_anew(&mut self.records);
     }
 }

@@ -10,8 +10,8 @@
 use super::copying::Source as Teaching;
 use super::forwarding::{Asker, Call, Source};
 use super::frame::{self, Ack, Frame, Head};
-use super::log::Log;
-use super::upkeep::EXPIRE_SLICE;
+use super::log::{Log, begin_anew};
+use super::upkeep::{EXPIRE_SLICE, UPKEEP};
 use super::{Assigned, Core, DROP_DELAY, Held, Lane, PartitionRef, Slot};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::InSyncChange;
@@ -101,6 +101,7 @@ pub(super) struct Link {
     pub(super) next: u64,
     /// Since when something is unacknowledged.
     pub(super) stalled: Option<Time>,
+    /// When it was sent something again, or acknowledged something, last.
     resent: Time,
     said_committed: u64,
     asks: u32,
@@ -585,6 +586,7 @@ impl Core {
             while slot.calls.waiting.front().is_some_and(|e| e.seq <= committed) {
                 self.ready.extend(slot.calls.waiting.pop_front().map(|executed| (at, executed)));
             }
+            begin_anew(&mut slot.calls.waiting);
         }
     }
 
@@ -592,7 +594,8 @@ impl Core {
     /// copy that lags by much of that is as well served by a snapshot.
     pub(super) fn tail_bytes(&self, stored: usize) -> usize {
         let share = self.limits.tail_bytes_max / self.holding.max(TAIL_SHARES_MIN);
-        share.min((stored / TAIL_PART).max(TAIL_BYTES_LEAST))
+        let part = Some(stored / TAIL_PART).filter(|part| *part >= TAIL_BYTES_WORTH).unwrap_or_default();
+        share.min(part.max(self.limits.tail_bytes_least))
     }
 
     /// A timer of the partition is due.
@@ -628,9 +631,11 @@ impl Core {
         let mut asks = Vec::new();
         let mut silent = Vec::new();
         for (id, link) in lead.links.iter_mut() {
+            // Where it acknowledged something just now, the next entry is likely to come soon, and says as much.
+            let resting = now.since(link.resent) >= UPKEEP;
             if link.streams()
                 && link.next == log.last() + 1
-                && (link.said_committed < log.committed() || tell_time)
+                && ((link.said_committed < log.committed() && resting) || tell_time)
                 && let Some(out) = self.peers.out(*id, Lane::Calls)
             {
                 let (committed, clock) = (log.committed(), clock.advance(now));
@@ -716,10 +721,11 @@ fn trim(held: &mut Held, share: usize, memory: &mut usize) {
 
 /// The partitions of a node share its tail; one of them has this part of it at most.
 const TAIL_SHARES_MIN: usize = 256;
-/// The tail is this part of what is stored: an entry of it costs as much again as the key that it is about,
+/// The tail is this part of what is stored: an entry of it costs as much again as the key that it is about.
 const TAIL_PART: usize = 32;
-/// and at least this many bytes.
-const TAIL_BYTES_LEAST: usize = 4 << 10;
+/// A smaller one is none: where so little is stored, a snapshot is as cheap, and a log whose entries go as soon as they are committed
+/// always lies in the same few lines of memory, where the processor still has them.
+const TAIL_BYTES_WORTH: usize = 4 << 10;
 
 /// How many entries from `first` on make one frame: at least one where there is one.
 fn frame_of(log: &Log, first: u64) -> u64 {

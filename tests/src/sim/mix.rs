@@ -57,6 +57,7 @@ pub struct Mix {
     pub chunk_bytes: usize,
     /// Log kept for laggards.
     pub tail_bytes_max: usize,
+    pub tail_bytes_least: usize,
     /// Chunks in flight.
     pub chunks_in_flight: usize,
     /// Largest padding of a value.
@@ -130,6 +131,8 @@ impl Mix {
             think: [10 * MS, 30 * MS, 80 * MS][rng.random_range(0..3)],
             chunk_bytes: [64, 512, 65_536][rng.random_range(0..3)],
             tail_bytes_max: [1_024, 16_384, 64 << 20][rng.random_range(0..3)].min(memory_bytes_max / 4),
+            // What is stored here is so little that its own part of it would be nothing.
+            tail_bytes_least: [0, 4 << 10][rng.random_range(0..2)],
             chunks_in_flight: rng.random_range(1..=8),
             padding: [8, 64, 600][rng.random_range(0..3)],
             drift_ppm: [0, 100, 9_900, 9_900][rng.random_range(0..4)],
