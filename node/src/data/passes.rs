@@ -108,7 +108,7 @@ mod tests {
         passes.ended_at(start + ms(60), start + ms(85), own + ms(27));
         assert_eq!((passes.take(), passes.long()), (Longest { wall: ms(25), own: ms(24) }, 1));
         assert_eq!(passes.take(), Longest::default(), "each is told once");
-        assert!(passes.is_disturbed(start + ms(85)) && !passes.is_disturbed(start + ms(101)));
+        assert!(passes.is_disturbed(start + ms(134)) && !passes.is_disturbed(start + ms(135)), "the second waited for one, too");
     }
 
     #[test]
