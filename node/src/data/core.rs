@@ -361,7 +361,7 @@ impl Core {
     /// Bytes to peers, requests to the control thread.
     fn carry_away(&mut self) {
         while let Some((peer, lane, bytes)) = self.inner.shard.poll_transmit() {
-            if self.links.send(peer, lane, bytes.freeze()) {
+            if self.links.send(peer, lane, bytes) {
                 self.inner.shard.congested(self.inner.now, peer, true);
             }
         }
@@ -493,6 +493,16 @@ impl Core {
                 self.upcall(Upcall::Alive);
             }
         }
+    }
+
+    /// Whether a pause that is for the sake of others keeps something waiting.
+    pub(crate) fn pauses(&self) -> bool {
+        self.inner.shard.pauses()
+    }
+
+    /// There are no others: what pauses for their sake goes on.
+    pub(crate) fn go_on(&mut self) {
+        self.inner.shard.go_on();
     }
 
     /// How long nothing is due.
