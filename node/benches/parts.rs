@@ -6,11 +6,11 @@
 
 mod pair;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use doyen::resp::frame::Parser;
-use doyen::shard::bench::{Batch, Forward, Keys, decode, encode_acks};
+use doyen::shard::bench::{Batch, Forward, Keys, Outgoing, decode, encode_acks};
 use doyen::shard::op::{Action, Operation};
 use doyen_placement::{Epoch, KeyspaceId, MapId, MemberId, Replica, ReplicaState, TableDelta, Version};
 use pair::{Pair, set, table};
@@ -173,18 +173,16 @@ fn timed<T>(work: impl FnOnce() -> T) -> Duration {
 
 fn frames(c: &mut Criterion<CpuTime>) {
     let mut group = c.benchmark_group("frame");
-    let mut out = BytesMut::with_capacity(1 << 20);
-    let mut both = |name: &str, encode: &dyn Fn(&mut BytesMut)| {
+    let mut out = Outgoing::default();
+    let mut both = |name: &str, encode: &dyn Fn(&mut Outgoing)| {
         group.bench_function(BenchmarkId::new("encode", name), |b| {
             b.iter(|| {
-                out.clear();
                 encode(&mut out);
-                out.len()
+                out.clear();
             });
         });
-        out.clear();
         encode(&mut out);
-        let frame = out.clone();
+        let frame = out.take();
         group.bench_function(BenchmarkId::new("decode", name), |b| {
             b.iter_batched(|| frame.clone(), |mut bytes| decode(&mut bytes).unwrap(), BatchSize::SmallInput);
         });

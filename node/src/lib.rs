@@ -60,6 +60,7 @@ pub mod config;
 pub mod control;
 pub mod data;
 mod error;
+mod grow;
 pub mod http;
 mod map;
 mod metrics;

@@ -143,6 +143,8 @@ struct Core {
     /// Learners of partitions that may be sent a part of their snapshot, and when some are next.
     to_copy: VecDeque<(PartitionRef, MemberId)>,
     copy_at: Time,
+    /// At the last look none of them took more.
+    copies_wait: bool,
     forgotten: BTreeSet<Token>,
     /// Partitions that the next upkeep looks at; all others have nothing to be done. An idle node looks at none: going through
     /// a thousand partitions twenty times a second was a third of what it cost.
@@ -315,6 +317,7 @@ impl Shard {
             expire_at: now,
             to_copy: VecDeque::new(),
             copy_at: now,
+            copies_wait: false,
             forgotten: BTreeSet::new(),
             worked: 0,
             noticed: Vec::new(),
@@ -839,8 +842,9 @@ impl Shard {
         }
     }
 
-    /// The next bytes for a peer: everything that is ready for one lane of one peer, in one buffer.
-    pub fn poll_transmit(&mut self) -> Option<(MemberId, Lane, BytesMut)> {
+    /// The next bytes for a peer: everything that is ready for one lane of one peer, in one buffer but for large values, which are as
+    /// they are stored.
+    pub fn poll_transmit(&mut self) -> Option<(MemberId, Lane, Bytes)> {
         loop {
             if let Some(next) = self.core.peers.next() {
                 return Some(next);

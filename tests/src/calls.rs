@@ -127,7 +127,7 @@ fn line(what: &str, counts: &Counts, by: f64) -> String {
 }
 
 /// Keys of partitions that this node leads, or that it does not.
-fn keys(cluster: &Cluster, node: &str, led: bool) -> Result<Vec<String>, String> {
+pub(crate) fn keys(cluster: &Cluster, node: &str, led: bool) -> Result<Vec<String>, String> {
     let text = cluster.node(node).http("/table").map_err(|e| e.to_string())?;
     let table: serde_json::Value = serde_json::from_str(&text).map_err(|e| e.to_string())?;
     let partitions = table["keyspaces"][0]["partitions"].as_array().ok_or("no partitions")?;

@@ -4,12 +4,14 @@
 //! hostile network; [`linear`] judges what clients saw. [`process`], [`cluster`] and [`load`] start, drive and hurt real
 //! processes over real sockets, [`native`] drives them through the native client. [`mod@bench`] measures them beside others, [`scale`] what
 //! they cost as they become more, [`starve`] who is taken for dead where cores are scarce, [`stall`] how long a cluster stands still,
-//! [`calls`] system calls by operation, [`threads`] what several data threads give a node.
+//! [`calls`] system calls by operation, [`large`] how long passes become with the largest values, [`threads`] what several data threads
+//! give a node.
 
 pub mod bench;
 pub mod calls;
 pub mod cluster;
 pub mod journal;
+pub mod large;
 pub mod linear;
 pub mod load;
 pub mod native;

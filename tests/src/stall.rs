@@ -59,22 +59,22 @@ struct Seen {
 
 /// The longest pass of any node, in seconds: by the wall clock, by the thread's own.
 #[derive(Debug, Clone, Copy, Default)]
-struct Passes {
-    wall: f64,
-    own: f64,
+pub(crate) struct Passes {
+    pub(crate) wall: f64,
+    pub(crate) own: f64,
 }
 
 /// What the nodes say of themselves. Each look forgets the longest passes, so all looks go through here.
 #[derive(Debug, Default)]
-struct Looks {
-    longest: Passes,
+pub(crate) struct Looks {
+    pub(crate) longest: Passes,
     /// Of all nodes, at the last look.
     expired: f64,
     snapshot_bytes: f64,
 }
 
 impl Looks {
-    fn look(&mut self, cluster: &Cluster) {
+    pub(crate) fn look(&mut self, cluster: &Cluster) {
         (self.expired, self.snapshot_bytes) = (0.0, 0.0);
         for process in cluster.nodes.values() {
             let text = process.http("/metrics").unwrap_or_default();
@@ -87,7 +87,7 @@ impl Looks {
     }
 
     /// From here on.
-    fn begin(cluster: &Cluster) -> Self {
+    pub(crate) fn begin(cluster: &Cluster) -> Self {
         let mut looks = Self::default();
         looks.look(cluster);
         looks.longest = Passes::default();
@@ -194,23 +194,29 @@ fn join(cluster: &mut Cluster, looks: &mut Looks) -> String {
     let before = looks.snapshot_bytes;
     let began = Instant::now();
     cluster.join("n2");
-    loop {
-        std::thread::sleep(Duration::from_millis(250));
-        let table = cluster.node("n2").http("/table").ok().and_then(|t| serde_json::from_str::<Value>(&t).ok()).unwrap_or_default();
-        let partitions = table["keyspaces"][0]["partitions"].as_array().cloned().unwrap_or_default();
-        let holds = |p: &&Value| p["primary"] == "n2" || p["backups"].as_array().is_some_and(|b| b.iter().any(|m| m == "n2"));
-        let share = (partitions.iter().filter(holds).count(), partitions.len());
-        // Two thirds of all, rounded.
-        if share.1 > 0 && share.0 + 2 >= share.1 * 2 / 3 && cluster.status("n2").is_some_and(|s| s["safe"] == true) {
-            break;
-        }
-        assert!(began.elapsed() < EVENT_MAX, "n2 has {} of {} partitions", share.0, share.1);
-    }
+    await_share(cluster, "n2");
     let took = began.elapsed().as_secs_f64();
     // What moved away is dropped some seconds later.
     std::thread::sleep(AFTER);
     looks.look(cluster);
     format!("a node joins and gets {:.1} GB in {took:.0} s", (looks.snapshot_bytes - before) / 1e9)
+}
+
+/// Waits until a newcomer to two nodes holds its share of everything, and all is safe.
+pub(crate) fn await_share(cluster: &Cluster, newcomer: &str) {
+    let began = Instant::now();
+    loop {
+        std::thread::sleep(Duration::from_millis(250));
+        let table = cluster.node(newcomer).http("/table").ok().and_then(|t| serde_json::from_str::<Value>(&t).ok()).unwrap_or_default();
+        let partitions = table["keyspaces"][0]["partitions"].as_array().cloned().unwrap_or_default();
+        let holds = |p: &&Value| p["primary"] == newcomer || p["backups"].as_array().is_some_and(|b| b.iter().any(|m| m == newcomer));
+        let share = (partitions.iter().filter(holds).count(), partitions.len());
+        // Two thirds of all, rounded.
+        if share.1 > 0 && share.0 + 2 >= share.1 * 2 / 3 && cluster.status(newcomer).is_some_and(|s| s["safe"] == true) {
+            return;
+        }
+        assert!(began.elapsed() < EVENT_MAX, "{newcomer} has {} of {} partitions", share.0, share.1);
+    }
 }
 
 fn flush(cluster: &Cluster) {

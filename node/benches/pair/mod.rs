@@ -67,13 +67,13 @@ impl Pair {
 
     /// What the primary has for its copy.
     pub(crate) fn sent(&mut self) -> Option<(Lane, BytesMut)> {
-        self.primary.poll_transmit().map(|(_, lane, bytes)| (lane, bytes))
+        self.primary.poll_transmit().map(|(_, lane, bytes)| (lane, bytes.into()))
     }
 
     /// The copy takes it, and says what it has.
     pub(crate) fn copied(&mut self, (lane, mut bytes): (Lane, BytesMut)) -> Option<(Lane, BytesMut)> {
         while self.backup.receive(self.now, UNIX_MS, id(1), lane, &mut bytes).unwrap() {}
-        self.backup.poll_transmit().map(|(_, lane, bytes)| (lane, bytes))
+        self.backup.poll_transmit().map(|(_, lane, bytes)| (lane, bytes.into()))
     }
 
     /// The primary takes that.
@@ -88,7 +88,7 @@ impl Pair {
             let quiet = sent.is_none();
             let mut answer = sent.and_then(|sent| self.copied(sent));
             if quiet {
-                answer = self.backup.poll_transmit().map(|(_, lane, bytes)| (lane, bytes));
+                answer = self.backup.poll_transmit().map(|(_, lane, bytes)| (lane, bytes.into()));
             }
             match answer {
                 Some(answer) => self.acked(answer),

@@ -376,7 +376,7 @@ impl Core {
     fn carry_away(&mut self) {
         while let Some((peer, lane, bytes)) = self.inner.shard.poll_transmit() {
             let here = self.siblings.has(peer);
-            let congested = if here { self.siblings.send(peer, lane, bytes) } else { self.links.send(peer, lane, bytes.freeze()) };
+            let congested = if here { self.siblings.send(peer, lane, bytes) } else { self.links.send(peer, lane, bytes) };
             if congested {
                 self.inner.shard.congested(self.inner.now, peer, true);
             }
@@ -510,6 +510,16 @@ impl Core {
                 self.upcall(alive);
             }
         }
+    }
+
+    /// Whether a pause that is for the sake of others keeps something waiting.
+    pub(crate) fn pauses(&self) -> bool {
+        self.inner.shard.pauses()
+    }
+
+    /// There are no others: what pauses for their sake goes on.
+    pub(crate) fn go_on(&mut self) {
+        self.inner.shard.go_on();
     }
 
     /// How long nothing is due.

@@ -9,6 +9,10 @@ use std::time::{Duration, Instant};
 
 /// Between two looks at the thread's own clock.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
+/// Who waited for a processor so long in one pass shares it with others,
+const DISTURBED: Duration = Duration::from_millis(1);
+/// and is taken to do so for this long.
+const DISTURBED_FOR: Duration = Duration::from_millis(50);
 /// A pass above this is one that somebody may notice.
 const LONG: Duration = Duration::from_millis(20);
 
@@ -20,6 +24,8 @@ pub(super) struct Passes {
     /// Since the last `take`.
     longest: Longest,
     long: u64,
+    /// When a pass last waited for a processor.
+    disturbed: Option<Instant>,
 }
 
 /// The longest passes of a span of time. They need not be the same one.
@@ -41,7 +47,7 @@ impl Longest {
 impl Passes {
     /// To be made by the thread that it is about.
     pub(super) fn new() -> Self {
-        Self { looked: (own_time(), Instant::now()), longest: Longest::default(), long: 0 }
+        Self { looked: (own_time(), Instant::now()), longest: Longest::default(), long: 0, disturbed: None }
     }
 
     /// A pass that began then is over.
@@ -56,9 +62,17 @@ impl Passes {
     }
 
     fn ended_at(&mut self, began: Instant, now: Instant, own: Duration) {
-        let wall = now.duration_since(began);
-        self.note(wall, wall.min(own.saturating_sub(self.looked.0)));
+        let (wall, ran) = (now.duration_since(began), own.saturating_sub(self.looked.0));
+        if wall >= ran + DISTURBED {
+            self.disturbed = Some(now);
+        }
+        self.note(wall, wall.min(ran));
         self.looked = (own, now);
+    }
+
+    /// Whether others wanted this thread's processor of late. Who takes all that there is then waits for it when it counts.
+    pub(super) fn is_disturbed(&self, now: Instant) -> bool {
+        self.disturbed.is_some_and(|at| now.duration_since(at) < DISTURBED_FOR)
     }
 
     fn note(&mut self, wall: Duration, own: Duration) {
@@ -101,6 +115,7 @@ mod tests {
         passes.ended_at(start + ms(60), start + ms(85), own + ms(27));
         assert_eq!((passes.take(), passes.long()), (Longest { wall: ms(25), own: ms(24) }, 1));
         assert_eq!(passes.take(), Longest::default(), "each is told once");
+        assert!(passes.is_disturbed(start + ms(134)) && !passes.is_disturbed(start + ms(135)), "the second waited for one, too");
     }
 
     #[test]

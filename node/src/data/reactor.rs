@@ -125,7 +125,9 @@ impl Reactor {
     /// Waits until something comes or is due, and notes what.
     fn wait(&mut self) -> io::Result<()> {
         let busy = self.more || self.clients.is_busy();
-        let mut timeout = if busy { Duration::ZERO } else { self.idle() };
+        // Who pauses for the sake of others looks whether there are any, here or at other threads.
+        let pauses = !busy && self.core.pauses() && !self.passes.is_disturbed(Instant::now());
+        let mut timeout = if busy || pauses { Duration::ZERO } else { self.idle() };
         if !timeout.is_zero() {
             self.desk.bell().sleep();
             let nothing = self.desk.is_empty() && self.core.is_left_alone() && self.core.is_current(&self.shared);
@@ -138,6 +140,9 @@ impl Reactor {
         match result {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => return Ok(()),
             result => result?,
+        }
+        if pauses && self.events.is_empty() && self.desk.is_empty() && self.core.is_left_alone() {
+            self.core.go_on();
         }
         for event in &self.events {
             match event.token() {

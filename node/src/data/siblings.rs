@@ -15,9 +15,10 @@
 //! member, or breaks a line because it was sent what makes no sense, empties what it reads from and says as what it reads from
 //! now on; what is sent for another line than that is dropped, as with a connection that ended.
 
+use crate::grow;
 use crate::net::links::{CONGESTED_BYTES, LinkHandler};
 use crate::shard::Lane;
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use doyen_placement::MemberId;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -35,7 +36,7 @@ struct Line {
 #[derive(Debug)]
 struct Mail {
     reader: Line,
-    batches: VecDeque<(Lane, BytesMut)>,
+    batches: VecDeque<(Lane, Bytes)>,
     /// Bytes of calls among them.
     calls: usize,
     /// The writer waits to hear that there are fewer.
@@ -84,7 +85,37 @@ struct Sibling {
     /// This thread sent it more than it took, and was told so.
     congested: bool,
     /// Taken and not handled.
-    input: VecDeque<(Lane, BytesMut)>,
+    input: VecDeque<(Lane, Bytes)>,
+    /// The beginning of a frame of each lane, or more frames than one call should handle: then `again` names the lane.
+    partial: [BytesMut; 2],
+    again: Option<Lane>,
+}
+
+impl Sibling {
+    fn new(number: u8, line: Line) -> Self {
+        Self {
+            number,
+            line,
+            connected: false,
+            flagged: false,
+            congested: false,
+            input: VecDeque::new(),
+            partial: Default::default(),
+            again: None,
+        }
+    }
+
+    /// Whether something was taken and is to be handled.
+    fn is_behind(&self) -> bool {
+        !self.input.is_empty() || self.again.is_some()
+    }
+}
+
+const fn index(lane: Lane) -> usize {
+    match lane {
+        Lane::Calls => 0,
+        Lane::Bulk => 1,
+    }
 }
 
 impl Siblings {
@@ -97,12 +128,11 @@ impl Siblings {
         let boxes = (0..count * count).map(|_| mail()).collect();
         let flags = (0..count).map(|_| AtomicU32::new(0)).collect();
         let post = Arc::new(Post { threads: count, boxes, flags });
-        let sibling = |number| Sibling { number, line, connected: false, flagged: false, congested: false, input: VecDeque::new() };
         let of = |number| Self {
             post: post.clone(),
             number,
             member,
-            others: (0..threads).filter(|other| *other != number).map(sibling).collect(),
+            others: (0..threads).filter(|other| *other != number).map(|number| Sibling::new(number, line)).collect(),
             to_ring: 0,
             unsettled: true,
             congested_bytes: CONGESTED_BYTES,
@@ -145,10 +175,7 @@ impl Siblings {
     /// From now on this thread reads a line; what was left for another one is void.
     fn begin(&mut self, at: usize, line: Line) {
         let other = &mut self.others[at];
-        other.line = line;
-        other.connected = false;
-        other.congested = false;
-        other.input.clear();
+        *other = Sibling::new(other.number, line);
         let void = {
             let mut mail = self.post.mail(other.number, self.number);
             mail.reader = line;
@@ -162,7 +189,7 @@ impl Siblings {
 
     /// Leaves bytes for another thread; dropped where there is no line. True: it takes less than it is sent, and
     /// [`LinkHandler::drained`] says when that is over.
-    pub fn send(&mut self, peer: MemberId, lane: Lane, bytes: BytesMut) -> bool {
+    pub fn send(&mut self, peer: MemberId, lane: Lane, bytes: Bytes) -> bool {
         let Some(other) = self.others.iter_mut().find(|o| o.number == peer.thread_number() && o.connected) else { return false };
         let mut mail = self.post.mail(self.number, other.number);
         if mail.reader != other.line {
@@ -186,7 +213,7 @@ impl Siblings {
             return false;
         }
         let flags = self.post.flags[usize::from(self.number)].swap(0, Ordering::SeqCst);
-        if flags == 0 && !self.unsettled && self.others.iter().all(|o| !o.flagged && o.input.is_empty()) {
+        if flags == 0 && !self.unsettled && self.others.iter().all(|o| !o.flagged && !o.is_behind()) {
             return false;
         }
         for at in 0..self.others.len() {
@@ -196,7 +223,7 @@ impl Siblings {
             self.deliver(at, handler);
         }
         self.unsettled = self.others.iter().any(|o| !o.connected);
-        self.others.iter().any(|o| !o.input.is_empty() || o.flagged && o.connected)
+        self.others.iter().any(|o| o.is_behind() || o.flagged && o.connected)
     }
 
     /// Notices that another thread reads another line, or has room again.
@@ -234,7 +261,7 @@ impl Siblings {
     /// Takes all that was left, once what was taken before is handled.
     fn take(&mut self, at: usize) {
         let other = &mut self.others[at];
-        if !other.connected || !other.input.is_empty() || !std::mem::take(&mut other.flagged) {
+        if !other.connected || other.is_behind() || !std::mem::take(&mut other.flagged) {
             return;
         }
         let mut mail = self.post.mail(other.number, self.number);
@@ -248,11 +275,27 @@ impl Siblings {
     fn deliver(&mut self, at: usize, handler: &mut impl LinkHandler) {
         let other = &mut self.others[at];
         let peer = self.member.thread(other.number);
-        while let Some((lane, bytes)) = other.input.front_mut() {
-            match handler.received(peer, *lane, bytes) {
-                Ok(true) => return,
-                // Whole frames are sent, so nothing is left of them.
-                Ok(false) => drop(other.input.pop_front()),
+        loop {
+            let lane = match other.again.take() {
+                Some(lane) => lane,
+                None => {
+                    let Some((lane, bytes)) = other.input.pop_front() else { return };
+                    let partial = &mut other.partial[index(lane)];
+                    // A frame with a large value comes in pieces; all others are whole, and stay where they are.
+                    if partial.is_empty() {
+                        *partial = bytes.into()
+                    } else {
+                        grow::append(partial, &bytes)
+                    }
+                    lane
+                }
+            };
+            match handler.received(peer, lane, &mut other.partial[index(lane)]) {
+                Ok(false) => {}
+                Ok(true) => {
+                    other.again = Some(lane);
+                    return;
+                }
                 Err(malformed) => {
                     tracing::error!(%peer, "{malformed}: what is under way between two data threads of this node is asked again");
                     return self.break_line(at, handler);

@@ -51,17 +51,19 @@ impl Output {
         self.values.push_back((self.written + self.bytes.len(), value));
     }
 
-    /// Writes once, about `most` bytes at most; how many it was. Not to be called when there are none.
-    pub(crate) fn write(&mut self, to: &mut impl Write, most: usize) -> io::Result<usize> {
-        let written = if self.values.is_empty() {
-            to.write(&self.bytes[..self.bytes.len().min(most)])?
+    /// Writes once, about `most` bytes at most; how many it was, and whether all that was offered was taken. Not to be called when
+    /// there are none.
+    pub(crate) fn write(&mut self, to: &mut impl Write, most: usize) -> io::Result<(usize, bool)> {
+        let (written, offered) = if self.values.is_empty() {
+            let bytes = &self.bytes[..self.bytes.len().min(most)];
+            (to.write(bytes)?, bytes.len())
         } else {
             let mut slices = [IoSlice::new(&[]); SLICES_MAX];
             let count = self.slices(most, &mut slices);
-            to.write_vectored(&slices[..count])?
+            (to.write_vectored(&slices[..count])?, slices[..count].iter().map(|s| s.len()).sum())
         };
         self.advance(written);
-        Ok(written)
+        Ok((written, written == offered))
     }
 
     /// The next slices; how many there are.
@@ -176,8 +178,9 @@ mod tests {
                 let mut slow = Slow { taken: Vec::new(), step, vectored };
                 while !output.is_empty() {
                     let left = output.len();
-                    let written = output.write(&mut slow, 7).expect("it takes some");
+                    let (written, whole) = output.write(&mut slow, 7).expect("it takes some");
                     assert!(written > 0 && output.len() == left - written);
+                    assert!(whole || written == step || !vectored, "all but what was too much for it");
                 }
                 assert_eq!(String::from_utf8_lossy(&slow.taken), String::from_utf8_lossy(&expected), "{step} {vectored} {values}");
             }

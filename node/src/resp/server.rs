@@ -10,6 +10,7 @@ use super::ready::Ready;
 use super::session::Connection;
 use crate::data::core::Core;
 use crate::data::crew::Seat;
+use crate::grow;
 use bytes::{Bytes, BytesMut};
 use doyen_placement::MapId;
 use mio::event::Event;
@@ -34,9 +35,10 @@ const WARM_KEY_BYTES: usize = 512;
 /// Clients accepted in one pass.
 const PASS_ACCEPTS_MAX: usize = 64;
 /// Clients with more output than this share what one pass writes, so that others do not wait for megabytes to be copied: that
-/// many bytes, about, which is a tenth of a millisecond. Who is left comes first in the next pass.
+/// many bytes, about, which is a tenth of a millisecond. Less would cost more: each write wakes who reads. Who is left comes
+/// first in the next pass.
 const LARGE_OUTPUT: usize = 64 << 10;
-const PASS_LARGE_BYTES: usize = 256 << 10;
+const PASS_LARGE_BYTES: usize = 512 << 10;
 /// The common room for reading, and how little of it is too little for one read.
 const SCRATCH_BYTES: usize = 64 << 10;
 const READ_BYTES_MIN: usize = 16 << 10;
@@ -415,7 +417,7 @@ impl Client {
                     self.borrowed = true;
                 } else {
                     self.own_input();
-                    self.input.extend_from_slice(&new);
+                    grow::append(&mut self.input, &new);
                 }
                 self.unparsed = true;
                 true
@@ -459,8 +461,10 @@ impl Client {
                 break;
             }
             match self.output.write(&mut self.stream, if large { *room } else { LARGE_OUTPUT }) {
-                Ok(0) => return Next::Broken,
-                Ok(written) => {
+                Ok((0, _)) => return Next::Broken,
+                Ok((written, whole)) => {
+                    // The system has no more room where it took a part, and says when it has some: it need not be asked.
+                    self.writable = whole;
                     if large {
                         *room = room.saturating_sub(written);
                     }

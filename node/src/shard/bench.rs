@@ -1,13 +1,13 @@
 //! What `benches/` measures of what is private here. Thin: a benchmark of a wrapper says nothing.
 
 use super::entry::Entry;
-use super::frame::{self, Ack, Forwarded, Frame, Head};
+use super::frame::{self, Ack, Forwarded, Frame, Head, Out};
 use super::index::Seed;
 use super::log::Logged;
 use super::op::{Operation, Outcome, Work};
 use super::store::{Effect, Key, Store};
 use super::{Malformed, dedup::OpId};
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use doyen_placement::{Epoch, KeyspaceId, Lineage, MapId, MemberId, PartitionId, PartitionRef};
 
 const MAP: MapId = MapId(0);
@@ -49,7 +49,7 @@ impl Keys {
     /// The checksum of everything, in slices, as copies are compared.
     pub fn checksum(&mut self) -> Option<u64> {
         self.store.begin_sum(1);
-        while !self.store.advance_sum(1, super::SLICE) {}
+        while !self.store.advance_sum(1, super::SLICE).0 {}
         let sum = self.store.sum(1);
         self.store.end_sum(1);
         sum
@@ -74,9 +74,26 @@ impl Batch {
     }
 
     /// In one frame.
-    pub fn encode(&self, out: &mut BytesMut) {
+    pub fn encode(&self, to: &mut Outgoing) {
         let head = Head { at: AT, epoch: Epoch(1), session: 0, committed: 1, clock: 1, first: 2 };
-        frame::append(out, &head, self.0.iter());
+        frame::append(&mut to.0, &head, self.0.iter());
+    }
+}
+
+/// Where frames are laid out.
+#[derive(Debug, Default)]
+pub struct Outgoing(Out);
+
+impl Outgoing {
+    /// All that is there, as one run of bytes.
+    #[must_use]
+    pub fn take(&mut self) -> BytesMut {
+        self.0.take().flatten().collect()
+    }
+
+    /// Gives up what is there.
+    pub fn clear(&mut self) {
+        drop(self.0.take());
     }
 }
 
@@ -92,15 +109,15 @@ impl Forward {
     }
 
     /// In one frame.
-    pub fn encode(&self, out: &mut BytesMut) {
-        frame::forward(out, &Forwarded { at: AT, lineage: Lineage(1), n: 9, finished: 8, attempt: 0 }, &self.0);
+    pub fn encode(&self, to: &mut Outgoing) {
+        frame::forward(&mut to.0, &Forwarded { at: AT, lineage: Lineage(1), n: 9, finished: 8, attempt: 0 }, &self.0);
     }
 }
 
 /// Acks of so many partitions, in one frame.
-pub fn encode_acks(count: u32, out: &mut BytesMut) {
+pub fn encode_acks(count: u32, to: &mut Outgoing) {
     let ack = |p| Ack { at: PartitionRef { partition: PartitionId(p), ..AT }, epoch: Epoch(1), session: 0, seq: 77 };
-    Frame::Acks { headroom: 1 << 30, received: 1 << 20, acks: (0..count).map(ack).collect() }.put(out);
+    Frame::Acks { headroom: 1 << 30, received: 1 << 20, acks: (0..count).map(ack).collect() }.put(&mut to.0);
 }
 
 /// Takes a frame off the front and decodes it; says whether there was one.

@@ -27,7 +27,7 @@ use super::log::Log;
 use super::replication::WINDOW;
 use super::store::{Cursor, Store, digest_bytes};
 use super::{Core, ENTRY_WORK, Held, Lane, Malformed, PartitionRef, SLICE, Slot};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::InSyncChange;
 use doyen_placement::{Epoch, Lineage, MemberId};
@@ -45,6 +45,8 @@ const BEGIN_AGAIN: Duration = Duration::from_millis(200);
 const BEGINS_MAX: u32 = 5;
 /// Entries looked at for one chunk at most.
 const CHUNK_ENTRIES: usize = 1_000;
+/// Entries of a cleared map that are looked at and freed in one go.
+const SIFTED: usize = 500;
 
 /// Where a snapshot stands, at the primary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -323,22 +325,8 @@ impl Core {
             return;
         }
         let session = teaching.session;
-        let mut body = BytesMut::new();
-        let mut taken = 0;
-        let mut last = None;
-        for (map, entry) in store.following(&teaching.cursor).take(CHUNK_ENTRIES) {
-            frame::put_entry(&mut body, map, entry);
-            last = Some((map, entry));
-            taken += 1;
-            if body.len() >= self.limits.chunk_bytes {
-                break;
-            }
-        }
-        let last = last.map(|(map, entry)| (map, entry.key().into()));
-        store.advance_sum(session, taken);
-        // Written, and looked at once more for the sum.
-        self.worked += 2 * (body.len() + taken * ENTRY_WORK);
-        if last.is_none() {
+        let mut following = store.following(&teaching.cursor).take(CHUNK_ENTRIES).peekable();
+        if following.peek().is_none() {
             for (origin, finished, applied) in dedup.all() {
                 // A record at a time: an outcome may be as large as a value.
                 for record in applied {
@@ -353,13 +341,27 @@ impl Core {
             teaching.phase = Phase::Finishing;
             return;
         }
-        teaching.cursor = last;
+        let Some(out) = self.peers.out(id, Lane::Bulk) else { return };
         teaching.sent += 1;
         teaching.in_flight += 1;
-        self.stats.snapshot_bytes += body.len() as u64;
-        let body = body.freeze();
-        let chunk = Frame::Chunk { at, session, index: teaching.sent, digest: digest_bytes(&body), body };
-        self.peers.send(id, Lane::Bulk, &chunk);
+        let (mut taken, mut bytes, mut last) = (0, 0, None);
+        frame::chunk(out, at, (session, teaching.sent), |out| {
+            let begin = out.mark();
+            for (map, entry) in following {
+                frame::put_entry(out, map, entry);
+                last = Some((map, entry));
+                taken += 1;
+                bytes = out.len_from(begin);
+                if bytes >= self.limits.chunk_bytes {
+                    break;
+                }
+            }
+        });
+        teaching.cursor = last.map(|(map, entry)| (map, entry.key().into()));
+        let _ = store.advance_sum(session, taken);
+        // Written, and looked at once more for the sum.
+        self.worked += 2 * (bytes + taken * ENTRY_WORK);
+        self.stats.snapshot_bytes += bytes as u64;
         if teaching.in_flight < self.limits.chunks_in_flight {
             teaching.queued = true;
             self.to_copy.push_back((at, id));
@@ -479,8 +481,9 @@ fn teaching(slot: &mut Slot, id: MemberId) -> Option<&mut Source> {
 
 /// Sums a slice of a store; true once it is summed. The last slice is work, too: many partitions have only one.
 fn summed(store: &mut Store, session: u32, work: &mut usize) -> bool {
-    *work += store.keys().min(SLICE) * ENTRY_WORK;
-    store.advance_sum(session, SLICE)
+    let (done, bytes) = store.advance_sum(session, SLICE);
+    *work += bytes + ENTRY_WORK;
+    done
 }
 
 /// The learner's side.
@@ -536,7 +539,7 @@ impl Core {
         let Some(held) = &mut slot.held else { return Ok(()) };
         let expected = held.sink.as_ref().filter(|s| s.session == session && s.from == from && !s.complete()).map(|s| s.chunks + 1);
         let Some(expected) = expected else { return Ok(()) };
-        if index != expected || digest != digest_bytes(&body) {
+        if index != expected || digest != digest_bytes(body.len(), [&*body]) {
             self.peers.send(from, Lane::Calls, &Frame::Verdict { at, session, equal: false });
             return Ok(());
         }
@@ -572,12 +575,24 @@ impl Core {
         }
     }
 
+    /// Goes on with what was cleared while a snapshot arrives.
+    pub(super) fn sift(&mut self, at: PartitionRef, slot: &mut Slot) {
+        let Some(held) = slot.held.as_mut().filter(|h| !h.store.is_sifted()) else { return };
+        let before = held.bytes();
+        self.worked += SIFTED * ENTRY_WORK;
+        if !held.store.sift(SIFTED, &mut self.garbage) {
+            self.timers.insert((self.now + Duration::from_millis(1), at));
+        }
+        self.memory = (self.memory + held.bytes()).saturating_sub(before);
+    }
+
     /// Once chunks and log have arrived the learner is complete, and sums its contents.
     pub(super) fn prepare_sink(&mut self, at: PartitionRef, slot: &mut Slot) {
         let Some(held) = &mut slot.held else { return };
         let Some(sink) = &mut held.sink else { return };
         let Some((chunks, seq)) = sink.finish else { return };
-        if sink.phase != SinkPhase::Arriving || held.log.last() < seq {
+        // Until all is sifted its timer comes back here.
+        if sink.phase != SinkPhase::Arriving || held.log.last() < seq || !held.store.is_sifted() {
             return;
         }
         if sink.chunks != chunks {

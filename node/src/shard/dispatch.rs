@@ -2,8 +2,8 @@
 
 use super::clients::Sending;
 use super::dedup::OpId;
-use super::forwarding::{Asker, Call, Executed, Source};
 use super::entry::Entry;
+use super::forwarding::{Asker, Call, Executed, Source};
 use super::frame::{self, Forwarded, Frame};
 use super::op::{Action, Failure, Operation, Outcome, Work};
 use super::{Core, Lane, Malformed, Slot};

@@ -72,7 +72,7 @@ impl Core {
             self.want(held, from, head);
             return;
         }
-        let before = held.bytes();
+        let (before, sifted) = (held.bytes(), held.store.is_sifted());
         held.fence = head.epoch;
         // What is done with goes first: the new entries take its place.
         held.log.commit(head.committed, &mut self.garbage);
@@ -92,6 +92,9 @@ impl Core {
         self.memory = (self.memory + held.bytes()).saturating_sub(before);
         if head.first < seq {
             self.acknowledge(held, from, head.at, head.epoch);
+        }
+        if sifted && !held.store.is_sifted() {
+            self.timers.insert((self.now, head.at));
         }
         self.prepare_sink(head.at, slot);
     }

@@ -2,6 +2,7 @@
 //!
 //! The decoder takes nothing on a peer's word: it checks every length against what is there, and reserves nothing.
 
+mod out;
 mod put;
 mod read;
 
@@ -12,12 +13,13 @@ use super::log::Logged;
 use super::op::{
     Action, Condition, ExpireCondition, Expiry, Failure, Operation, Outcome, PartitionAction, PartitionOperation, Value, Work,
 };
-use super::store::{Effect, Key};
+use super::store::{Effect, Key, digest_bytes};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use doyen_placement::{
     ClusterId, Epoch, KeyspaceId, Lineage, MapEntry, MapId, MemberId, PartitionId, PartitionRef, TableName, Term, Version,
 };
 
+pub(super) use out::{Mark, Out};
 use put::*;
 use read::Reader;
 
@@ -174,22 +176,22 @@ pub(super) fn take(bytes: &mut BytesMut, frame_bytes_max: usize) -> Result<Optio
 }
 
 /// Writes a frame; `fields` writes what follows the kind.
-fn framed(out: &mut BytesMut, kind: u8, fields: impl FnOnce(&mut BytesMut)) {
-    let start = out.len();
-    out.put_u32_le(0);
-    out.put_u8(kind);
+fn framed(out: &mut Out, kind: u8, fields: impl FnOnce(&mut Out)) {
+    let start = out.mark();
+    out.bytes.put_u32_le(0);
+    out.bytes.put_u8(kind);
     fields(out);
     end_frame(out, start);
 }
 
-fn end_frame(out: &mut BytesMut, start: usize) {
+fn end_frame(out: &mut Out, start: Mark) {
     // Frames stay far below 4 GiB: values and batches are bounded before they come here.
-    let length = (out.len() - start - 4) as u32;
-    out[start..start + 4].copy_from_slice(&length.to_le_bytes());
+    let length = (out.len_from(start) - 4) as u32;
+    out.bytes[start.at..start.at + 4].copy_from_slice(&length.to_le_bytes());
 }
 
 /// Appends a frame of log entries. The hot path: no intermediate copy.
-pub(super) fn append<'a>(out: &mut BytesMut, head: &Head, entries: impl Iterator<Item = &'a Logged>) {
+pub(super) fn append<'a>(out: &mut Out, head: &Head, entries: impl Iterator<Item = &'a Logged>) {
     framed(out, APPEND, |out| {
         put_head(out, head);
         entries.for_each(|e| put_logged(out, e));
@@ -197,27 +199,27 @@ pub(super) fn append<'a>(out: &mut BytesMut, head: &Head, entries: impl Iterator
 }
 
 /// Adds an entry to the frame of log entries that begins at `start` and is the last one so far.
-pub(super) fn append_more(out: &mut BytesMut, start: usize, entry: &Logged) {
+pub(super) fn append_more(out: &mut Out, start: Mark, entry: &Logged) {
     put_logged(out, entry);
     end_frame(out, start);
 }
 
 /// Appends a frame of an alignment.
-pub(super) fn align<'a>(out: &mut BytesMut, head: &Head, base: u64, last: u64, entries: impl Iterator<Item = &'a Logged>) {
+pub(super) fn align<'a>(out: &mut Out, head: &Head, base: u64, last: u64, entries: impl Iterator<Item = &'a Logged>) {
     framed(out, ALIGN, |out| {
         put_head(out, head);
-        out.put_u64_le(base);
-        out.put_u64_le(last);
+        out.bytes.put_u64_le(base);
+        out.bytes.put_u64_le(last);
         entries.for_each(|e| put_logged(out, e));
     });
 }
 
 /// Appends a forwarded operation.
-pub(super) fn forward(out: &mut BytesMut, forwarded: &Forwarded, work: &Work) {
+pub(super) fn forward(out: &mut Out, forwarded: &Forwarded, work: &Work) {
     if let Work::Key(op) = work
         && let Some(value) = op.action.as_set()
     {
-        return forward_set(out, forwarded, op.map, &op.key, value);
+        return forward_set(out, forwarded, op.map, &op.key, |out| put_large(out, value));
     }
     framed(out, FORWARD, |out| {
         put_forwarded(out, forwarded);
@@ -225,31 +227,45 @@ pub(super) fn forward(out: &mut BytesMut, forwarded: &Forwarded, work: &Work) {
     });
 }
 
-fn forward_set(out: &mut BytesMut, forwarded: &Forwarded, map: MapId, key: &[u8], value: &[u8]) {
+fn forward_set(out: &mut Out, forwarded: &Forwarded, map: MapId, key: &[u8], value: impl FnOnce(&mut Out)) {
     framed(out, FORWARD_SET, |out| {
         put_forwarded(out, forwarded);
-        out.put_u32_le(map.0);
+        out.bytes.put_u32_le(map.0);
         put_bytes(out, key);
-        put_bytes(out, value);
+        value(out);
     });
 }
 
 /// Appends a reply.
-pub(super) fn reply(out: &mut BytesMut, at: PartitionRef, n: u64, outcome: &Outcome) {
+pub(super) fn reply(out: &mut Out, at: PartitionRef, n: u64, outcome: &Outcome) {
     framed(out, REPLY, |out| {
         put_at(out, at);
-        out.put_u64_le(n);
+        out.bytes.put_u64_le(n);
         put_outcome(out, outcome);
     });
 }
 
+/// Appends a part of a snapshot, as `Frame::Chunk`, whose body `fill` writes where it leaves from: it can be as large as a value.
+pub(super) fn chunk(out: &mut Out, at: PartitionRef, (session, index): (u32, u32), fill: impl FnOnce(&mut Out)) {
+    framed(out, CHUNK, |out| {
+        put_session(out, at, session);
+        out.bytes.put_u32_le(index);
+        let digest_at = out.mark().at;
+        out.bytes.put_u64_le(0);
+        let body = out.mark();
+        fill(out);
+        let digest = digest_bytes(out.len_from(body), out.pieces(body));
+        out.bytes[digest_at..body.at].copy_from_slice(&digest.to_le_bytes());
+    });
+}
+
 /// Writes a snapshot entry into the body of a chunk.
-pub(super) fn put_entry(body: &mut BytesMut, map: MapId, entry: &Entry) {
-    body.put_u32_le(map.0);
+pub(super) fn put_entry(body: &mut Out, map: MapId, entry: &Entry) {
+    body.bytes.put_u32_le(map.0);
     put_bytes(body, entry.key());
-    put_bytes(body, entry.value());
-    body.put_u64_le(entry.deadline());
-    body.put_u64_le(entry.version());
+    put_stored(body, entry);
+    body.bytes.put_u64_le(entry.deadline());
+    body.bytes.put_u64_le(entry.version());
 }
 
 /// Reads the entries of a chunk.
@@ -266,122 +282,130 @@ pub(super) fn entries(body: Bytes) -> Result<Vec<(MapId, Entry)>, Malformed> {
 
 impl Frame {
     /// Appends this frame.
-    pub(super) fn put(&self, out: &mut BytesMut) {
+    pub(super) fn put(&self, out: &mut Out) {
         match self {
             Self::View(name) => framed(out, VIEW, |out| put_name(out, *name)),
             Self::Forward { forwarded, work } => framed(out, FORWARD, |out| {
                 put_forwarded(out, forwarded);
                 put_work(out, work);
             }),
-            Self::ForwardSet { forwarded, map, entry } => forward_set(out, forwarded, *map, entry.key(), entry.value()),
+            Self::ForwardSet { forwarded, map, entry } => forward_set(out, forwarded, *map, entry.key(), |out| put_stored(out, entry)),
             Self::Reply { at, n, outcome } => reply(out, *at, *n, outcome),
             Self::NotServing { at, n, attempt } => framed(out, NOT_SERVING, |out| {
                 put_at(out, *at);
-                out.put_u64_le(*n);
-                out.put_u32_le(*attempt);
+                out.bytes.put_u64_le(*n);
+                out.bytes.put_u32_le(*attempt);
             }),
             Self::Align { head, base, last, entries } => align(out, head, *base, *last, entries.iter()),
             Self::Append { head, entries } => append(out, head, entries.iter()),
             Self::Acks { headroom, received, acks } => framed(out, ACKS, |out| {
-                out.put_u64_le(*headroom);
-                out.put_u64_le(*received);
+                out.bytes.put_u64_le(*headroom);
+                out.bytes.put_u64_le(*received);
                 for ack in acks {
                     put_at(out, ack.at);
-                    out.put_u64_le(ack.epoch.0);
-                    out.put_u32_le(ack.session);
-                    out.put_u64_le(ack.seq);
+                    out.bytes.put_u64_le(ack.epoch.0);
+                    out.bytes.put_u32_le(ack.session);
+                    out.bytes.put_u64_le(ack.seq);
                 }
             }),
             Self::Want { at, epoch, session, next } => framed(out, WANT, |out| {
                 put_at(out, *at);
-                out.put_u64_le(epoch.0);
-                out.put_u32_le(*session);
-                out.put_u64_le(*next);
+                out.bytes.put_u64_le(epoch.0);
+                out.bytes.put_u32_le(*session);
+                out.bytes.put_u64_le(*next);
             }),
             Self::Begin { at, epoch, lineage, session, kept, seq } => framed(out, BEGIN, |out| {
                 put_at(out, *at);
-                out.put_u64_le(epoch.0);
-                out.put_u32_le(lineage.0);
-                out.put_u32_le(*session);
-                out.put_u64_le(*kept);
-                out.put_u64_le(*seq);
+                out.bytes.put_u64_le(epoch.0);
+                out.bytes.put_u32_le(lineage.0);
+                out.bytes.put_u32_le(*session);
+                out.bytes.put_u64_le(*kept);
+                out.bytes.put_u64_le(*seq);
             }),
             Self::Holds { at, session, committed } => framed(out, HOLDS, |out| {
                 put_session(out, *at, *session);
-                out.put_u64_le(*committed);
+                out.bytes.put_u64_le(*committed);
             }),
             Self::Chunk { at, session, index, digest, body } => framed(out, CHUNK, |out| {
                 put_session(out, *at, *session);
-                out.put_u32_le(*index);
-                out.put_u64_le(*digest);
-                out.put_slice(body);
+                out.bytes.put_u32_le(*index);
+                out.bytes.put_u64_le(*digest);
+                out.put_shared(body, || body.clone());
             }),
             Self::ChunkAck { at, session, index } => framed(out, CHUNK_ACK, |out| {
                 put_session(out, *at, *session);
-                out.put_u32_le(*index);
+                out.bytes.put_u32_le(*index);
             }),
             Self::Outcomes { at, session, dedup } => framed(out, OUTCOMES, |out| {
                 put_session(out, *at, *session);
                 for (origin, finished, applied) in dedup {
-                    out.put_u64_le(origin.0);
-                    out.put_u64_le(*finished);
-                    out.put_u32_le(applied.len() as u32);
+                    out.bytes.put_u64_le(origin.0);
+                    out.bytes.put_u64_le(*finished);
+                    out.bytes.put_u32_le(applied.len() as u32);
                     for (n, seq, outcome) in applied {
-                        out.put_u64_le(*n);
-                        out.put_u64_le(*seq);
+                        out.bytes.put_u64_le(*n);
+                        out.bytes.put_u64_le(*seq);
                         put_outcome(out, outcome);
                     }
                 }
             }),
             Self::Finish { at, session, chunks, seq } => framed(out, FINISH, |out| {
                 put_session(out, *at, *session);
-                out.put_u32_le(*chunks);
-                out.put_u64_le(*seq);
+                out.bytes.put_u32_le(*chunks);
+                out.bytes.put_u64_le(*seq);
             }),
             Self::Finished { at, session } => framed(out, FINISHED, |out| put_session(out, *at, *session)),
             Self::Compare { at, session, seq, sum, clock } => framed(out, COMPARE, |out| {
                 put_session(out, *at, *session);
-                out.put_u64_le(*seq);
-                out.put_u64_le(*sum);
-                out.put_u64_le(*clock);
+                out.bytes.put_u64_le(*seq);
+                out.bytes.put_u64_le(*sum);
+                out.bytes.put_u64_le(*clock);
             }),
             Self::Verdict { at, session, equal } => framed(out, VERDICT, |out| {
                 put_session(out, *at, *session);
-                out.put_u8(u8::from(*equal));
+                out.bytes.put_u8(u8::from(*equal));
             }),
             Self::Tick { clock, value_bytes_max, table } => framed(out, TICK, |out| {
-                out.put_u64_le(*clock);
-                out.put_u64_le(*value_bytes_max);
+                out.bytes.put_u64_le(*clock);
+                out.bytes.put_u64_le(*value_bytes_max);
                 put_name(out, *table);
             }),
-            Self::Heard { clock } => framed(out, HEARD, |out| out.put_u64_le(*clock)),
+            Self::Heard { clock } => framed(out, HEARD, |out| out.bytes.put_u64_le(*clock)),
             Self::Pull { have } => framed(out, PULL, |out| {
-                out.put_u8(u8::from(have.is_some()));
+                out.bytes.put_u8(u8::from(have.is_some()));
                 have.iter().for_each(|name| put_name(out, *name));
             }),
             Self::Table { name, part, parts, body } => framed(out, TABLE, |out| {
                 put_name(out, *name);
-                out.put_u32_le(*part);
-                out.put_u32_le(*parts);
-                out.put_slice(body);
+                out.bytes.put_u32_le(*part);
+                out.bytes.put_u32_le(*parts);
+                out.put_shared(body, || body.clone());
             }),
             Self::MakeMap { ticket, name } => framed(out, MAKE_MAP, |out| {
-                out.put_u64_le(*ticket);
+                out.bytes.put_u64_le(*ticket);
                 put_bytes(out, name.as_bytes());
             }),
             Self::MapMade { ticket, made } => framed(out, MAP_MADE, |out| {
-                out.put_u64_le(*ticket);
-                out.put_u8(u8::from(made.is_ok()));
+                out.bytes.put_u64_le(*ticket);
+                out.bytes.put_u8(u8::from(made.is_ok()));
                 match made {
                     Ok(map) => {
-                        out.put_u32_le(map.id.0);
-                        out.put_u16_le(map.keyspace.0);
+                        out.bytes.put_u32_le(map.id.0);
+                        out.bytes.put_u16_le(map.keyspace.0);
                         put_bytes(out, map.name.as_bytes());
                     }
                     Err(why) => put_bytes(out, why.as_bytes()),
                 }
             }),
         }
+    }
+
+    /// As it arrives.
+    #[cfg(test)]
+    pub(super) fn wire(&self) -> BytesMut {
+        let mut out = Out::default();
+        self.put(&mut out);
+        out.take().flatten().collect()
     }
 
     /// Reads one frame, whole.

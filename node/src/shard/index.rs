@@ -34,6 +34,8 @@ const BLOCK: usize = 64;
 const SEGMENTS_MAX: usize = 1 << 24;
 /// Tags looked at around the place where one is guessed to be.
 const WINDOW: usize = 32;
+/// Freeing so many bytes takes as long as freeing a small entry.
+const FREED_BYTES: usize = 8 << 10;
 /// Lookups that are warmed together: more would be more than a core waits for at once.
 pub(super) const WARM_GROUP: usize = 16;
 
@@ -168,24 +170,35 @@ impl<O: Order> Index<O> {
         Some(entry)
     }
 
-    /// Drops up to `count` entries, in no order.
+    /// Drops up to `count` entries, in no order; a large one counts as several, because the system takes its memory back page by page.
     pub(super) fn shed(&mut self, count: usize) {
-        let mut left = count.min(self.len);
-        // An empty segment costs as much as an entry to go by.
-        let mut looked = count;
-        while left > 0 && looked > 0 {
-            looked -= 1;
+        let mut left = count;
+        while left > 0 {
             let Some(segment) = self.blocks.last_mut().and_then(|b| b.last_mut()) else { return };
-            let drop = left.min(segment.entries.len());
-            let keep = segment.entries.len() - drop;
-            segment.entries.truncate(keep);
-            segment.tags.truncate(keep);
-            self.len -= drop;
-            left -= drop;
-            if keep == 0 {
+            let dropped = segment.entries.pop();
+            segment.tags.pop();
+            let empty = segment.entries.is_empty();
+            self.len -= usize::from(dropped.is_some());
+            // An empty segment costs as much as an entry to go by.
+            left = left.saturating_sub(1 + dropped.map_or(0, |entry| entry.len() / FREED_BYTES));
+            if empty {
                 self.pop();
             }
         }
+    }
+
+    /// Takes some entry away. Only for what is given up: nothing is found any more after it.
+    pub(super) fn take_any(&mut self) -> Option<Entry> {
+        while self.len > 0 {
+            let segment = self.blocks.last_mut()?.last_mut()?;
+            if let Some(entry) = segment.entries.pop() {
+                segment.tags.pop();
+                self.len -= 1;
+                return Some(entry);
+            }
+            self.pop();
+        }
+        None
     }
 
     /// The entries after a key, in order; all of them without one.

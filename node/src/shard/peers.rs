@@ -6,17 +6,20 @@
 //! nodes cannot wait for each other.
 
 use super::clients::Visit;
-use super::frame::{self, Ack, Frame, Head};
+use super::frame::{self, Ack, Frame, Head, Mark, Out};
 use super::log::Logged;
 use super::op::Outcome;
 use super::{Lane, MemberId};
-use bytes::BytesMut;
+use bytes::Bytes;
 use doyen_placement::{Epoch, PartitionRef};
 use litemap::LiteMap;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Bytes of calls given out for one peer in one pass; above it the peer is crowded until they were taken.
 pub(super) const CROWDED_BYTES: usize = 8 << 20;
+/// Bytes on their way to one peer, above which nothing more is copied to it: parts of a snapshot are as large as values, and
+/// many partitions are copied at a time.
+pub(super) const COPY_AHEAD_MAX: u64 = 32 << 20;
 /// A frame of log entries becomes no longer than this by further ones.
 const APPEND_BYTES_MAX: usize = 32 << 10;
 /// Answers up to this size never wait: there are at most `waiting_max` of them.
@@ -52,7 +55,7 @@ pub(super) struct Peer {
     headroom: Option<(u64, u64)>,
     /// Frames of each lane that were taken and not handled.
     batches: [VecDeque<Frame>; 2],
-    out: [BytesMut; 2],
+    out: [Out; 2],
     /// The frame of log entries that ends the buffer of calls, which may become longer.
     last_append: Option<LastAppend>,
     queued: [bool; 2],
@@ -71,7 +74,7 @@ pub(super) struct Peer {
 /// A frame of log entries: where it begins, and what the next entry must be to belong to it.
 #[derive(Debug)]
 struct LastAppend {
-    start: usize,
+    start: Mark,
     at: PartitionRef,
     epoch: Epoch,
     session: u32,
@@ -84,6 +87,12 @@ impl Peer {
         &mut self.batches[index(lane)]
     }
 
+    /// Bytes given to it of which it has not said that they arrived.
+    fn under_way(&self) -> u64 {
+        let given = self.sent + self.out.iter().map(|b| b.len() as u64).sum::<u64>();
+        given.saturating_sub(self.headroom.map_or(0, |(_, received)| received))
+    }
+
     fn crowded(&self) -> bool {
         self.congested || self.out[index(Lane::Calls)].len() >= CROWDED_BYTES
     }
@@ -94,6 +103,8 @@ impl Peer {
 pub(super) struct Peers {
     all: LiteMap<MemberId, Peer>,
     ready: VecDeque<(MemberId, Lane)>,
+    /// The one whose turn it is, in pieces.
+    pieces: VecDeque<(MemberId, Lane, Bytes)>,
     /// What all clients are owed.
     owed_clients: usize,
     /// Who did not acknowledge in time, and has acknowledged nothing since: another partition need not wait for that as long again.
@@ -122,6 +133,7 @@ impl Peers {
             self.owed_clients = self.owed_clients.saturating_sub(gone.owed);
         }
         self.ready.retain(|(peer, _)| *peer != id);
+        self.pieces.retain(|(peer, ..)| *peer != id);
     }
 
     /// Whether a peer is connected.
@@ -162,7 +174,7 @@ impl Peers {
     }
 
     /// The buffer of a lane; `None` where nobody is connected, and then nothing is sent.
-    pub(super) fn out(&mut self, id: MemberId, lane: Lane) -> Option<&mut BytesMut> {
+    pub(super) fn out(&mut self, id: MemberId, lane: Lane) -> Option<&mut Out> {
         let peer = self.all.get_mut(&id)?;
         if !std::mem::replace(&mut peer.queued[index(lane)], true) {
             self.ready.push_back((id, lane));
@@ -175,7 +187,7 @@ impl Peers {
 
     /// The buffer for what can wait elsewhere; `None` where nobody is connected or the peer is crowded. Once it is not,
     /// `relieved` names it.
-    pub(super) fn room(&mut self, id: MemberId) -> Option<&mut BytesMut> {
+    pub(super) fn room(&mut self, id: MemberId) -> Option<&mut Out> {
         let peer = self.all.get_mut(&id)?;
         if peer.crowded() {
             peer.held_back = true;
@@ -196,14 +208,14 @@ impl Peers {
             && (last.at, last.epoch, last.session, last.next) == (head.at, head.epoch, head.session, head.first)
         {
             let out = &mut peer.out[index(Lane::Calls)];
-            if out.len() - last.start + entry.effect.bytes() <= APPEND_BYTES_MAX {
+            if out.len_from(last.start) + entry.effect.bytes() <= APPEND_BYTES_MAX {
                 frame::append_more(out, last.start, entry);
                 last.next += 1;
                 return Some(false);
             }
         }
         let out = self.room(id)?;
-        let start = out.len();
+        let start = out.mark();
         frame::append(out, head, std::iter::once(entry));
         let Head { at, epoch, session, first, .. } = *head;
         if let Some(peer) = self.all.get_mut(&id) {
@@ -316,24 +328,33 @@ impl Peers {
         }
     }
 
-    /// The next buffer to send.
-    pub(super) fn next(&mut self) -> Option<(MemberId, Lane, BytesMut)> {
+    /// The next bytes to send.
+    pub(super) fn next(&mut self) -> Option<(MemberId, Lane, Bytes)> {
         loop {
+            if let Some(piece) = self.pieces.pop_front() {
+                return Some(piece);
+            }
             let (id, lane) = self.ready.pop_front()?;
             let Some(peer) = self.all.get_mut(&id) else { continue };
             peer.queued[index(lane)] = false;
             if lane == Lane::Calls {
                 peer.last_append = None;
             }
-            let bytes = peer.out[index(lane)].split();
-            if !bytes.is_empty() {
+            let out = &mut peer.out[index(lane)];
+            if out.len() > 0 {
                 if lane == Lane::Calls && std::mem::take(&mut peer.held_back) {
                     self.relieved.push(id);
                 }
-                peer.sent += bytes.len() as u64;
-                return Some((id, lane, bytes));
+                peer.sent += out.len() as u64;
+                self.pieces.extend(out.take().map(|piece| (id, lane, piece)));
             }
         }
+    }
+
+    /// Whether so much is on its way to a peer that no snapshot shall add to it. How much has arrived, peers say with their memory
+    /// (`Core::tell_headroom`).
+    pub(super) fn copies_wait(&self, id: MemberId) -> bool {
+        self.all.get(&id).is_some_and(|p| p.under_way() >= COPY_AHEAD_MAX)
     }
 
     /// What a peer said of its memory.
@@ -348,9 +369,8 @@ impl Peers {
         self.all
             .get(&id)
             .and_then(|p| {
-                let (left, received) = p.headroom?;
-                let given = p.sent + p.out.iter().map(|b| b.len() as u64).sum::<u64>();
-                Some(left.saturating_sub(given.saturating_sub(received)))
+                let (left, _) = p.headroom?;
+                Some(left.saturating_sub(p.under_way()))
             })
             .unwrap_or(u64::MAX)
     }

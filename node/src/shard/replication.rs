@@ -391,7 +391,8 @@ impl Core {
         let Some(entry) = log.entry(seq) else { return };
         let (committed, clock) = (log.committed(), clock.advance(self.now));
         for (id, link) in lead.links.iter_mut() {
-            if !link.streams() || link.next != seq || log.bytes_between(link.acked, seq) > WINDOW {
+            // Without the entry itself: one that is larger than the window could never be sent.
+            if !link.streams() || link.next != seq || log.bytes_between(link.acked, seq - 1) >= WINDOW {
                 continue;
             }
             let head = Head { at, epoch: *epoch, session: link.session, committed, clock, first: seq };
@@ -604,6 +605,7 @@ impl Core {
     pub(super) fn wake(&mut self, at: PartitionRef, slot: &mut Slot) {
         self.advance(at, slot);
         self.pump(at, slot);
+        self.sift(at, slot);
         self.prepare_sink(at, slot);
         self.continue_sums(at, slot);
         if slot.held.as_ref().and_then(|h| h.lead.as_ref()).is_some_and(Lead::teaches) {

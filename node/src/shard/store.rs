@@ -4,6 +4,7 @@
 //! scans, snapshots and checksums stand at a key. Entries are shared with the log and its undo records, so that a write
 //! copies its bytes once.
 
+use super::ENTRY_WORK;
 use super::entry::Entry;
 use super::index::{Index, Order, Seed};
 use doyen_placement::MapId;
@@ -59,6 +60,9 @@ impl Effect {
         }
     }
 }
+
+/// Bytes of entries, with what it costs to look at them, that are summed in one go, about: a millisecond.
+const SUM_BYTES: usize = 1 << 20;
 
 /// What an effect replaced.
 #[derive(Debug, Default)]
@@ -118,7 +122,7 @@ impl Map {
         self.index.len()
     }
 
-    /// Drops up to `count` keys; says whether any are left. Large maps are freed in slices.
+    /// Drops up to `count` keys, fewer where they are large; says whether any are left. Large maps are freed in slices.
     pub(super) fn shed(&mut self, count: usize) -> bool {
         self.index.shed(count);
         for _ in 0..count.min(self.expiring.len()) {
@@ -195,6 +199,8 @@ pub(super) type Cursor = Option<(MapId, Key)>;
 struct Tombstones {
     keys: BTreeMap<(MapId, Key), u64>,
     clears: BTreeMap<MapId, u64>,
+    /// What the maps were that were cleared meanwhile: nearly all of it is older than that, but it takes a look at each entry to know.
+    cleared: Vec<(MapId, u64, Map)>,
 }
 
 /// Everything that one partition holds.
@@ -205,7 +211,7 @@ pub(super) struct Store {
     /// Bytes that all of them cost.
     bytes: usize,
     sums: Vec<Sum>,
-    tombstones: Option<Tombstones>,
+    tombstones: Option<Box<Tombstones>>,
 }
 
 impl Store {
@@ -325,13 +331,13 @@ impl Store {
                     self.date(*map, order, key, *deadline, seq);
                 }
             }
+            // Set aside whole: `sift` brings back what is newer. Millions of keys are too many to be deleted in one go.
             Effect::Clear { map } => {
-                let old: Vec<Key> = self.following_in(*map, None).filter(|e| e.version() < seq).map(|e| e.key().into()).collect();
-                for key in old {
-                    self.remove(*map, self.order(&key), &key);
-                }
+                let was = self.maps.remove(map);
+                self.bytes -= was.as_ref().map_or(0, |was| was.bytes);
                 if let Some(t) = &mut self.tombstones {
                     t.clears.insert(*map, seq);
+                    t.cleared.extend(was.map(|was| (*map, seq, was)));
                 }
             }
         }
@@ -353,9 +359,30 @@ impl Store {
         }
     }
 
-    /// Remembers deletions from now on (a snapshot arrives), or forgets them (it is complete).
+    /// Whether nothing is left to be sifted: only then is it known what is here.
+    pub(super) fn is_sifted(&self) -> bool {
+        self.tombstones.as_ref().is_none_or(|t| t.cleared.is_empty())
+    }
+
+    /// Looks at up to `count` entries of maps that were cleared while a snapshot arrives, and keeps those that are newer: they are as
+    /// parts of the snapshot are. True once nothing is left; what is to be freed goes to the garbage.
+    pub(super) fn sift(&mut self, count: usize, garbage: &mut Vec<Map>) -> bool {
+        for _ in 0..count {
+            let Some(t) = &mut self.tombstones else { return true };
+            let Some((map, seq, was)) = t.cleared.last_mut() else { return true };
+            let (map, seq) = (*map, *seq);
+            match was.index.take_any() {
+                Some(entry) if entry.version() > seq => self.adopt(map, entry),
+                Some(_) => {}
+                None => garbage.extend(t.cleared.pop().map(|(_, _, was)| was)),
+            }
+        }
+        self.is_sifted()
+    }
+
+    /// Remembers deletions from now on (a snapshot arrives), or forgets them (it is complete, and sifted).
     pub(super) fn keep_tombstones(&mut self, keep: bool) {
-        self.tombstones = keep.then(Tombstones::default);
+        self.tombstones = keep.then(Box::default);
     }
 
     /// Some keys of a map that are overdue, earliest deadline first.
@@ -388,11 +415,6 @@ impl Store {
         })
     }
 
-    /// The entries of one map that follow `after`.
-    pub(super) fn following_in(&self, map: MapId, after: Option<&[u8]>) -> impl Iterator<Item = &Entry> + use<'_> {
-        self.maps.get(&map).map(|m| m.index.iter_after(after)).into_iter().flatten()
-    }
-
     /// The entries of one map with this order or a later one.
     pub(super) fn at_or_after(&self, map: MapId, order: u64) -> impl Iterator<Item = &Entry> + use<'_> {
         self.maps.get(&map).map(|m| m.index.iter_from(order)).into_iter().flatten()
@@ -404,22 +426,30 @@ impl Store {
         self.sums.push(Sum { session, upto: None, done: false, maps: BTreeMap::new() });
     }
 
-    /// Covers the next `count` entries at most; true once everything is covered.
-    pub(super) fn advance_sum(&mut self, session: u32, count: usize) -> bool {
-        let Some(at) = self.sums.iter().position(|s| s.session == session) else { return false };
+    /// Covers the next entries, `count` and about [`SUM_BYTES`] at most; true once everything is covered, and how many bytes were
+    /// looked at.
+    pub(super) fn advance_sum(&mut self, session: u32, count: usize) -> (bool, usize) {
+        let Some(at) = self.sums.iter().position(|s| s.session == session) else { return (false, 0) };
         if self.sums[at].done {
-            return true;
+            return (true, 0);
         }
         let after = self.sums[at].upto.as_ref().map(|(map, _, key)| (*map, key.clone()));
         let mut added: BTreeMap<MapId, u64> = BTreeMap::new();
-        let mut last = None;
-        let mut taken = 0;
-        for (map, entry) in self.following(&after).take(count) {
+        let (mut last, mut bytes) = (None, 0);
+        let mut following = self.following(&after);
+        let mut done = false;
+        for _ in 0..count {
+            let next = if bytes < SUM_BYTES { following.next() } else { break };
+            let Some((map, entry)) = next else {
+                done = true;
+                break;
+            };
             let sum = added.entry(map).or_default();
             *sum = sum.wrapping_add(digest(map, entry));
             last = Some((map, entry));
-            taken += 1;
+            bytes += entry.len() + ENTRY_WORK;
         }
+        drop(following);
         let last = last.map(|(map, entry)| (map, self.order(entry.key()), Key::from(entry.key())));
         let sum = &mut self.sums[at];
         for (map, more) in added {
@@ -429,8 +459,8 @@ impl Store {
         if last.is_some() {
             sum.upto = last;
         }
-        sum.done = taken < count;
-        sum.done
+        sum.done = done;
+        (done, bytes)
     }
 
     /// The checksum, once it covers everything.
@@ -457,9 +487,9 @@ impl Store {
     /// Gives up everything, to be freed in slices.
     pub(super) fn take(&mut self) -> Vec<Map> {
         self.sums.clear();
-        self.tombstones = None;
         self.bytes = 0;
-        std::mem::take(&mut self.maps).into_iter().map(|(_, map)| map).collect()
+        let cleared = self.tombstones.take().into_iter().flat_map(|t| t.cleared).map(|(_, _, map)| map);
+        std::mem::take(&mut self.maps).into_iter().map(|(_, map)| map).chain(cleared).collect()
     }
 
     fn insert(&mut self, map: MapId, order: u64, entry: Entry) -> Option<Entry> {
@@ -520,10 +550,10 @@ fn digest(map: MapId, entry: &Entry) -> u64 {
     h.finish()
 }
 
-/// Digest of a run of bytes, for snapshot chunks.
-pub(super) fn digest_bytes(bytes: &[u8]) -> u64 {
+/// Digest of so many bytes, which come in pieces, for snapshot chunks.
+pub(super) fn digest_bytes<'a>(length: usize, pieces: impl IntoIterator<Item = &'a [u8]>) -> u64 {
     let mut h = Digest(0x2545_f491_4f6c_dd1d);
-    h.bytes(bytes);
+    h.pieces(length, pieces);
     h.finish()
 }
 
@@ -536,18 +566,32 @@ impl Digest {
     }
 
     fn bytes(&mut self, bytes: &[u8]) {
+        self.pieces(bytes.len(), [bytes]);
+    }
+
+    /// So many bytes, however they are cut.
+    fn pieces<'a>(&mut self, length: usize, pieces: impl IntoIterator<Item = &'a [u8]>) {
         // The length first, so that a byte cannot move from a key to its value unnoticed.
-        self.word(bytes.len() as u64);
-        let mut chunks = bytes.chunks_exact(8);
-        for chunk in &mut chunks {
-            let mut word = [0; 8];
-            word.copy_from_slice(chunk);
-            self.word(u64::from_le_bytes(word));
+        self.word(length as u64);
+        let (mut begun, mut filled) = ([0; 8], 0);
+        for mut piece in pieces {
+            if filled > 0 {
+                let (first, rest) = piece.split_at(piece.len().min(8 - filled));
+                begun[filled..filled + first.len()].copy_from_slice(first);
+                (filled, piece) = (filled + first.len(), rest);
+                if filled < 8 {
+                    continue;
+                }
+                self.word(u64::from_le_bytes(begun));
+            }
+            let (words, rest) = piece.as_chunks::<8>();
+            words.iter().for_each(|word| self.word(u64::from_le_bytes(*word)));
+            begun = [0; 8];
+            begun[..rest.len()].copy_from_slice(rest);
+            filled = rest.len();
         }
-        let mut word = [0; 8];
-        let rest = chunks.remainder();
-        word[..rest.len()].copy_from_slice(rest);
-        self.word(u64::from_le_bytes(word));
+        // Of what is left, and of nothing, too.
+        self.word(u64::from_le_bytes(begun));
     }
 
     const fn finish(self) -> u64 {

@@ -639,8 +639,7 @@ fn an_align_of_an_older_epoch_is_ignored() {
     assert_eq!(w.set(2, &key, "new"), Outcome::Ok);
     let last = held(&w);
     let head = frame::Head { at, epoch: Epoch(1), session: 0, committed: 0, clock: 1, first: 1 };
-    let mut bytes = BytesMut::new();
-    Frame::Align { head, base: 0, last: 0, entries: Vec::new() }.put(&mut bytes);
+    let mut bytes = Frame::Align { head, base: 0, last: 0, entries: Vec::new() }.wire();
     w.nodes.get_mut(&3).unwrap().shard.receive(w.now, 0, id(1), Lane::Calls, &mut bytes).unwrap();
     assert_eq!(held(&w), last);
 }
@@ -1371,12 +1370,12 @@ fn cost_of_operations() {
                 }
                 let sent = shard.poll_transmit();
                 let copy = &mut w.nodes.get_mut(&2).unwrap().shard;
-                if let Some((_, lane, mut bytes)) = sent {
-                    copy.receive(w.now, 0, id(1), lane, &mut bytes).unwrap();
+                if let Some((_, lane, bytes)) = sent {
+                    copy.receive(w.now, 0, id(1), lane, &mut bytes.into()).unwrap();
                 }
                 let acks = copy.poll_transmit();
-                if let Some((_, lane, mut bytes)) = acks {
-                    w.nodes.get_mut(&1).unwrap().shard.receive(w.now, 0, id(2), lane, &mut bytes).unwrap();
+                if let Some((_, lane, bytes)) = acks {
+                    w.nodes.get_mut(&1).unwrap().shard.receive(w.now, 0, id(2), lane, &mut bytes.into()).unwrap();
                 }
                 let shard = &mut w.nodes.get_mut(&1).unwrap().shard;
                 shard.release(w.now, w.now + LEASE, true);
@@ -1461,6 +1460,24 @@ fn calls_for_a_crowded_primary_are_parked_in_order() {
     // What nobody takes is given up in time, and did not happen.
     w.nodes.get_mut(&2).unwrap().shard.congested(w.now, id(1), true);
     assert_eq!(w.set(2, "a", "1"), Outcome::Failed(Failure::Unavailable));
+}
+
+/// It waited until it was taken for lost: 0.4 s.
+#[test]
+fn a_write_larger_than_the_window_goes_to_its_copies_at_once() {
+    let mut w = World::new(1, 2, |_| vec![1, 2]);
+    w.settle(Duration::from_millis(100));
+    for node in w.nodes.values_mut() {
+        let limits = &mut node.shard.core.limits;
+        (limits.value_bytes_max, limits.memory_bytes_max) = (16 << 20, 1 << 30);
+    }
+    let large = "x".repeat(replication::WINDOW as usize + 1);
+    let writes = [w.submit(1, "a", set(&large)), w.submit(1, "a", set(&large))];
+    for _ in 0..6 {
+        let wires: Vec<_> = w.wires.keys().copied().collect();
+        wires.into_iter().for_each(|wire| w.deliver(wire, true));
+    }
+    assert!(writes.iter().all(|t| w.outcomes.get(t) == Some(&Outcome::Ok)), "no time has passed");
 }
 
 /// Appends to a large value, a thousand in one read, held the thread for seconds.

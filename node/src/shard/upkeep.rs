@@ -25,9 +25,10 @@ const EXPIRE_PAUSE: Duration = Duration::from_millis(5);
 /// Keys and log entries freed in one step, and how long others have after it.
 const FREE_SLICE: usize = 500;
 const FREE_PAUSE: Duration = Duration::from_millis(2);
-/// Work on snapshots in one step, in bytes handled, which is about a millisecond, and how long others have after it.
-const COPY_WORK_MAX: usize = 1 << 20;
-const COPY_PAUSE: Duration = Duration::from_millis(2);
+/// Work on snapshots in one step, in bytes handled, which is about half a millisecond, and how long others have after it, if there
+/// are any.
+const COPY_WORK_MAX: usize = 512 << 10;
+const COPY_PAUSE: Duration = Duration::from_millis(1);
 
 impl Shard {
     /// Time passed (`poll_timeout`).
@@ -133,6 +134,19 @@ impl Shard {
         }
     }
 
+    /// Whether a pause that is for the sake of others keeps something waiting.
+    #[must_use]
+    pub fn pauses(&self) -> bool {
+        !self.core.to_copy.is_empty() && !self.core.copies_wait
+    }
+
+    /// There are no others at the moment: what pauses for their sake is due.
+    pub fn go_on(&mut self) {
+        if self.pauses() {
+            self.core.copy_at = Time::ZERO;
+        }
+    }
+
     /// Sends some parts of the snapshots whose learners have room.
     fn copy_due(&mut self, now: Time) {
         if self.core.to_copy.is_empty() || now < self.core.copy_at {
@@ -140,14 +154,20 @@ impl Shard {
         }
         self.core.copy_at = now + COPY_PAUSE;
         let before = self.core.worked;
+        let mut waiting = 0;
         while self.core.worked - before < COPY_WORK_MAX
+            && waiting < self.core.to_copy.len()
             && let Some((at, id)) = self.core.to_copy.pop_front()
         {
-            if let Some(slot) = self.slots.get_mut(at) {
+            if self.core.peers.copies_wait(id) {
+                self.core.to_copy.push_back((at, id));
+                waiting += 1;
+            } else if let Some(slot) = self.slots.get_mut(at) {
                 self.core.send_chunk(at, slot, id);
                 self.core.notice(at, slot);
             }
         }
+        self.core.copies_wait = waiting > 0 && waiting >= self.core.to_copy.len();
         self.core.worked = before;
     }
 }

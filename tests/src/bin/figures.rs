@@ -8,6 +8,7 @@
 //! figures bytes          --binary ..  [--keys 1000000]
 //! figures scale          --binary ..  [--nodes 3,10,30,50,100] [--seconds 20] [--changes 25]   what a larger cluster costs
 //! figures stall          --binary ..  [--keys 10000000] [--grow 3000000] [--expire 1000000] [--rate 60000]   the longest stalls
+//! figures large          --binary ..  [--bytes 16777216] [--keys 24]   the longest passes with the largest values
 //! figures calls          --binary ..                 system calls by operation, as the kernel counts them (as root)
 //! figures threads        --binary ..  [--threads 2] [--rounds 5] [--seconds 3] [--only shared|bound]   what a second data thread gives
 //! figures load           --binary ..  [--nodes 3] [--minutes 10] [--burners 2] [--options "--silence-max 1s"]   false evictions while others want every core
@@ -50,7 +51,7 @@ fn main() -> ExitCode {
     }
     let Some(binary) = flag("--binary") else {
         eprintln!(
-            "figures kill|stop|term|start|join|idle|bytes|stall|calls|scale|threads|load --binary target/release/doyen [--runs N] [--victim WHO]"
+            "figures kill|stop|term|start|join|idle|bytes|stall|large|calls|scale|threads|load --binary target/release/doyen [--runs N] [--victim WHO]"
         );
         return ExitCode::from(2);
     };
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
         Some("bytes") => bytes(&binary),
         Some("scale") => scale(binary),
         Some("stall") => stall(binary),
+        Some("large") => doyen_tests::large::run(&binary, number("--bytes", 16 << 20), number("--keys", 24)),
         Some("calls") => {
             if let Err(why) = doyen_tests::calls::run(&binary) {
                 eprintln!("{why}");
@@ -79,7 +81,7 @@ fn main() -> ExitCode {
             only: flag("--only"),
         }),
         _ => {
-            eprintln!("say what to measure: kill, stop, term, start, join, idle, bytes, stall, calls, scale, threads or load");
+            eprintln!("say what to measure: kill, stop, term, start, join, idle, bytes, stall, large, calls, scale, threads or load");
             return ExitCode::from(2);
         }
     }

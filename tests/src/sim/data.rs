@@ -4,7 +4,7 @@ use super::network::CONGESTED_BYTES;
 use super::process::{ControlInput, DataInput, ProcessId, ThreadId};
 use super::schedule::{Event, MS};
 use super::world::{World, clip};
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use doyen::net::links::LinkHandler;
 use doyen::shard::op::{Action, Failure, Outcome};
 use doyen::shard::{Lane, Malformed, Request, Shard};
@@ -288,7 +288,7 @@ impl World {
     }
 
     /// Bytes for another data thread of the process.
-    fn hand_over(&mut self, (p, t): ThreadId, now: Time, peer: MemberId, lane: Lane, bytes: BytesMut) {
+    fn hand_over(&mut self, (p, t): ThreadId, now: Time, peer: MemberId, lane: Lane, bytes: Bytes) {
         self.handed_over += 1;
         let thread = &mut self.processes[p].threads[t];
         thread.siblings.congest_at(CONGESTED_BYTES);

@@ -4,7 +4,6 @@ use super::network::{CONGESTED_BYTES, Connection, ConnectionId, Plane, STALL, la
 use super::process::{DataInput, ProcessId, ThreadId};
 use super::schedule::{Event, MS, Nanos, SECOND};
 use super::world::World;
-use bytes::BytesMut;
 use doyen::shard::Lane;
 use doyen_placement::MemberId;
 use rand::Rng;
@@ -106,7 +105,7 @@ impl World {
         }
     }
 
-    pub(crate) fn transmit(&mut self, (p, t): ThreadId, peer: MemberId, lane: Lane, bytes: &BytesMut) {
+    pub(crate) fn transmit(&mut self, (p, t): ThreadId, peer: MemberId, lane: Lane, bytes: &[u8]) {
         let Some(&id) = self.processes[p].threads[t].shard_links.get(&peer) else { return };
         let Some(connection) = self.network.connections.get(&id) else { return };
         if connection.broken {

@@ -57,7 +57,7 @@ pub struct Mix {
     pub chunk_bytes: usize,
     /// Log kept for laggards.
     pub tail_bytes_max: usize,
-    /// Of a partition's log, however little is stored.
+    /// What is kept of it for a partition, however little is stored.
     pub tail_bytes_least: usize,
     /// Chunks in flight.
     pub chunks_in_flight: usize,

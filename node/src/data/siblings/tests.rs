@@ -72,7 +72,7 @@ impl Threads {
     fn send(&mut self, from: u8, to: u8, bytes: &[u8]) -> bool {
         let (siblings, _) = &mut self.all[usize::from(from)];
         let peer = siblings.member.thread(to);
-        siblings.send(peer, Lane::Calls, bytes.into())
+        siblings.send(peer, Lane::Calls, Bytes::copy_from_slice(bytes))
     }
 
     /// Whom it rings at the end of its pass.

@@ -1,5 +1,6 @@
 //! One lane of one link: a long-lived stream, and what waits on either side of it.
 
+use crate::grow;
 use bytes::{Bytes, BytesMut};
 use quinn_proto::{Connection, ReadError, StreamId, WriteError};
 use std::collections::VecDeque;
@@ -73,7 +74,7 @@ impl LaneIo {
             match chunks.next(READ_BYTES) {
                 Ok(Some(chunk)) => {
                     read += chunk.bytes.len();
-                    self.input.extend_from_slice(&chunk.bytes);
+                    grow::append(&mut self.input, &chunk.bytes);
                 }
                 Err(ReadError::Blocked) => break Ok(()),
                 Ok(None) | Err(ReadError::Reset(_)) => break Err(Ended),

@@ -184,11 +184,17 @@ fn frame() -> impl Strategy<Value = Frame> {
     ]
 }
 
+/// As it arrives.
+fn wire(put: impl FnOnce(&mut Out)) -> BytesMut {
+    let mut out = Out::default();
+    put(&mut out);
+    out.take().flatten().collect()
+}
+
 proptest! {
     #[test]
     fn frames_survive_the_wire_however_it_is_cut(frames in prop::collection::vec(frame(), 1..5), cut in 1usize..40) {
-        let mut wire = BytesMut::new();
-        frames.iter().for_each(|f| f.put(&mut wire));
+        let wire = wire(|out| frames.iter().for_each(|f| f.put(out)));
         let (mut arrived, mut read) = (BytesMut::new(), Vec::new());
         for part in wire.chunks(cut) {
             arrived.extend_from_slice(part);
@@ -210,8 +216,7 @@ proptest! {
 
     #[test]
     fn a_damaged_frame_is_refused_or_read_without_a_panic(frame in frame(), at in any::<prop::sample::Index>(), with in any::<u8>()) {
-        let mut wire = BytesMut::new();
-        frame.put(&mut wire);
+        let mut wire = frame.wire();
         let at = at.index(wire.len() - 4) + 4;
         wire[at] = with;
         let _ = Frame::read(wire.split_off(4).freeze());
@@ -222,4 +227,17 @@ proptest! {
 fn a_frame_above_the_limit_is_refused_before_it_arrives() {
     let mut bytes = BytesMut::from(&u32::MAX.to_le_bytes()[..]);
     assert!(take(&mut bytes, 1 << 20).is_err());
+}
+
+#[test]
+fn a_chunk_that_is_written_in_place_is_the_same_frame() {
+    let at = PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(3) };
+    for size in [5, 70_000] {
+        let entry = Entry::new(b"k", &vec![b'v'; size], 7, 9);
+        let entries = |out: &mut Out| (0..2).for_each(|_| put_entry(out, MapId(1), &entry));
+        let body = wire(entries).freeze();
+        let digest = digest_bytes(body.len(), [&*body]);
+        let put = wire(|out| Frame::Chunk { at, session: 2, index: 5, digest, body }.put(out));
+        assert_eq!(put, wire(|out| chunk(out, at, (2, 5), entries)));
+    }
 }

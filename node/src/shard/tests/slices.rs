@@ -93,19 +93,36 @@ fn a_process_that_begins_anew_frees_what_it_held_in_steps() {
     assert_eq!((garbage(&heir), heir.core.old_logs.len()), (0, 0));
 }
 
+impl World {
+    /// Two members, of which the first holds everything, with the limits that a node has.
+    fn with_one_holder(seed: u64) -> Self {
+        let mut w = Self::new(seed, 2, |_| vec![1]);
+        for node in w.nodes.values_mut() {
+            let limits = &mut node.shard.core.limits;
+            (limits.chunk_bytes, limits.chunks_in_flight, limits.copies_max) = (64 << 10, 4, 32);
+            (limits.value_bytes_max, limits.memory_bytes_max) = (16 << 20, 1 << 30);
+        }
+        w
+    }
+
+    fn in_sync(&self) -> usize {
+        self.tables[self.committed].keyspaces[0].partitions.iter().filter(|p| p.in_sync().count() == 2).count()
+    }
+}
+
+fn second_learns(t: &mut Table) {
+    for p in 0..u32::from(PARTITIONS) {
+        partition_mut(t, PartitionId(p)).replicas.push(Replica { member: id(2), state: ReplicaState::Learner });
+    }
+}
+
 /// Every part that a learner had taken was answered with the next one in the same pass, of all partitions at once.
 #[test]
 fn a_snapshot_goes_out_in_steps() {
-    let mut w = World::new(44, 2, |_| vec![1]);
-    w.nodes.values_mut().for_each(|n| n.shard.core.limits.chunk_bytes = 64 << 10);
-    w.nodes.values_mut().for_each(|n| n.shard.core.limits.copies_max = 32);
+    let mut w = World::with_one_holder(44);
     let value = "v".repeat(1_000);
     fill(&mut w, 4_000, &set(&value));
-    w.propose(|t| {
-        for p in 0..u32::from(PARTITIONS) {
-            partition_mut(t, PartitionId(p)).replicas.push(Replica { member: id(2), state: ReplicaState::Learner });
-        }
-    });
+    w.propose(second_learns);
     let mut most = 0;
     for _ in 0..400 {
         w.agree(true);
@@ -125,7 +142,85 @@ fn a_snapshot_goes_out_in_steps() {
     let sent = w.nodes[&1].shard.stats().snapshot_bytes;
     assert!(sent > 4_000_000, "{sent}");
     assert!(most > 0 && most <= 1 << 20, "{most} bytes in one tick");
-    assert!(w.tables[w.committed].keyspaces[0].partitions.iter().all(|p| p.in_sync().count() == 2));
+    assert_eq!(w.in_sync(), usize::from(PARTITIONS));
+}
+
+#[test]
+fn copying_pauses_for_others_and_goes_on_at_once_where_there_are_none() {
+    let mut w = World::with_one_holder(46);
+    fill(&mut w, 8_000, &set(&"v".repeat(100)));
+    assert!(!w.nodes[&1].shard.pauses(), "nothing waits for a pause to end");
+    w.propose(second_learns);
+    while !w.nodes[&1].shard.pauses() {
+        w.agree(true);
+        let wires: Vec<_> = w.wires.keys().copied().collect();
+        wires.into_iter().for_each(|wire| w.deliver(wire, true));
+    }
+    let (now, shard) = (w.now, &mut w.nodes.get_mut(&1).unwrap().shard);
+    shard.tick(now);
+    let sent = shard.stats().snapshot_bytes;
+    assert!(sent > 0 && shard.poll_timeout().unwrap() > now, "the next step is after a pause");
+    shard.tick(now);
+    assert_eq!(shard.stats().snapshot_bytes, sent);
+    shard.go_on();
+    assert!(shard.poll_timeout().unwrap() <= now);
+    shard.tick(now);
+    assert!(shard.stats().snapshot_bytes > sent);
+}
+
+/// So many partitions at once, with four parts of each on their way, that are as large as values: more than may wait for a peer, and
+/// its connection was closed for it, again and again.
+#[test]
+fn snapshots_of_large_values_wait_until_earlier_parts_have_arrived() {
+    let mut w = World::with_one_holder(47);
+    w.settle(Duration::from_millis(100));
+    fill(&mut w, 32, &set(&"v".repeat(4 << 20)));
+    w.propose(second_learns);
+    let mut most = 0;
+    for _ in 0..100 {
+        w.agree(true);
+        // What is on the other lane arrives.
+        let wires: Vec<_> = w.wires.keys().copied().filter(|(.., lane)| *lane == Lane::Calls).collect();
+        wires.into_iter().for_each(|wire| w.deliver(wire, true));
+        w.pass(Duration::from_millis(3));
+        most = most.max(w.wires.get(&(1, 2, Lane::Bulk)).map_or(0, BytesMut::len));
+    }
+    let limit = peers::COPY_AHEAD_MAX as usize;
+    assert!((limit..limit + (5 << 20)).contains(&most), "{most} bytes wait for a peer that takes nothing");
+    assert!(!w.nodes[&1].shard.pauses(), "nothing goes on before it has taken some");
+    w.settle(Duration::from_secs(2));
+    assert_eq!(w.in_sync(), usize::from(PARTITIONS));
+    w.check_copies();
+}
+
+#[test]
+fn a_learner_that_hears_of_a_clear_amid_its_snapshot_comes_in_sync() {
+    let mut w = World::with_one_holder(48);
+    w.nodes.values_mut().for_each(|n| n.shard.core.limits.chunk_bytes = 4 << 10);
+    fill(&mut w, 8_000, &set(&"v".repeat(100)));
+    w.propose(second_learns);
+    while w.nodes[&2].shard.stats().keys < 4_000 {
+        w.agree(true);
+        let wires: Vec<_> = w.wires.keys().copied().collect();
+        wires.into_iter().for_each(|wire| w.deliver(wire, true));
+        w.pass(Duration::from_millis(1));
+    }
+    clear(&mut w, 1);
+    for n in 0..100 {
+        w.submit(1, &format!("k{n}"), set("later"));
+    }
+    w.deliver((1, 2, Lane::Calls), true);
+    let learner = &mut w.nodes.get_mut(&2).unwrap().shard;
+    let left = |shard: &Shard| shard.slots.values().filter(|s| s.held.as_ref().is_some_and(|h| !h.store.is_sifted())).count();
+    assert_eq!(left(learner), usize::from(PARTITIONS), "nobody was kept waiting for it");
+    assert!(learner.stats().keys <= 100);
+    learner.tick(w.now);
+    assert!(left(learner) > 0, "nor is it done in one tick");
+    w.settle(Duration::from_secs(1));
+    assert_eq!((w.in_sync(), left(&w.nodes[&2].shard)), (usize::from(PARTITIONS), 0));
+    assert_eq!(w.nodes[&2].shard.stats().keys, 100);
+    assert_eq!(w.nodes[&1].shard.stats().checksum_mismatches, 0);
+    w.check_copies();
 }
 
 #[test]
