@@ -246,6 +246,7 @@ struct Sockets {
 impl Sockets {
     /// All of them or none: a node that could only half open its ports would be found half dead later.
     fn open(config: &Config) -> Result<Self, StartError> {
+        own_ports(config)?;
         let control = udp("--listen", config.listen)?;
         let port = local("--listen", config.listen, control.local_addr())?.port();
         // The port after the control port; where that was the system's choice, so is this.
@@ -410,6 +411,33 @@ fn nth(flag: &'static str, first: SocketAddr, number: u8) -> Result<SocketAddr, 
     };
     let why = || format!("there is no port for data thread {number} so far above it: choose a lower one with {flag}");
     Ok(SocketAddr::new(first.ip(), port.ok_or_else(|| StartError::Bind { flag, address: first, why: why() })?))
+}
+
+/// No two of the ports that a node is told to open are the same: else the system would blame whoever came second.
+fn own_ports(config: &Config) -> Result<(), StartError> {
+    let threads = u16::from(config.threads);
+    // Each flag, where it begins, and how many ports it takes.
+    let udp = [("--data", config.data, threads), ("--listen", Some(config.listen), 1)];
+    let tcp = [("--resp-cluster", config.resp_cluster, threads), ("--resp", config.resp, 1), ("--http", config.http, 1)];
+    apart(&udp).and_then(|()| apart(&tcp))
+}
+
+fn apart(asked: &[(&'static str, Option<SocketAddr>, u16)]) -> Result<(), StartError> {
+    let asked: Vec<_> = asked.iter().filter_map(|(flag, address, count)| Some((*flag, (*address)?, *count))).collect();
+    let ports = |address: SocketAddr, count: u16| u32::from(address.port())..u32::from(address.port()) + u32::from(count);
+    for (place, &(flag, address, count)) in asked.iter().enumerate() {
+        let clashes = |&&(_, there, many): &&(&str, SocketAddr, u16)| {
+            let (ours, theirs) = (ports(address, count), ports(there, many));
+            let reach = address.ip() == there.ip() || address.ip().is_unspecified() || there.ip().is_unspecified();
+            reach && address.port() != 0 && there.port() != 0 && ours.start < theirs.end && theirs.start < ours.end
+        };
+        if let Some((other, there, many)) = asked[..place].iter().find(clashes) {
+            let all = if *many > 1 { format!("{many} ports from {} on, one a data thread", there.port()) } else { "that port".into() };
+            let why = format!("{other} of this node takes {all}: choose another with {flag}");
+            return Err(StartError::Bind { flag, address, why });
+        }
+    }
+    Ok(())
 }
 
 fn udp(flag: &'static str, address: SocketAddr) -> Result<UdpSocket, StartError> {

@@ -7,6 +7,7 @@
 //! | 2 | a flag, a file or the environment says something wrong |
 //! | 3 | `run` left after `--leave-timeout`, not in order: what only it held is gone |
 //! | 130 | `demo` was ended by hand |
+//! | 141 | nobody reads what it prints |
 //! | 128 + n | `run` was told twice to end (signal n), and ended at once |
 
 mod admin;
@@ -16,7 +17,12 @@ mod run;
 
 use crate::config::ConfigError;
 use clap::{Parser, Subcommand};
+use std::fmt;
+use std::io::Write;
 use std::process::ExitCode;
+
+/// Nobody reads what is printed: as of a program that SIGPIPE ended.
+const CANNOT_PRINT: i32 = 141;
 
 /// A peer-to-peer in-memory data grid that speaks Redis.
 #[derive(Debug, Parser)]
@@ -89,11 +95,22 @@ pub fn main() -> ExitCode {
         Command::Table(table) => block_on(table.main()),
         Command::Recover(recover) => block_on(recover.main()),
         Command::Version => {
-            println!("doyen {}", env!("CARGO_PKG_VERSION"));
+            say(format_args!("doyen {}\n", env!("CARGO_PKG_VERSION")));
             Ok(ExitCode::SUCCESS)
         }
     };
     done.unwrap_or_else(|failed| fail(&failed))
+}
+
+/// Prints. Who closed the pipe wants no more: this ends as any program does there, instead of with a panic.
+fn say(text: fmt::Arguments<'_>) {
+    let mut out = std::io::stdout().lock();
+    if let Err(e) = out.write_fmt(text).and_then(|()| out.flush()) {
+        if e.kind() != std::io::ErrorKind::BrokenPipe {
+            eprintln!("doyen: cannot print: {e}");
+        }
+        std::process::exit(CANNOT_PRINT);
+    }
 }
 
 fn fail(failed: &Failed) -> ExitCode {
@@ -118,7 +135,7 @@ fn one_line(e: &clap::Error) -> String {
     if parts.first().is_none_or(|first: &String| first.starts_with("A peer-to-peer")) {
         return "say what to do: doyen run, demo, bench, status, table, recover or version; `doyen --help` tells more".into();
     }
-    format!("{} (see `doyen --help`, `doyen run --help`)", parts.join(" "))
+    format!("{} (see `doyen --help`, `doyen COMMAND --help`)", parts.join(" "))
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime, Failed> {

@@ -881,6 +881,14 @@ impl Shard {
         stats
     }
 
+    /// How many keys of a map this shard leads, and how many of them expire.
+    #[must_use]
+    pub fn led(&self, keyspace: KeyspaceId, map: MapId) -> (u64, u64) {
+        let led =
+            self.slots.iter().filter(|(at, slot)| at.keyspace == keyspace && slot.serving()).filter_map(|(_, slot)| slot.held.as_ref());
+        led.fold((0, 0), |(keys, expire), held| (keys + held.store.count(map) as u64, expire + held.store.expiring(map) as u64))
+    }
+
     fn pump_all(&mut self) {
         for (at, slot) in self.slots.iter_mut().filter(|(_, s)| !s.calls.parked.is_empty()) {
             self.core.pump(at, slot);

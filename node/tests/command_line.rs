@@ -123,6 +123,25 @@ fn a_port_that_a_further_data_thread_needs_is_named_with_its_flag() {
 }
 
 #[test]
+fn ports_of_one_node_that_meet_are_named_with_both_flags() {
+    let port = |number: u16| format!("127.0.0.1:{number}");
+    let (first, second) = (port(7_600), port(7_601));
+    let both = ["--threads", "2", "--resp-cluster", &first, "--resp", &second];
+    refused(&run_with(&both), &[], &["--resp-cluster of this node takes 2 ports from 7600 on", "choose another with --resp"]);
+    refused(&run_with(&["--resp", &first, "--http", &first]), &[], &["--resp of this node takes that port", "--http"]);
+    refused(&run_with(&["--threads", "3", "--data", &first, "--listen", &port(7_602)]), &[], &["--data of this node", "--listen"]);
+}
+
+/// It was a panic with its backtrace.
+#[test]
+fn who_closes_the_pipe_ends_what_is_printed() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let output = Command::new(env!("CARGO_BIN_EXE_doyen")).arg("version").stdout(writer).output().expect("the binary runs");
+    assert_eq!((output.status.code(), output.stderr.len()), (Some(141), 0), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
 fn what_is_unsafe_is_refused_with_what_to_do() {
     refused(&run_with(&["--listen", "0.0.0.0:0"]), &[], &["--secret-file"]);
     refused(&run_with(&["--resp", "0.0.0.0:0"]), &[], &["--resp-password-file"]);

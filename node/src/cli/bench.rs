@@ -49,9 +49,9 @@ impl Bench {
         let words = self.load.words() + &if self.native.native { self.native.words() } else { self.target.words() };
         let report = Report::new(self.load.operation(), words, self.load.seconds(), behind, &recorder);
         if self.json {
-            println!("{}", serde_json::to_string(&report).map_err(|e| Failed::new(e.to_string()))?);
+            super::say(format_args!("{}\n", serde_json::to_string(&report).map_err(|e| Failed::new(e.to_string()))?));
         } else {
-            print!("{report}");
+            super::say(format_args!("{report}"));
         }
         match (recorder.operations(), recorder.first_error()) {
             (0, Some(error)) => Err(Failed::new(format!("no operation went well, the first was answered with: {error}"))),

@@ -61,7 +61,7 @@ impl Demo {
         // The terminal first, whatever happened: what follows is for the scrollback.
         view.close();
         let verdict = outcome?;
-        println!("{verdict}");
+        super::say(format_args!("{verdict}\n"));
         Ok(if verdict.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }

@@ -512,7 +512,7 @@ impl Links {
             && opening.peer().is_none()
         {
             // A seed turned out to be this member.
-            self.seeds.met(opening.address());
+            self.seeds.met(opening.address(), now);
             let dial = Dial::Done(handle);
             let backoff = Backoff::new(BACKOFF_LEAST, BACKOFF_MOST);
             self.peers.entry(*peer).or_insert(Peer { address: opening.address(), name, dial, backoff });

@@ -37,6 +37,7 @@ pub struct Counted {
     pub expired: u64,
     pub parked: u64,
     pub keys: u64,
+    pub expires: u64,
 }
 
 impl Counted {
@@ -50,6 +51,7 @@ impl Counted {
         self.expired += other.expired;
         self.parked += other.parked;
         self.keys += other.keys;
+        self.expires += other.expires;
     }
 }
 
@@ -125,7 +127,14 @@ fn info_sections(facts: &Facts) -> [(&'static str, Lines); 7] {
             vec![("role", "master".to_owned()), ("connected_slaves", facts.backups.to_string()), ("master_replid", facts.run_id.clone())],
         ),
         ("Cluster", vec![("cluster_enabled", u8::from(facts.cluster_port).to_string())]),
-        ("Keyspace", if counted.keys == 0 { Vec::new() } else { vec![("db0", format!("keys={},expires=0,avg_ttl=0", counted.keys))] }),
+        (
+            "Keyspace",
+            if counted.keys == 0 {
+                Vec::new()
+            } else {
+                vec![("db0", format!("keys={},expires={},avg_ttl=0", counted.keys, counted.expires))]
+            },
+        ),
     ]
 }
 

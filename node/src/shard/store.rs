@@ -245,6 +245,11 @@ impl Store {
         self.maps.get(&map).map_or(0, Map::len)
     }
 
+    /// How many keys of a map expire.
+    pub(super) fn expiring(&self, map: MapId) -> usize {
+        self.maps.get(&map).map_or(0, |map| map.expiring.len())
+    }
+
     /// How many keys there are.
     pub(super) fn keys(&self) -> usize {
         self.maps.values().map(Map::len).sum()

@@ -100,6 +100,12 @@ fn bars(recorder: &Recorder) -> Vec<Bar> {
     bars
 }
 
+/// What to do about errors that the flags are to blame for.
+const HINTS: [(&str, &str); 2] = [
+    ("MOVED", "these ports are for cluster-aware clients: add --cluster, or ask the --resp ports"),
+    ("NOAUTH", "the servers want a password: --password"),
+];
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}\n", self.load)?;
@@ -111,6 +117,11 @@ impl fmt::Display for Report {
         let errors: Vec<String> = self.errors.iter().map(|(kind, n)| format!("{kind} {n}")).collect();
         let line = format!("errors         {:>12}  {}", self.errors.values().sum::<u64>(), errors.join(", "));
         writeln!(f, "{}", line.trim_end())?;
+        for (kind, hint) in HINTS {
+            if self.errors.keys().any(|k| k == kind) {
+                writeln!(f, "{:<15}{kind}: {hint}", "")?;
+            }
+        }
         if self.behind > 0 {
             writeln!(f, "behind by      {:>12}  starts that were due and never sent: no latency below knows them", self.behind)?;
         }

@@ -3,10 +3,9 @@
 mod draw;
 
 use super::Shared;
-use crate::cli::Failed;
+use crate::cli::{Failed, say};
 use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::DefaultTerminal;
-use std::io::Write;
 use std::time::{Duration, Instant};
 
 /// Between two pictures.
@@ -68,24 +67,23 @@ impl View {
     fn tell(&mut self) {
         let scene = self.scene.borrow();
         for line in scene.story.iter().skip(self.told) {
-            println!("{:6.2} s  {}", line.at.as_secs_f64(), line.text);
+            say(format_args!("{:6.2} s  {}\n", line.at.as_secs_f64(), line.text));
         }
         self.told = scene.story.len();
-        let _ = std::io::stdout().flush();
     }
 
     fn tell_figures(&self) {
         let scene = self.scene.borrow();
         let count = |f: fn(&super::scene::Cell) -> bool| scene.cells.iter().filter(|c| f(c)).count();
-        println!(
-            "{:6.2} s    {:>6} writes/s  {} acknowledged  {} of {} partitions served, {} with two copies",
+        say(format_args!(
+            "{:6.2} s    {:>6} writes/s  {} acknowledged  {} of {} partitions served, {} with two copies\n",
             scene.elapsed().as_secs_f64(),
             scene.rate(),
             scene.writes,
             count(|c| c.open),
             scene.cells.len(),
             count(|c| c.whole)
-        );
+        ));
     }
 }
 

@@ -60,10 +60,10 @@ impl Seeds {
     }
 
     /// It took us: from now on it is dialled as the member that it is, and as a seed again once nobody is connected.
-    pub(super) fn met(&mut self, address: SocketAddr) {
+    pub(super) fn met(&mut self, address: SocketAddr, now: Instant) {
         if let Some(seed) = self.get(address) {
-            seed.backoff.reset();
-            seed.dial = Dial::At(Instant::now());
+            // Not at once, and its pauses still grow: it may take us and be lost again, each time.
+            seed.dial = Dial::At(now + seed.backoff.next_wait());
             seed.failure = None;
         }
     }

@@ -96,6 +96,8 @@ impl Inner {
     /// What this thread counts for `INFO`.
     pub(crate) fn counted(&self) -> describe::Counted {
         let stats = self.shard.stats();
+        // Every key has one leader, so that what all nodes say adds up to `DBSIZE`.
+        let (keys, expires) = self.shard.led(cluster::KEYSPACE, MapId(0));
         describe::Counted {
             connected_clients: self.connections.len() as u64,
             memory_bytes: stats.memory_bytes,
@@ -104,7 +106,8 @@ impl Inner {
             commands: self.counters.commands,
             expired: stats.expired,
             parked: stats.parked,
-            keys: stats.keys,
+            keys,
+            expires,
         }
     }
 
