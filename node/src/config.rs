@@ -41,6 +41,8 @@ pub const HTTP_PORT: u16 = 7480;
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// The least that `--value-max` may be.
 const VALUE_BYTES_LEAST: usize = 1024;
+/// The least that a data thread may have of `--memory-max`.
+const MEMORY_BYTES_LEAST: usize = 1 << 20;
 /// Seeds at most.
 const SEEDS_MAX: usize = 64;
 /// Names and locations at most this long: they travel in tables and in gossip.
@@ -224,11 +226,18 @@ impl Options {
             ));
         }
         let memory_bytes_max = bytes(self.memory_max.unwrap_or(Size(memory::available() / 4 * 3)));
-        let value_bytes_max = bytes(self.value_max.unwrap_or(Size(16 << 20)));
+        let threads = self.threads()?;
+        if memory_bytes_max / usize::from(threads) < MEMORY_BYTES_LEAST {
+            let least = MEMORY_BYTES_LEAST >> 20;
+            return fail(format!(
+                "--memory-max {memory_bytes_max} is too small for any use: at least {least}mb for each of --threads {threads}"
+            ));
+        }
+        // Where nobody says, a value may be as large as fits.
+        let value_bytes_max = self.value_max.map_or((16 << 20).min(memory_bytes_max / usize::from(threads) / 2), bytes);
         if value_bytes_max < VALUE_BYTES_LEAST {
             return fail(format!("--value-max {value_bytes_max} is too small for any use: at least {VALUE_BYTES_LEAST} bytes"));
         }
-        let threads = self.threads()?;
         if self.value_max.is_some() && value_bytes_max > memory_bytes_max {
             return fail(format!("--value-max {value_bytes_max} is more than --memory-max {memory_bytes_max}: no such value would fit"));
         }

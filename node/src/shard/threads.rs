@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   the table          member ── holds ──> partition p
-//!   the data plane     member.thread(p % threads of that member) ── holds ──> partition p
+//!   the data plane     member.thread(thread_of(p, threads of that member)) ── holds ──> partition p
 //! ```
 //! Tables and requests to the control thread name members, because only those live and die. What is addressed is a thread: peers,
 //! links, calls and their origins. Members of one cluster may have different numbers of threads, so who holds a partition here and
@@ -59,9 +59,37 @@ pub(super) fn tells_tables(me: MemberId, peer: MemberId) -> bool {
     peer.is_client() || (peer.member() != me.member() && peer.thread_number() == me.thread_number())
 }
 
-/// Which thread of a member with so many has a partition.
+/// Which thread of a member with so many has a partition. By a hash of its number: the planner deals partitions to members in turn, and by
+/// the number itself a member of two would have only even ones, and nothing for its second thread.
 #[must_use]
 pub(crate) fn thread_of(partition: PartitionId, threads: u8) -> u8 {
+    // Fibonacci hashing: multiples of the golden ratio lie evenly, and those of every n-th number, too. Members tell it by themselves:
+    // it must stay what it is.
+    let hash = u64::from(partition.0.wrapping_mul(0x9E37_79B9));
     // Below the number of threads.
-    (partition.0 % u32::from(threads.max(1))) as u8
+    ((hash * u64::from(threads.max(1))) >> 32) as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_thread_of_every_member_has_its_part_however_many_there_are() {
+        for members in 1..=8_u32 {
+            for threads in 1..=16_u8 {
+                for member in 0..members {
+                    let mut counts = vec![0_u32; usize::from(threads)];
+                    let mine = (0..1024).filter(|p| p % members == member);
+                    mine.for_each(|p| counts[usize::from(thread_of(PartitionId(p), threads))] += 1);
+                    let (least, most) = (counts.iter().min().copied().unwrap_or(0), counts.iter().max().copied().unwrap_or(0));
+                    let fair = 1024 / members / u32::from(threads);
+                    assert!(
+                        least * 2 >= fair.saturating_sub(4) && most <= fair * 2 + 4,
+                        "{members} members, {threads} threads: {counts:?}"
+                    );
+                }
+            }
+        }
+    }
 }

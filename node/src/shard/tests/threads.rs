@@ -1,5 +1,6 @@
 //! Members with several data threads: whose each partition is, and that threads of a node are peers like any others.
 
+use super::super::threads::thread_of;
 use super::*;
 
 /// Two members with a copy of everything, each leading every other partition; the first has two data threads, the second three.
@@ -29,9 +30,10 @@ fn each_thread_holds_its_part_and_answers_for_all() {
     w.settle(Duration::from_millis(200));
     w.check_copies();
     for (n, count) in [(1, 2), (1001, 2), (2, 3), (1002, 3), (2002, 3)] {
-        let (thread, shard) = (n / 1000, &w.nodes[&n].shard);
-        assert!(shard.inspect().all(|held| u64::from(held.at.partition.0) % count == thread), "thread {n} holds what is another's");
-        assert!(shard.inspect().count() > 0);
+        let (thread, shard) = ((n / 1000) as u8, &w.nodes[&n].shard);
+        let mine = |p: &u32| thread_of(PartitionId(*p), count) == thread;
+        let held: Vec<u32> = shard.inspect().map(|held| held.at.partition.0).collect();
+        assert_eq!(held, (0..4).filter(mine).collect::<Vec<_>>(), "thread {n} holds what is another's, or not what is its own");
         for partition in 0..4 {
             assert_eq!(w.get(n, &format!("3 {}", key(partition))), text("1"));
         }
@@ -44,7 +46,8 @@ fn a_client_goes_straight_to_the_thread() {
     let client = w.add_client(1);
     w.settle(Duration::from_millis(50));
     (0..4).for_each(|partition| assert_eq!(w.set(client, &key(partition), "1"), Outcome::Ok));
-    for (n, executed) in [(1, 1), (1001, 1), (2, 1), (1002, 0), (2002, 1)] {
+    for (n, threads, led) in [(1, 2, 0..2), (1001, 2, 0..2), (2, 3, 2..4), (1002, 3, 2..4), (2002, 3, 2..4)] {
+        let executed = led.filter(|p| u64::from(thread_of(PartitionId(*p), threads)) == n / 1000).count() as u64;
         let stats = w.nodes[&n].shard.stats();
         assert_eq!((stats.executed, stats.forwarded), (executed, 0), "thread {n}");
     }
