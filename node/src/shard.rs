@@ -63,7 +63,9 @@ use store::{Map, Store};
 pub use api::{Lane, Limits, Malformed, Request, Stats, Token};
 #[doc(hidden)]
 pub use inspect::Inspection;
-pub(crate) use threads::{Threads, thread_of};
+pub(crate) use threads::Threads;
+#[doc(hidden)]
+pub use threads::thread_of;
 
 /// Data that no table gives to this node is kept this long, in case of a table that gives it back.
 const DROP_DELAY: Duration = Duration::from_secs(5);

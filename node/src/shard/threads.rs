@@ -62,7 +62,7 @@ pub(super) fn tells_tables(me: MemberId, peer: MemberId) -> bool {
 /// Which thread of a member with so many has a partition. By a hash of its number: the planner deals partitions to members in turn, and by
 /// the number itself a member of two would have only even ones, and nothing for its second thread.
 #[must_use]
-pub(crate) fn thread_of(partition: PartitionId, threads: u8) -> u8 {
+pub fn thread_of(partition: PartitionId, threads: u8) -> u8 {
     // Fibonacci hashing: multiples of the golden ratio lie evenly, and those of every n-th number, too. Members tell it by themselves:
     // it must stay what it is.
     let hash = u64::from(partition.0.wrapping_mul(0x9E37_79B9));

@@ -51,7 +51,7 @@ impl Logs {
         let process = &processes[p].threads[t];
         for now in process.shard.inspect() {
             let (me, cluster) = (process.shard_me, process.shard.inspect_cluster());
-            hold!(now.at.partition.0 as usize % count == t, "thread {t} of {count} of {me} holds {}", now.at);
+            hold!(thread_of(now.at, count) == t, "thread {t} of {count} of {me} holds {}", now.at);
             let seen = self.seen.entry((cluster, me, now.at, now.lineage)).or_default();
             let truth = self.truths.entry((cluster, now.at, now.lineage)).or_default();
             let last = process.shard.inspect_entry(now.at, now.last).map_or(Epoch(0), |(epoch, _)| epoch);
@@ -121,9 +121,15 @@ impl Logs {
     }
 }
 
+/// Which of so many data threads has a partition.
+fn thread_of(at: PartitionRef, threads: usize) -> usize {
+    // There are 16 at most.
+    doyen::shard::thread_of(at.partition, threads as u8).into()
+}
+
 /// The shard of the data thread that has a partition.
 fn shard_of(process: &Process, at: PartitionRef) -> &Shard {
-    &process.threads[at.partition.0 as usize % process.threads.len()].shard
+    &process.threads[thread_of(at, process.threads.len())].shard
 }
 
 /// I8 and I9: entries of one name are one, and committed ones never change.
@@ -147,7 +153,7 @@ fn copies_have(processes: &[Process], (p, t): ThreadId, now: &Inspection) -> Res
     let Some(partition) = view.installed.partition(now.at) else { return Ok(()) };
     for member in partition.in_sync().filter(|m| *m != me) {
         let Some(other) = processes.iter().find(|o| !o.gone && o.me == member) else { continue };
-        let thread = &other.threads[now.at.partition.0 as usize % other.threads.len()];
+        let thread = &other.threads[thread_of(now.at, other.threads.len())];
         if thread.shard_me != member {
             continue;
         }
