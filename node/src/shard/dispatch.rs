@@ -136,8 +136,8 @@ impl Core {
     }
 
     fn take_forwarded(&mut self, slot: &mut Slot, peer: MemberId, forwarded: &Forwarded, work: Work) {
-        let Forwarded { at, lineage, n, finished, attempt } = *forwarded;
-        let source = Source::Peer { member: peer, lineage, attempt, finished };
+        let Forwarded { at, n, .. } = *forwarded;
+        let source = Source::of_forwarded(peer, forwarded);
         self.take_call(at, slot, Call { source, n, work, until: self.now + self.limits.park, maybe: false });
         if peer.is_client() {
             self.park_only_small(at, slot, peer);

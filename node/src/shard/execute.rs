@@ -89,13 +89,13 @@ impl Core {
         map: MapId,
         entry: Entry,
     ) -> Result<(), Entry> {
-        let Forwarded { at, lineage, n, finished, attempt } = *forwarded;
+        let Forwarded { at, lineage, n, finished, .. } = *forwarded;
         let id = OpId { origin: peer, n, finished };
         let led = slot.installed.as_ref().is_some_and(|a| a.lineage == lineage) && self.is_clear(slot, entry.key(), entry.value());
         if !led || slot.held.as_ref().is_none_or(|h| h.dedup.known(id) != Known::New) {
             return Err(entry);
         }
-        let asker = Asker { source: Source::Peer { member: peer, lineage, attempt, finished }, n, write: true };
+        let asker = Asker { source: Source::of_forwarded(peer, forwarded), n, write: true };
         self.put(at, slot, (map, entry), id, asker, Again::ByPeer);
         Ok(())
     }

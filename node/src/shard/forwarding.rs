@@ -5,6 +5,7 @@
 
 use super::Token;
 use super::entry::Entry;
+use super::frame::Forwarded;
 use super::log::begin_anew;
 use super::op::{Action, Operation, Outcome, Work};
 use bytes::Bytes;
@@ -22,6 +23,12 @@ pub(super) enum Source {
 }
 
 impl Source {
+    /// The peer that forwarded an operation.
+    pub(super) const fn of_forwarded(member: MemberId, forwarded: &Forwarded) -> Self {
+        let Forwarded { lineage, attempt, finished, .. } = *forwarded;
+        Self::Peer { member, lineage, attempt, finished }
+    }
+
     /// The local caller, if it is one.
     pub(super) const fn token(&self) -> Option<Token> {
         match self {

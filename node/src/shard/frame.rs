@@ -162,10 +162,10 @@ pub(super) fn take(bytes: &mut BytesMut, frame_bytes_max: usize) -> Result<Optio
     if bytes.len() - 4 < length {
         return Ok(None);
     }
-    let kind = bytes.get(4).copied();
-    let read = if kind.is_some_and(|kind| matches!(kind, APPEND | ACKS | REPLY | FORWARD_SET)) {
+    let whole = &bytes[4..4 + length];
+    let read = if let Some(&(APPEND | ACKS | REPLY | FORWARD_SET)) = whole.first() {
         // The frames of every operation keep nothing of the buffer: they are read where they are, without a count of who shares it.
-        let read = Frame::read(&bytes[4..4 + length])?;
+        let read = Frame::read(whole)?;
         bytes.advance(4 + length);
         read
     } else {

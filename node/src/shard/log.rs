@@ -137,7 +137,7 @@ impl Log {
     pub(super) fn commit(&mut self, to: u64, garbage: &mut Vec<Map>) {
         let to = to.min(self.last());
         // Nothing that is not committed is trimmed.
-        let first = (self.committed - self.base.min(self.committed)) as usize;
+        let first = self.committed.saturating_sub(self.base) as usize;
         for record in self.records.iter_mut().skip(first).take(to.saturating_sub(self.committed) as usize) {
             match std::mem::take(&mut record.undo) {
                 Undo::Map(map) => garbage.push(*map),

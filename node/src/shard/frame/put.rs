@@ -42,20 +42,22 @@ pub(super) fn put_bytes(out: &mut Out, bytes: &[u8]) {
 }
 
 /// The same of what may be as large as a value, and is shared with whoever has it.
-pub(super) fn put_large(out: &mut Out, bytes: &Bytes) {
+fn put_run(out: &mut Out, bytes: &[u8], share: impl FnOnce() -> Bytes) {
     out.bytes.put_u32_le(bytes.len() as u32);
-    out.put_shared(bytes, || bytes.clone());
+    out.put_shared(bytes, share);
+}
+
+pub(super) fn put_large(out: &mut Out, bytes: &Bytes) {
+    put_run(out, bytes, || bytes.clone());
 }
 
 pub(super) fn put_value(out: &mut Out, value: &Value) {
-    out.bytes.put_u32_le(value.len() as u32);
-    out.put_shared(value, || Bytes::from_owner(value.clone()));
+    put_run(out, value, || Bytes::from_owner(value.clone()));
 }
 
 /// The value of an entry.
 pub(super) fn put_stored(out: &mut Out, entry: &Entry) {
-    out.bytes.put_u32_le(entry.value().len() as u32);
-    out.put_shared(entry.value(), || Bytes::from_owner(Value::of(entry)));
+    put_run(out, entry.value(), || Bytes::from_owner(Value::of(entry)));
 }
 
 pub(super) fn put_logged(out: &mut Out, logged: &Logged) {
