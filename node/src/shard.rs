@@ -119,6 +119,8 @@ struct Core {
     /// Executed and committed: `release` judges whether it may be answered.
     ready: VecDeque<(PartitionRef, Executed)>,
     outcomes: VecDeque<(Token, Outcome)>,
+    /// Local calls that were executed and changed nothing, and of which nobody knows any more what they came to.
+    overtaken: VecDeque<(Token, Work)>,
     requests: VecDeque<Request>,
     opened: Vec<(PartitionRef, Epoch)>,
     in_sync: Vec<InSyncRequest>,
@@ -299,6 +301,7 @@ impl Shard {
             peers: Peers::default(),
             ready: VecDeque::new(),
             outcomes: VecDeque::new(),
+            overtaken: VecDeque::new(),
             requests: VecDeque::new(),
             opened: Vec::new(),
             in_sync: Vec::new(),
@@ -388,15 +391,16 @@ impl Shard {
         self.pump_all();
     }
 
-    /// The calls of local callers that are not answered, when nothing else of this machine counts any more. What it holds is
-    /// freed in slices by another one, for that takes as long as it is large.
+    /// The calls of local callers that are not answered, when nothing else of this machine counts any more, without those that a
+    /// later write on the same key may have overtaken. What it holds is freed in slices by another one, for that takes as long as it is large.
     pub fn into_calls(mut self, heir: &mut Self) -> impl Iterator<Item = (Token, Work)> {
         self.slots.iter_mut().for_each(|(_, slot)| self.core.discard(slot));
         heir.core.garbage.append(&mut self.core.garbage);
         heir.core.old_logs.append(&mut self.core.old_logs);
-        let executed = self.core.ready.into_iter().filter_map(|(at, e)| e.into_call(at.keyspace));
-        let calls = self.slots.into_iter().flat_map(|(at, s)| s.calls.into_all(at.keyspace));
-        executed.chain(calls).filter_map(|c| Some((c.source.token()?, c.work)))
+        let mut ready: BTreeMap<PartitionRef, Vec<Executed>> = BTreeMap::new();
+        self.core.ready.into_iter().for_each(|(at, executed)| ready.entry(at).or_default().push(executed));
+        let calls = self.slots.into_iter().flat_map(move |(at, s)| s.calls.into_all(ready.remove(&at).unwrap_or_default(), at.keyspace));
+        calls.filter(|c| c.before().is_none()).filter_map(|c| Some((c.source.token()?, c.work)))
     }
 
     /// An operation of a local caller. `unix_ms` is wall time, read by the shell at most once a batch. Says whether its
@@ -448,7 +452,7 @@ impl Shard {
             return false;
         }
         let n = self.core.number();
-        let call = Call { source: Source::Local(token), n, work, until: self.core.now + self.core.limits.park, maybe: false };
+        let call = Call { source: Source::Local(token), n, work, until: self.core.now + self.core.limits.park, maybe: false, tried: None };
         if call.work.is_write() {
             slot.calls.begin(n);
         }
@@ -487,7 +491,7 @@ impl Shard {
             return self.core.outcomes.push_back((token, Outcome::Failed(Failure::NoPartition)));
         };
         let until = self.core.now + self.core.limits.park;
-        let call = Call { source: Source::Local(token), n, work: Work::Key(operation), until, maybe: false };
+        let call = Call { source: Source::Local(token), n, work: Work::Key(operation), until, maybe: false, tried: None };
         self.core.outstanding += 1;
         self.core.ready.push_back((at, Executed::of(call, 0, outcome, false)));
     }
@@ -691,7 +695,7 @@ impl Shard {
             };
             let logged = entries.iter().filter_map(move |e| Some((head?, e.effect.map(), e.effect.key()?)));
             let asked = match frame {
-                Frame::Forward { forwarded, work: Work::Key(op) } => Some((forwarded.at, op.map, &*op.key)),
+                Frame::Forward { forwarded, work: Work::Key(op), .. } => Some((forwarded.at, op.map, &*op.key)),
                 Frame::ForwardSet { forwarded, map, entry } => Some((forwarded.at, *map, entry.key())),
                 _ => None,
             };
@@ -767,15 +771,9 @@ impl Shard {
             core.notice(at, slot);
         }
         match read {
-            Frame::Forward { forwarded, work } => core.forwarded(slot, peer, &forwarded, work)?,
+            Frame::Forward { forwarded, before, work } => core.forwarded(slot, peer, &forwarded, before, work)?,
             Frame::ForwardSet { forwarded, map, entry } => core.forwarded_set(slot, peer, &forwarded, map, entry)?,
-            Frame::Reply { n, outcome, .. } => {
-                if let Some(call) = slot.calls.take(n) {
-                    slot.calls.refusals = 0;
-                    core.answer(slot, at, call.asker(), outcome);
-                    core.pump(at, slot);
-                }
-            }
+            Frame::Reply { n, outcome, .. } => core.replied(at, slot, n, outcome),
             Frame::NotServing { n, attempt, .. } => {
                 if slot.calls.refused(n, attempt) {
                     let pause = core.backoff(RETRY.0, RETRY.1, slot.calls.refusals);
@@ -840,6 +838,18 @@ impl Shard {
             let (token, outcome) = self.core.outcomes.pop_front()?;
             if self.core.forgotten.is_empty() || !self.core.forgotten.remove(&token) {
                 return Some((token, outcome));
+            }
+        }
+    }
+
+    /// The next operation that was executed and changed nothing in a tenure that ended, with an outcome that is lost, where a later write of
+    /// this shard's callers on the same key was applied: executed anew, it would see that. It is answered no more. Whose
+    /// operations on one key keep an order answers that nothing happened; whoever asks for one at a time submits it again.
+    pub fn poll_overtaken(&mut self) -> Option<(Token, Work)> {
+        loop {
+            let (token, work) = self.core.overtaken.pop_front()?;
+            if self.core.forgotten.is_empty() || !self.core.forgotten.remove(&token) {
+                return Some((token, work));
             }
         }
     }

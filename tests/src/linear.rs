@@ -76,7 +76,7 @@ pub enum Answer {
 /// One operation of a history.
 #[derive(Debug, Clone)]
 pub struct Entry {
-    /// Who asked: for people only.
+    /// Who asked. What one client has under way on a key at the same time happens in the order of its calls.
     pub client: u32,
     /// What.
     pub call: Call,
@@ -276,6 +276,7 @@ fn tag_given(call: &Call) -> Option<u64> {
 fn candidates(ops: &[&Entry], done: &[bool], first: usize, (live, setters): (u64, &HashMap<u64, usize>)) -> Vec<usize> {
     let mut bound = u64::MAX;
     let mut found: Vec<usize> = Vec::new();
+    let mut later: Vec<u32> = Vec::new();
     for (i, op) in ops.iter().enumerate().skip(first) {
         if op.called > bound {
             break;
@@ -285,6 +286,13 @@ fn candidates(ops: &[&Entry], done: &[bool], first: usize, (live, setters): (u64
         }
         if let Some((answered, _)) = op.answered {
             bound = bound.min(answered);
+        }
+        let asked = !matches!(op.call, Call::Expired { .. } | Call::Lost);
+        if asked && later.contains(&op.client) {
+            continue;
+        }
+        if asked && op.answered.is_some() {
+            later.push(op.client);
         }
         found.push(i);
     }
@@ -336,6 +344,18 @@ mod tests {
             let history = [op(1, 10, set("a"), Answer::Ok), op(2, 9, set("b"), Answer::Ok), op(11, 12, Call::Get, bulk(seen))];
             assert_eq!(check(&history), Verdict::Linearizable);
         }
+    }
+
+    #[test]
+    fn what_one_client_asks_at_once_happens_in_its_order() {
+        let delete = |client, n| Entry { client, ..op(1, 10, Call::Delete, Answer::Int(n)) };
+        let write = |client| Entry { client, ..op(2, 9, set("a"), Answer::Ok) };
+        let read = |answer| op(11, 12, Call::Get, answer);
+        assert_eq!(check(&[delete(1, 0), write(1), read(bulk("a"))]), Verdict::Linearizable);
+        assert_eq!(check(&[delete(1, 1), write(2), read(Answer::Nil)]), Verdict::Linearizable, "of two clients, either order");
+        assert!(matches!(check(&[delete(1, 1), write(1), read(Answer::Nil)]), Verdict::Violated(_)));
+        let never = Entry { client: 1, ..unknown(1, Call::Delete) };
+        assert_eq!(check(&[never, write(1), read(bulk("a"))]), Verdict::Linearizable);
     }
 
     #[test]

@@ -66,6 +66,9 @@ pub struct Report {
     pub reads_again: u64,
     /// Writes that went the short way, in `Shard::set`.
     pub set_at_once: u64,
+    /// Operations without effect whose outcome was lost and that a later write on the key had overtaken: those asked again, and
+    /// those refused, because their client had more under way.
+    pub overtaken: [u64; 2],
     /// Batches of bytes between data threads of a process.
     pub handed_over: u64,
     /// Operations whose outcome is unknown.
@@ -107,6 +110,7 @@ impl Report {
         self.read_at_once += other.read_at_once;
         self.reads_again += other.reads_again;
         self.set_at_once += other.set_at_once;
+        (0..2).for_each(|i| self.overtaken[i] += other.overtaken[i]);
         self.handed_over += other.handed_over;
         self.judged += other.judged;
         self.undecided += other.undecided;
@@ -166,7 +170,7 @@ pub fn summary(total: &Report) -> String {
     let faults: Vec<String> = total.faults.iter().map(|(kind, n)| format!("{n} {kind}")).collect();
     format!(
         "{:.2} virtual hours, {} events, {} tables, {} failovers, {} moves ({} without a snapshot), {} partitions lost, {} maps\n\
-         {} operations: {} answered ({} reads at once, {} taken back; {} writes the short way; {} batches between threads of a process), {} refused ({} for memory), {} unknown, {} keys expired; {} keys judged, {} undecided, {} copies compared, {} times congested\n\
+         {} operations: {} answered ({} reads at once, {} taken back; {} writes the short way; {} overtaken and asked again, {} refused; {} batches between threads of a process), {} refused ({} for memory), {} unknown, {} keys expired; {} keys judged, {} undecided, {} copies compared, {} times congested\n\
          healed within {:.2} s at worst; faults: {}",
         total.virtual_ns as f64 / 3.6e12,
         total.events,
@@ -181,6 +185,8 @@ pub fn summary(total: &Report) -> String {
         total.read_at_once,
         total.reads_again,
         total.set_at_once,
+        total.overtaken[0],
+        total.overtaken[1],
         total.handed_over,
         total.refused,
         total.full,

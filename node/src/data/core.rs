@@ -208,6 +208,26 @@ impl Inner {
         }
     }
 
+    /// Operations that changed nothing, and whose outcomes are lost, are asked again where nobody can tell the difference; true, if
+    /// there are any.
+    fn ask_overtaken(&mut self) -> bool {
+        let mut some = false;
+        while let Some((token, work)) = self.shard.poll_overtaken() {
+            let again = match self.waiters.get(token) {
+                Some(Waiter::Reply { connection, slot, .. }) => connection.awaits_last(*slot),
+                Some(Waiter::Call(_)) => true,
+                None => continue,
+            };
+            some |= again;
+            match work {
+                _ if !again => self.deliver(token, Outcome::Failed(Failure::Unavailable)),
+                Work::Key(operation) => drop(self.shard.submit(self.now, self.unix_ms, token, operation)),
+                Work::Partition(operation) => self.shard.submit_partition(self.now, token, operation),
+            }
+        }
+        some
+    }
+
     /// No view came for too long.
     fn give_up_redo(&mut self) {
         if self.now >= self.redo_until {
@@ -355,6 +375,7 @@ impl Core {
             while let Some((token, outcome)) = inner.shard.poll_outcome() {
                 inner.deliver(token, outcome);
             }
+            let asks_again = inner.ask_overtaken();
             let steps = inner.sweeping.len();
             for _ in 0..steps {
                 if work > 0
@@ -365,7 +386,7 @@ impl Core {
                 }
             }
             self.carry_away();
-            if steps == 0 || work == 0 {
+            if steps == 0 && !asks_again || work == 0 {
                 break;
             }
         }

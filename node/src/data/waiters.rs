@@ -51,9 +51,13 @@ impl Waiters {
         Some(waiter)
     }
 
+    pub(crate) fn get(&self, token: u64) -> Option<&Waiter> {
+        let entry = self.entries.get(token as u32 as usize).filter(|e| u64::from(e.uses) == token >> 32)?;
+        entry.waiter.as_ref()
+    }
+
     pub(crate) fn contains(&self, token: u64) -> bool {
-        let entry = self.entries.get(token as u32 as usize).filter(|e| u64::from(e.uses) == token >> 32);
-        entry.is_some_and(|e| e.waiter.is_some())
+        self.get(token).is_some()
     }
 
     /// Everything that waits.

@@ -16,7 +16,7 @@ pub const fn failure(failure: Failure, shape: Shape) -> &'static str {
         Failure::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.",
         Failure::TooFewCopies => "NOREPLICAS Not enough good replicas to write.",
         Failure::NoPartition => "CLUSTERDOWN Hash slot not served",
-        Failure::Unavailable => "TRYAGAIN the partition is not served at the moment: nothing happened",
+        Failure::Unavailable | Failure::Overtaken => "TRYAGAIN the partition is not served at the moment: nothing happened",
         Failure::Unknown => "UNKNOWN the write may or may not have happened",
         Failure::Overloaded => "BUSY too many operations are waiting: nothing happened",
     }

@@ -248,6 +248,12 @@ impl Connection {
         goes_on
     }
 
+    /// Whether this reply is the last one that is waited for: no command after it was taken.
+    pub(crate) fn awaits_last(&self, slot: u64) -> bool {
+        let session = self.session.borrow();
+        slot + 1 == session.first + session.slots.len() as u64
+    }
+
     /// The next steps of a sweep, which take of `work`; true if it has more to do at once.
     pub(crate) fn sweep_on(self: &Rc<Self>, inner: &mut Inner, slot: u64, work: &mut usize) -> bool {
         let mut session = self.session.borrow_mut();

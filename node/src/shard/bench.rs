@@ -110,7 +110,7 @@ impl Forward {
 
     /// In one frame.
     pub fn encode(&self, to: &mut Outgoing) {
-        frame::forward(&mut to.0, &Forwarded { at: AT, lineage: Lineage(1), n: 9, finished: 8, attempt: 0 }, &self.0);
+        frame::forward(&mut to.0, &Forwarded { at: AT, lineage: Lineage(1), n: 9, finished: 8, attempt: 0 }, None, &self.0);
     }
 }
 

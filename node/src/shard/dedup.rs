@@ -64,6 +64,13 @@ impl Dedup {
         }
     }
 
+    /// Where in the log the first operation of an origin from this number on is, if any is; 0, if that was long ago.
+    pub(super) fn reached(&self, origin: MemberId, n: u64) -> Option<u64> {
+        let origin = self.origins.get(&origin)?;
+        let at = origin.applied.partition_point(|(applied, ..)| *applied < n);
+        origin.applied.get(at).map(|(_, seq, _)| *seq).or_else(|| (n < origin.finished).then_some(0))
+    }
+
     /// Remembers an operation that was logged at `seq`.
     pub(super) fn remember(&mut self, id: OpId, seq: u64, outcome: Outcome) {
         let origin = self.origins.entry(id.origin).or_default();
@@ -158,6 +165,19 @@ mod tests {
         assert_eq!(d.known(id(member, 5)), Known::Applied(101, Outcome::Ok));
         d.retain(|_| false);
         assert_eq!(d.known(id(member, 5)), Known::New);
+    }
+
+    #[test]
+    fn an_operation_knows_whether_later_ones_were_applied() {
+        let mut d = Dedup::default();
+        assert_eq!(d.reached(MemberId(1), 5), None);
+        d.remember(id(5, 3), 100, Outcome::Int(1));
+        d.remember(id(9, 3), 104, Outcome::Int(1));
+        assert_eq!([5, 6, 9, 10].map(|n| d.reached(MemberId(1), n)), [Some(100), Some(104), Some(104), None]);
+        assert_eq!(d.reached(MemberId(2), 5), None);
+        d.remember(id(12, 12), 105, Outcome::Ok);
+        d.forget(id(12, 12), 105);
+        assert_eq!([11, 12].map(|n| d.reached(MemberId(1), n)), [Some(0), None], "it said that it is done with it");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::clients::Sending;
 use super::dedup::OpId;
 use super::entry::Entry;
-use super::forwarding::{Asker, Call, Executed, Source};
+use super::forwarding::{Asker, Call, Executed, Source, Tried};
 use super::frame::{self, Forwarded, Frame};
 use super::op::{Action, Failure, Operation, Outcome, Work};
 use super::{Core, Lane, Malformed, Slot};
@@ -63,7 +63,7 @@ impl Core {
         // Parked while the primary is not connected, or takes less than it is sent.
         let Some(out) = self.peers.room(primary) else { return Some(call) };
         let forwarded = Forwarded { at, lineage, n: call.n, finished: slot.calls.finished(call.n), attempt: slot.calls.attempt };
-        frame::forward(out, &forwarded, &call.work);
+        frame::forward(out, &forwarded, call.before(), &call.work);
         self.stats.forwarded += 1;
         slot.calls.sent_to = Some(primary);
         slot.calls.sent.push_back(call);
@@ -102,15 +102,25 @@ impl Core {
         slot.calls.parked = left;
     }
 
-    /// A peer asks for an operation.
-    pub(super) fn forwarded(&mut self, slot: &mut Slot, peer: MemberId, forwarded: &Forwarded, work: Work) -> Result<(), Malformed> {
+    /// A peer asks for an operation, and if it asks again, names the write that it must not be executed after.
+    pub(super) fn forwarded(
+        &mut self,
+        slot: &mut Slot,
+        peer: MemberId,
+        forwarded: &Forwarded,
+        before: Option<u64>,
+        work: Work,
+    ) -> Result<(), Malformed> {
         let at = forwarded.at;
         let right = match &work {
             Work::Key(op) => op.keyspace == at.keyspace && self.belongs(at, op.map, &op.key),
             Work::Partition(op) => op.keyspace == at.keyspace && op.partition == at.partition,
         };
+        if before.is_some_and(|before| before <= forwarded.n) {
+            return Err(Malformed("an operation that comes after itself"));
+        }
         if self.admits(right, peer, forwarded, work.is_write())? {
-            self.take_forwarded(slot, peer, forwarded, work);
+            self.take_forwarded(slot, peer, forwarded, before, work);
         }
         Ok(())
     }
@@ -130,15 +140,16 @@ impl Core {
         {
             let (key, value) = (Bytes::copy_from_slice(entry.key()), Bytes::copy_from_slice(entry.value()));
             let operation = Operation { keyspace: at.keyspace, map, key, action: Action::set(value) };
-            self.take_forwarded(slot, peer, forwarded, Work::Key(operation));
+            self.take_forwarded(slot, peer, forwarded, None, Work::Key(operation));
         }
         Ok(())
     }
 
-    fn take_forwarded(&mut self, slot: &mut Slot, peer: MemberId, forwarded: &Forwarded, work: Work) {
+    fn take_forwarded(&mut self, slot: &mut Slot, peer: MemberId, forwarded: &Forwarded, before: Option<u64>, work: Work) {
         let Forwarded { at, n, .. } = *forwarded;
         let source = Source::of_forwarded(peer, forwarded);
-        self.take_call(at, slot, Call { source, n, work, until: self.now + self.limits.park, maybe: false });
+        let tried = before.map(|n| Box::new(Tried { before: Some(n), outcome: None }));
+        self.take_call(at, slot, Call { source, n, work, until: self.now + self.limits.park, maybe: false, tried });
         if peer.is_client() {
             self.park_only_small(at, slot, peer);
         }
@@ -209,6 +220,29 @@ impl Core {
         if self.outstanding == 0 && self.outcomes.is_empty() {
             self.forgotten.clear();
         }
+    }
+
+    /// The outcome of a call that was sent.
+    pub(super) fn replied(&mut self, at: PartitionRef, slot: &mut Slot, n: u64, outcome: Outcome) {
+        let Some(mut call) = slot.calls.take(n) else { return };
+        slot.calls.refusals = 0;
+        if outcome != Outcome::Failed(Failure::Overtaken) {
+            self.answer(slot, at, call.asker(), outcome);
+        } else if let Some(outcome) = call.tried.as_mut().and_then(|t| t.outcome.take()) {
+            self.answer(slot, at, call.asker(), outcome);
+        } else {
+            self.leave_to_caller(slot, call);
+        }
+        self.pump(at, slot);
+    }
+
+    /// A local call was executed and changed nothing, and what it came to is lost: its caller says whether to ask once more.
+    pub(super) fn leave_to_caller(&mut self, slot: &mut Slot, call: Call) {
+        self.outstanding -= 1;
+        if call.work.is_write() {
+            slot.calls.finish(call.n);
+        }
+        self.overtaken.extend(call.source.token().map(|token| (token, call.work)));
     }
 
     /// Gives up the calls that have waited long enough.

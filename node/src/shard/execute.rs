@@ -17,6 +17,8 @@ enum Step {
     Done(Outcome, u64, bool),
     /// Not now.
     Park,
+    /// It was executed before something that is in the log, at this sequence.
+    Overtaken(u64),
     /// Nothing happened; to be said at once.
     Refused(Failure),
     /// A duplicate of something finished: nobody waits for it.
@@ -31,6 +33,7 @@ impl Core {
             Step::Park => return Some(call),
             Step::Refused(failure) => self.answer(slot, at, call.asker(), Outcome::Failed(failure)),
             Step::Drop => self.outstanding -= 1,
+            Step::Overtaken(seq) => self.overtaken(at, slot, call, seq),
             Step::Done(outcome, seq, logged) => {
                 self.stats.executed += 1;
                 self.worked += outcome.bytes();
@@ -41,6 +44,19 @@ impl Core {
             }
         }
         None
+    }
+
+    /// A call that is asked again can only be what it was. Its outcome holds once what overtook it is committed; only who executed
+    /// it, and nobody since, knows that.
+    fn overtaken(&mut self, at: PartitionRef, slot: &mut Slot, mut call: Call, seq: u64) {
+        let outcome = match call.source {
+            Source::Local(_) => match call.tried.as_mut().and_then(|t| t.outcome.take()) {
+                Some(outcome) => outcome,
+                None => return self.leave_to_caller(slot, call),
+            },
+            Source::Peer { .. } => Outcome::Failed(Failure::Overtaken),
+        };
+        self.wait(at, slot, Executed::of(call, seq, outcome, false));
     }
 
     /// What was executed waits until it is committed.
@@ -138,6 +154,11 @@ impl Core {
                 Known::Applied(seq, outcome) => return Step::Done(outcome, seq, true),
                 Known::Finished => return Step::Drop,
             }
+        }
+        if let Some(seq) = call.before().and_then(|n| held.dedup.reached(id.origin, n)) {
+            return Step::Overtaken(seq);
+        }
+        if call.work.is_write() {
             if few {
                 return Step::Refused(Failure::TooFewCopies);
             }

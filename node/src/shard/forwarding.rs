@@ -2,16 +2,21 @@
 //!
 //! A partition's calls keep the order in which they came: what is parked is executed or sent from the front, and a
 //! primary that refuses one call of an attempt refuses all later ones of it, so that resending does not reorder them.
+//!
+//! What was executed and changed nothing is in no log: asked again, it would be executed after whatever followed it and is in the
+//! log. So a call that is asked again names the next write on its key that may be there (`Tried::before`), and whoever leads
+//! by then does not execute it if that write is: the call is *overtaken*. Where its outcome is still known it holds, because
+//! the log goes on from where it was read. Otherwise only who asked can say whether another execution would do.
 
 use super::Token;
 use super::entry::Entry;
 use super::frame::Forwarded;
 use super::log::begin_anew;
-use super::op::{Action, Operation, Outcome, Work};
+use super::op::{Action, Operation, Outcome, PartitionAction, Work};
 use bytes::Bytes;
 use doyen_gossip::Time;
 use doyen_placement::{KeyspaceId, Lineage, MapId, MemberId};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Who wants the outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,9 +64,38 @@ pub(super) struct Call {
     pub(super) until: Time,
     /// Whether it may be applied somewhere already.
     pub(super) maybe: bool,
+    /// What is known of it from before, where it is asked again.
+    pub(super) tried: Option<Box<Tried>>,
+}
+
+/// What is known of a call that is asked again.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Tried {
+    /// A later write of its origin on its key, which may be applied. If it or one after it is, this call was executed before it.
+    pub(super) before: Option<u64>,
+    /// What it came to when it was executed last, which was here: it holds if it is overtaken.
+    pub(super) outcome: Option<Outcome>,
 }
 
 impl Call {
+    /// The write that it must not be executed after.
+    pub(super) fn before(&self) -> Option<u64> {
+        self.tried.as_ref().and_then(|t| t.before)
+    }
+
+    /// Notes a write that it must not be executed after; the first one counts.
+    fn precedes(&mut self, n: u64) {
+        let tried = self.tried.get_or_insert_default();
+        tried.before = Some(tried.before.map_or(n, |before| before.min(n)));
+    }
+
+    /// It may have been executed elsewhere since.
+    fn forget_outcome(&mut self) {
+        if let Some(tried) = &mut self.tried {
+            tried.outcome = None;
+        }
+    }
+
     /// Who is answered, and as what.
     pub(super) fn asker(&self) -> Asker {
         Asker { source: self.source, n: self.n, write: self.work.is_write() }
@@ -103,8 +137,8 @@ pub(super) struct Executed {
 pub(super) enum Again {
     /// By its origin.
     ByPeer,
-    /// As it was.
-    Work(Box<Work>),
+    /// As it was, and the write that it must not be executed after.
+    Work(Box<(Work, Option<u64>)>),
     /// As a write of this entry without conditions: what nearly all writes are, so that they keep nothing beside it.
     Set(MapId, Entry),
 }
@@ -113,21 +147,29 @@ impl Executed {
     /// A call that was executed.
     pub(super) fn of(call: Call, seq: u64, outcome: Outcome, logged: bool) -> Self {
         let (asker, until, maybe) = (call.asker(), call.until, call.maybe);
-        let again = if call.source.peer().is_some() { Again::ByPeer } else { Again::Work(Box::new(call.work)) };
+        let before = call.before();
+        let again = if call.source.peer().is_some() { Again::ByPeer } else { Again::Work(Box::new((call.work, before))) };
         Self { asker, until, seq, outcome, logged, maybe, again }
     }
 
     /// The call as it was; none of a peer's.
     pub(super) fn into_call(self, keyspace: KeyspaceId) -> Option<Call> {
+        let mut before = None;
         let work = match self.again {
             Again::ByPeer => return None,
-            Again::Work(work) => *work,
+            Again::Work(again) => {
+                before = again.1;
+                again.0
+            }
             Again::Set(map, entry) => {
                 let value = Bytes::copy_from_slice(entry.value());
                 Work::Key(Operation { keyspace, map, key: Bytes::copy_from_slice(entry.key()), action: Action::set(value) })
             }
         };
-        Some(Call { source: self.asker.source, n: self.asker.n, work, until: self.until, maybe: self.maybe || self.logged })
+        // What is in the log is found there.
+        let outcome = (!self.logged).then_some(self.outcome);
+        let tried = (before.is_some() || outcome.is_some()).then(|| Box::new(Tried { before, outcome }));
+        Some(Call { source: self.asker.source, n: self.asker.n, work, until: self.until, maybe: self.maybe || self.logged, tried })
     }
 }
 
@@ -181,8 +223,10 @@ impl Calls {
         self.sent_to = None;
         while let Some(mut call) = self.sent.pop_back() {
             call.maybe = true;
+            call.forget_outcome();
             self.parked.push_front(call);
         }
+        note_order(self.parked.make_contiguous());
     }
 
     /// The primary refused this attempt: nothing from `n` on was applied, what came before may have been.
@@ -193,16 +237,25 @@ impl Calls {
         self.attempt = self.attempt.wrapping_add(1);
         self.sent_to = None;
         while let Some(mut call) = self.sent.pop_back() {
-            call.maybe |= call.n < n;
+            if call.n < n {
+                call.maybe = true;
+                call.forget_outcome();
+            }
             self.parked.push_front(call);
         }
+        note_order(self.parked.make_contiguous());
         true
     }
 
     /// Takes the local call of this number out, wherever it is.
     pub(super) fn take(&mut self, n: u64) -> Option<Call> {
         if let Ok(at) = self.sent.binary_search_by_key(&n, |c| c.n) {
-            return self.sent.remove(at);
+            let taken = self.sent.remove(at)?;
+            if at > 0 && taken.work.is_write() {
+                // Answers come in order but for large ones, which let small ones pass. What is not answered was executed before.
+                self.sent.range_mut(..at).filter(|c| taken.work.concerns(&c.work)).for_each(|c| c.precedes(n));
+            }
+            return Some(taken);
         }
         let at = self.parked.iter().position(|c| c.n == n && c.source.peer().is_none())?;
         self.parked.remove(at)
@@ -225,10 +278,15 @@ impl Calls {
         calls.chain(self.waiting.iter().map(|e| (e.asker.source, e.until)))
     }
 
-    /// Everything of local callers that is not answered.
-    pub(super) fn into_all(self, keyspace: KeyspaceId) -> impl Iterator<Item = Call> {
-        let executed = self.waiting.into_iter().filter_map(move |e| e.into_call(keyspace));
-        self.parked.into_iter().chain(self.sent).chain(executed)
+    /// Everything of local callers that is not answered, in order, when none of it can be found in a log any more; `ready` was
+    /// taken out before.
+    pub(super) fn into_all(mut self, ready: Vec<Executed>, keyspace: KeyspaceId) -> Vec<Call> {
+        self.unsend();
+        let executed = ready.into_iter().chain(self.waiting).filter_map(move |e| e.into_call(keyspace));
+        let mut calls: Vec<Call> = self.parked.into_iter().filter(|c| c.source.peer().is_none()).chain(executed).collect();
+        calls.sort_by_key(|c| c.n);
+        note_order(&mut calls);
+        calls
     }
 
     /// Takes out everything that has waited long enough: what was parked, sent, executed.
@@ -246,5 +304,31 @@ impl Calls {
     /// Whether nothing is under way.
     pub(super) fn is_empty(&self) -> bool {
         self.parked.is_empty() && self.sent.is_empty() && self.waiting.is_empty()
+    }
+}
+
+/// Calls in order will be asked again: each notes the next write on its key that may be applied. (What concerns a whole partition
+/// is no end of an order: its callers wait for it.)
+pub(super) fn note_order(calls: &mut [Call]) {
+    let mut later: BTreeMap<(MapId, Bytes), u64> = BTreeMap::new();
+    let mut cleared: BTreeMap<MapId, u64> = BTreeMap::new();
+    for call in calls.iter_mut().rev().filter(|c| c.source.peer().is_none()) {
+        let (n, maybe) = (call.n, call.maybe && call.work.is_write());
+        match &call.work {
+            Work::Key(op) => {
+                let key = (op.map, op.key.clone());
+                let next = later.get(&key).into_iter().chain(cleared.get(&op.map)).min().copied();
+                if let Some(next) = next {
+                    call.precedes(next);
+                }
+                if maybe {
+                    later.insert(key, n);
+                }
+            }
+            Work::Partition(op) if maybe && op.action == PartitionAction::Clear => {
+                cleared.insert(op.map, n);
+            }
+            Work::Partition(_) => {}
+        }
     }
 }

@@ -31,8 +31,8 @@ pub(super) const FRAME_SLACK: usize = 1 << 20;
 pub(super) enum Frame {
     /// The sender has installed this table.
     View(TableName),
-    /// Execute this in this lineage, and reply.
-    Forward { forwarded: Forwarded, work: Work },
+    /// Execute this in this lineage, and reply; but one that is asked again not after this write of its origin, or a later one.
+    Forward { forwarded: Forwarded, before: Option<u64>, work: Work },
     /// The same for a write without conditions, which nearly all writes are.
     ForwardSet { forwarded: Forwarded, map: MapId, entry: Entry },
     /// The outcome of a forwarded operation.
@@ -149,6 +149,7 @@ const TABLE: u8 = 21;
 const MAKE_MAP: u8 = 22;
 const MAP_MADE: u8 = 23;
 const FORWARD_SET: u8 = 24;
+const FORWARD_AGAIN: u8 = 25;
 
 /// Reads one frame off the front, if all of it is there; and how many bytes it had.
 pub(super) fn take(bytes: &mut BytesMut, frame_bytes_max: usize) -> Result<Option<(Frame, usize)>, Malformed> {
@@ -215,7 +216,14 @@ pub(super) fn align<'a>(out: &mut Out, head: &Head, base: u64, last: u64, entrie
 }
 
 /// Appends a forwarded operation.
-pub(super) fn forward(out: &mut Out, forwarded: &Forwarded, work: &Work) {
+pub(super) fn forward(out: &mut Out, forwarded: &Forwarded, before: Option<u64>, work: &Work) {
+    if let Some(before) = before {
+        return framed(out, FORWARD_AGAIN, |out| {
+            put_forwarded(out, forwarded);
+            out.bytes.put_u64_le(before);
+            put_work(out, work);
+        });
+    }
     if let Work::Key(op) = work
         && let Some(value) = op.action.as_set()
     {
@@ -285,10 +293,11 @@ impl Frame {
     pub(super) fn put(&self, out: &mut Out) {
         match self {
             Self::View(name) => framed(out, VIEW, |out| put_name(out, *name)),
-            Self::Forward { forwarded, work } => framed(out, FORWARD, |out| {
+            Self::Forward { forwarded, before: None, work } => framed(out, FORWARD, |out| {
                 put_forwarded(out, forwarded);
                 put_work(out, work);
             }),
+            Self::Forward { forwarded, before, work } => forward(out, forwarded, *before, work),
             Self::ForwardSet { forwarded, map, entry } => forward_set(out, forwarded, *map, entry.key(), |out| put_stored(out, entry)),
             Self::Reply { at, n, outcome } => reply(out, *at, *n, outcome),
             Self::NotServing { at, n, attempt } => framed(out, NOT_SERVING, |out| {
@@ -413,7 +422,8 @@ impl Frame {
         let mut r = Reader(frame);
         let frame = match r.u8()? {
             VIEW => Self::View(r.name()?),
-            FORWARD => Self::Forward { forwarded: r.forwarded()?, work: r.work()? },
+            FORWARD => Self::Forward { forwarded: r.forwarded()?, before: None, work: r.work()? },
+            FORWARD_AGAIN => Self::Forward { forwarded: r.forwarded()?, before: Some(r.u64()?), work: r.work()? },
             FORWARD_SET => {
                 let (forwarded, map) = (r.forwarded()?, MapId(r.u32()?));
                 // Dated when it is applied.

@@ -73,6 +73,16 @@ impl Work {
             Self::Partition(op) => matches!(op.action, PartitionAction::Clear),
         }
     }
+
+    /// Whether, on the same partition, this may change what `other` sees or does.
+    pub(crate) fn concerns(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Key(op), Self::Key(other)) => op.map == other.map && op.key == other.key,
+            (Self::Partition(op), Self::Key(other)) => op.map == other.map,
+            // Whoever asks for something of a whole partition waits for it.
+            (_, Self::Partition(_)) => false,
+        }
+    }
 }
 
 /// An operation on one key.
@@ -310,4 +320,7 @@ pub enum Failure {
     /// Too many operations wait already. Nothing happened.
     #[error("too many operations are waiting: nothing happened")]
     Overloaded,
+    /// It was executed and changed nothing, what it came to is lost, and a later write of its origin on the same key is applied.
+    #[error("what it came to was lost, and a later operation on the key was applied: nothing happened")]
+    Overtaken,
 }

@@ -8,7 +8,7 @@
 //! for, until another epoch is installed (rule 7).
 
 use super::copying::Source as Teaching;
-use super::forwarding::{Asker, Call, Source};
+use super::forwarding::{Asker, Call, Source, note_order};
 use super::frame::{self, Ack, Frame, Head};
 use super::log::{Log, begin_anew};
 use super::upkeep::{EXPIRE_SLICE, UPKEEP};
@@ -372,8 +372,9 @@ impl Core {
             self.outstanding -= 1;
             self.refuse(at, member, n, attempt);
         }
+        calls.sort_by_key(|c| c.n);
+        note_order(&mut calls);
         slot.calls.parked = calls.into();
-        slot.calls.parked.make_contiguous().sort_by_key(|c| c.n);
     }
 
     /// Gives up what this node holds of a partition; it is freed in slices.

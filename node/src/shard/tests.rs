@@ -1,6 +1,7 @@
 //! Several shards and their tables in one deterministic world: queues of bytes, a clock, a coordinator of few words.
 
 mod clients;
+mod order;
 mod slices;
 mod threads;
 
@@ -258,6 +259,9 @@ impl World {
         }
         while let Some((token, outcome)) = node.shard.poll_outcome() {
             assert!(self.outcomes.insert(token, outcome).is_none(), "answered twice");
+        }
+        while let Some((token, _)) = node.shard.poll_overtaken() {
+            assert!(self.outcomes.insert(token, Outcome::Failed(Failure::Overtaken)).is_none(), "answered twice");
         }
         while let Some((peer, lane, bytes)) = node.shard.poll_transmit() {
             self.wires.entry((n, number(peer), lane)).or_default().extend_from_slice(&bytes);
@@ -1168,7 +1172,7 @@ fn random_faults(seed: u64, steps: u64) {
                 Outcome::Int(v) => v,
                 Outcome::Nil => 0,
                 Outcome::Bulk(v) => std::str::from_utf8(&v).unwrap().parse().unwrap(),
-                Outcome::Failed(Failure::Unknown | Failure::Unavailable | Failure::TooFewCopies) => continue,
+                Outcome::Failed(Failure::Unknown | Failure::Unavailable | Failure::Overtaken | Failure::TooFewCopies) => continue,
                 other => panic!("seed {seed}: {other:?}"),
             };
             assert!(value <= counter.submitted, "seed {seed}: key {k} counts {value} of {}", counter.submitted);

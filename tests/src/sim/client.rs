@@ -1,4 +1,5 @@
-//! Clients: each does one operation at a time on a few keys, through whichever process it is connected to.
+//! Clients: each does one operation at a time on a few keys, or several on one key at once, through whichever process it is
+//! connected to.
 
 use super::process::{ControlInput, DataInput, Leaving, ProcessId};
 use super::schedule::{Event, MS, Nanos, SECOND};
@@ -22,8 +23,10 @@ pub(crate) struct Client {
     pub(crate) at: Option<ProcessId>,
     /// At which data thread of it its operation is.
     thread: usize,
-    /// Its operation: serial number, key, index into the key's history.
-    pub(crate) current: Option<(u64, String, usize)>,
+    /// What it waits for: serial number, key, index into the key's history.
+    pub(crate) current: Vec<(u64, String, usize)>,
+    /// It asked for several operations at once, which happen in their order.
+    pub(crate) pipelines: bool,
     /// The final reads that it still has to do: (process, key).
     pub(crate) last_reads: Vec<(ProcessId, String)>,
 }
@@ -162,9 +165,10 @@ impl World {
     }
 
     pub(crate) fn client_next(&mut self, id: ClientId) {
-        if self.clients[id].current.is_some() {
+        if !self.clients[id].current.is_empty() {
             return;
         }
+        self.clients[id].pipelines = false;
         if let Some((process, key)) = self.clients[id].last_reads.pop() {
             self.clients[id].at = Some(process);
             return self.call(id, key, Call::Get);
@@ -186,8 +190,15 @@ impl World {
         let mut keys = self.keys();
         keys.retain(|k| (k == STRANGER) == strange);
         let key = keys[self.rng.random_range(0..keys.len())].clone();
-        let call = self.draw_call(&key);
-        self.call(id, key, call);
+        self.clients[id].pipelines = self.mix.pipelined > 0 && self.rng.random_range(0..100) < self.mix.pipelined;
+        let count = if self.clients[id].pipelines { self.rng.random_range(2..=4) } else { 1 };
+        // Its connection may be at any of them, or at the one that has the key.
+        let threads = self.processes[at].threads.len();
+        self.clients[id].thread = if threads > 1 { self.rng.random_range(0..threads) } else { 0 };
+        for _ in 0..count {
+            let call = self.draw_call(&key);
+            self.call(id, key.clone(), call);
+        }
     }
 
     fn draw_call(&mut self, key: &str) -> Call {
@@ -258,6 +269,8 @@ impl World {
         let Some(at) = self.clients[id].at.filter(|p| !self.processes[*p].gone) else {
             return self.schedule.after(10 * MS, Event::ClientNext(id));
         };
+        let thread = self.clients[id].thread.min(self.processes[at].threads.len() - 1);
+        self.clients[id].thread = thread;
         let Some(map) = self.processes[at].view.as_ref().map_or(Some(MapId(0)), |v| map_of(&v.installed, &key)) else {
             return self.create_map(id, at, &key);
         };
@@ -274,11 +287,8 @@ impl World {
         let entries = self.histories.keys.entry(key.clone()).or_default();
         entries.push(Entry { client: u32::try_from(id).unwrap_or(u32::MAX), call, called, answered: None });
         let index = entries.len() - 1;
-        self.clients[id].current = Some((serial, key, index));
-        // Its connection may be at any of them, or at the one that has the key.
-        let threads = self.processes[at].threads.len();
-        self.clients[id].thread = if threads > 1 { self.rng.random_range(0..threads) } else { 0 };
-        self.data((at, self.clients[id].thread), DataInput::Submit(id, serial, operation));
+        self.clients[id].current.push((serial, key, index));
+        self.data((at, thread), DataInput::Submit(id, serial, operation));
         let patience = if self.last_reads_begun { 10 * SECOND } else { [SECOND, 3 * SECOND, 8 * SECOND][self.rng.random_range(0..3)] };
         self.schedule.after(patience, Event::ClientTimeout(id, serial));
     }
@@ -303,10 +313,8 @@ impl World {
 
     /// The answer to a client's operation, if it still waits for it.
     pub(crate) fn client_answer(&mut self, id: ClientId, serial: u64, outcome: &Outcome) {
-        let Some((current, key, index)) = self.clients[id].current.clone() else { return };
-        if current != serial {
-            return;
-        }
+        let Some(at) = self.clients[id].current.iter().position(|(current, ..)| *current == serial) else { return };
+        let (_, key, index) = self.clients[id].current.remove(at);
         self.trace.line(self.schedule.now(), || format!("client {id} <- #{serial} {key} {}", brief_outcome(outcome)));
         let answer = match outcome {
             Outcome::Ok => Some(Answer::Ok),
@@ -349,23 +357,28 @@ impl World {
     }
 
     fn client_done(&mut self, id: ClientId) {
-        self.clients[id].current = None;
+        if !self.clients[id].current.is_empty() {
+            return;
+        }
         let think = if self.last_reads_begun { MS } else { self.rng.random_range(0..self.mix.think * 2) };
         self.schedule.after(think, Event::ClientNext(id));
     }
 
     pub(crate) fn client_timeout(&mut self, id: ClientId, serial: u64) {
-        if self.clients[id].current.as_ref().is_none_or(|(current, ..)| *current != serial) {
+        if self.clients[id].current.iter().all(|(current, ..)| *current != serial) {
             return;
         }
         if self.last_reads_begun {
             return self.broken(format!("I16: after healing, an operation through p{:?} got no answer", self.clients[id].at));
         }
-        if let Some(at) = self.clients[id].at.take() {
-            self.data((at, self.clients[id].thread), DataInput::Forget(id, serial));
+        let (at, thread) = (self.clients[id].at.take(), self.clients[id].thread);
+        for (serial, ..) in std::mem::take(&mut self.clients[id].current) {
+            if let Some(at) = at {
+                self.data((at, thread), DataInput::Forget(id, serial));
+            }
+            self.histories.unknown += 1;
+            self.trace.line(self.schedule.now(), || format!("client {id} gives up #{serial}"));
         }
-        self.histories.unknown += 1;
-        self.trace.line(self.schedule.now(), || format!("client {id} gives up #{serial}"));
         self.client_done(id);
     }
 
@@ -388,7 +401,7 @@ impl World {
         for id in 0..self.clients.len() {
             if self.clients[id].at == Some(process) {
                 self.clients[id].at = None;
-                if let Some((serial, ..)) = self.clients[id].current {
+                for (serial, ..) in self.clients[id].current.clone() {
                     self.client_answer(id, serial, &Outcome::Failed(Failure::Unknown));
                 }
             }

@@ -6,7 +6,7 @@ use super::schedule::{Event, MS};
 use super::world::{World, clip};
 use bytes::{Bytes, BytesMut};
 use doyen::net::links::LinkHandler;
-use doyen::shard::op::{Action, Failure, Outcome};
+use doyen::shard::op::{Action, Failure, Outcome, Work};
 use doyen::shard::{Lane, Malformed, Request, Shard};
 use doyen_gossip::{Input, Time};
 use doyen_placement::MemberId;
@@ -244,6 +244,7 @@ impl World {
                 self.client_answer(client, serial, &outcome);
             }
         }
+        self.ask_overtaken((p, t), now);
         while let Some((peer, lane, bytes)) = self.processes[p].threads[t].shard.poll_transmit() {
             self.trace.bytes(&bytes);
             if self.processes[p].threads[t].siblings.has(peer) {
@@ -283,6 +284,27 @@ impl World {
             if process.threads[t].tick_at.is_none_or(|set| at < set) {
                 self.processes[p].threads[t].tick_at = Some(at);
                 self.schedule.at(at, Event::DataTick((p, t)));
+            }
+        }
+    }
+
+    /// What data/core.rs does with operations that changed nothing, and whose outcomes are lost.
+    fn ask_overtaken(&mut self, (p, t): ThreadId, now: Time) {
+        let unix_ms = self.processes[p].unix_ms(self.schedule.now());
+        while let Some((token, work)) = self.processes[p].threads[t].shard.poll_overtaken() {
+            let thread = &mut self.processes[p].threads[t];
+            let Some((client, serial)) = thread.tokens.get(&token).copied() else { continue };
+            match work {
+                Work::Key(operation) if !self.clients[client].pipelines => {
+                    self.overtaken[0] += 1;
+                    thread.shard.submit(now, unix_ms, token, operation);
+                    thread.more = true;
+                }
+                _ => {
+                    self.overtaken[1] += 1;
+                    thread.tokens.remove(&token);
+                    self.client_answer(client, serial, &Outcome::Failed(Failure::Unavailable));
+                }
             }
         }
     }

@@ -41,7 +41,7 @@ impl World {
         match self.well() {
             Ok(()) if self.last_reads_begun => {
                 self.done = true;
-                if self.clients.iter().any(|c| c.current.is_some() || !c.last_reads.is_empty()) {
+                if self.clients.iter().any(|c| !c.current.is_empty() || !c.last_reads.is_empty()) {
                     self.broken("I16: the last reads take too long".into());
                 }
             }
@@ -170,7 +170,7 @@ impl World {
 
     /// Once all is well and no client waits, every key is read through every process.
     pub(crate) fn clients_idle(&mut self) {
-        if self.healed_at.is_none() || self.last_reads_begun || self.clients.iter().any(|c| c.current.is_some()) {
+        if self.healed_at.is_none() || self.last_reads_begun || self.clients.iter().any(|c| !c.current.is_empty()) {
             return;
         }
         self.last_reads_begun = true;
@@ -207,6 +207,7 @@ impl World {
             read_at_once: self.read_at_once,
             reads_again: self.reads_again,
             set_at_once: self.set_at_once,
+            overtaken: self.overtaken,
             handed_over: self.handed_over,
             expired: self.expired + self.processes.iter().flat_map(|p| &p.threads).map(|t| t.shard.stats().expired).sum::<u64>(),
             healed_ns: self.healed_at.unwrap_or(0).saturating_sub(self.calm_at),

@@ -79,6 +79,8 @@ pub struct Mix {
     pub memory_bytes_max: usize,
     /// Data threads of the processes of each slot.
     pub threads: Vec<u8>,
+    /// How often, of a hundred times, a client asks for several operations on a key at once.
+    pub pipelined: u32,
 }
 
 /// How many seeds have a stranger: none yet, what such a run may end in is not settled.
@@ -105,6 +107,8 @@ impl Mix {
         numbers.set_stream(2);
         let several = numbers.random_bool(SEVERAL_THREADS);
         let threads = (0..slots).map(|_| if several { numbers.random_range(1..=3) } else { 1 }).collect();
+        numbers.set_stream(3);
+        let pipelined = [0, 0, 30, 60][numbers.random_range(0..4)];
         let weight =
             |rng: &mut ChaCha8Rng, k: &super::fault::Kind| if rng.random_bool(0.55) { k.weight * rng.random_range(1..4) } else { 0 };
         let (first, more) = super::fault::KINDS.split_at(super::fault::FIRST_KINDS);
@@ -155,6 +159,7 @@ impl Mix {
             stranger,
             memory_bytes_max,
             threads,
+            pipelined,
         }
     }
 

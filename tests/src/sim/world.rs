@@ -63,6 +63,8 @@ pub(crate) struct World {
     pub(crate) read_at_once: u64,
     pub(crate) reads_again: u64,
     pub(crate) set_at_once: u64,
+    /// Operations that were overtaken: asked again, refused.
+    pub(crate) overtaken: [u64; 2],
     /// Batches of bytes between data threads of a process.
     pub(crate) handed_over: u64,
     pub(crate) expired: u64,
@@ -121,6 +123,7 @@ impl World {
             read_at_once: 0,
             reads_again: 0,
             set_at_once: 0,
+            overtaken: [0; 2],
             handed_over: 0,
             expired: 0,
             failure: None,

@@ -129,6 +129,7 @@ pub(super) fn put_outcome(out: &mut Out, outcome: &Outcome) {
                 Failure::Unavailable => 7,
                 Failure::Unknown => 8,
                 Failure::Overloaded => 9,
+                Failure::Overtaken => 10,
             });
         }
     }

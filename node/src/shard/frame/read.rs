@@ -203,6 +203,7 @@ impl<B: Buf> Reader<B> {
                 7 => Failure::Unavailable,
                 8 => Failure::Unknown,
                 9 => Failure::Overloaded,
+                10 => Failure::Overtaken,
                 _ => return Err(Malformed("unknown failure")),
             }),
             _ => return Err(Malformed("unknown outcome")),

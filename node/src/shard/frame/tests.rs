@@ -144,7 +144,7 @@ fn frame() -> impl Strategy<Value = Frame> {
     prop_oneof![
         name().prop_map(Frame::View),
         of_clients(),
-        (forwarded(), work()).prop_map(|(forwarded, work)| Frame::Forward { forwarded, work }),
+        (forwarded(), prop::option::of(n()), work()).prop_map(|(forwarded, before, work)| Frame::Forward { forwarded, before, work }),
         (forwarded(), s(), bytes(), bytes()).prop_map(|(forwarded, m, key, value)| Frame::ForwardSet {
             forwarded,
             map: MapId(m),

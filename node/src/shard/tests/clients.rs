@@ -26,7 +26,7 @@ fn at(key: &str) -> PartitionRef {
 fn forward(key: &str, n: u64, action: Action) -> Frame {
     let operation = Operation { keyspace: KeyspaceId(0), map: MapId(0), key: Bytes::copy_from_slice(key.as_bytes()), action };
     let forwarded = Forwarded { at: at(key), lineage: Lineage(1), n, finished: n, attempt: 0 };
-    Frame::Forward { forwarded, work: Work::Key(operation) }
+    Frame::Forward { forwarded, before: None, work: Work::Key(operation) }
 }
 
 #[test]
@@ -158,9 +158,9 @@ fn a_client_may_say_few_things_and_a_member_few_to_it() {
 #[test]
 fn an_operation_that_does_not_belong_to_its_partition_is_malformed_from_a_client_too() {
     let (mut w, client) = world(8);
-    let Frame::Forward { forwarded, work } = forward("a", 1, Action::Get) else { unreachable!() };
+    let Frame::Forward { forwarded, work, .. } = forward("a", 1, Action::Get) else { unreachable!() };
     let elsewhere = (0..).map(|p| PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(p) }).find(|p| *p != at("a")).unwrap();
-    let frame = Frame::Forward { forwarded: Forwarded { at: elsewhere, ..forwarded }, work };
+    let frame = Frame::Forward { forwarded: Forwarded { at: elsewhere, ..forwarded }, before: None, work };
     assert!(receive(&mut w, client, 1, Lane::Calls, &frame).is_err());
 }
 
@@ -194,9 +194,9 @@ fn a_plain_write_that_comes_again_does_not_undo_what_came_after_it() {
 fn partitions_without_end_are_refused_without_a_trace() {
     let (mut w, client) = world(9);
     for p in 0..1000 {
-        let Frame::Forward { forwarded, work } = forward("a", p + 1, Action::Get) else { unreachable!() };
+        let Frame::Forward { forwarded, work, .. } = forward("a", p + 1, Action::Get) else { unreachable!() };
         let at = PartitionRef { keyspace: KeyspaceId(9), partition: PartitionId(p as u32) };
-        receive(&mut w, client, 1, Lane::Calls, &Frame::Forward { forwarded: Forwarded { at, ..forwarded }, work }).unwrap();
+        receive(&mut w, client, 1, Lane::Calls, &Frame::Forward { forwarded: Forwarded { at, ..forwarded }, before: None, work }).unwrap();
     }
     assert!(w.nodes.get_mut(&1).unwrap().shard.core.peers.get(id(client)).unwrap().refused.is_empty());
 }

@@ -1,0 +1,134 @@
+//! Several operations on one key under way when a tenure ends: each is executed before those that were asked after it.
+
+use super::*;
+
+const OVERTAKEN: Outcome = Outcome::Failed(Failure::Overtaken);
+
+/// Node 1 leads, node 2 has the copies, and both know it.
+fn world(seed: u64) -> World {
+    let mut w = World::new(seed, 3, |_| vec![1, 2]);
+    w.settle(Duration::from_millis(50));
+    w
+}
+
+fn outcomes(w: &World, tokens: [Token; 2]) -> [Outcome; 2] {
+    tokens.map(|token| w.outcomes[&token].clone())
+}
+
+/// Node 1 leads, and loses the partitions to node 2 while nobody hears it.
+fn depose(w: &mut World) {
+    w.nodes.get_mut(&1).unwrap().cut = true;
+    w.disconnect(1, 2);
+    w.propose(|t| (0..4).for_each(|p| promote(t, PartitionId(p), 2)));
+    w.settle(Duration::from_millis(700));
+    w.released = true;
+    w.nodes.get_mut(&1).unwrap().cut = false;
+    w.connect(1, 2);
+    w.settle(Duration::from_millis(900));
+}
+
+#[test]
+fn what_a_deposed_primary_found_holds_where_the_write_after_it_went_on() {
+    for (first, found) in [(Action::Delete, Outcome::Int(0)), (Action::Get, Outcome::Nil)] {
+        let mut w = world(31);
+        let key = key_of(0);
+        w.released = false;
+        let asked = [w.submit(1, &key, first), w.submit(1, &key, set("v"))];
+        w.deliver((1, 2, Lane::Calls), true);
+        depose(&mut w);
+        assert_eq!(outcomes(&w, asked), [found, Outcome::Ok]);
+        assert_eq!(w.get(2, &key), text("v"));
+        w.settle(Duration::from_millis(300));
+        w.check_copies();
+    }
+}
+
+#[test]
+fn what_a_deposed_primary_found_is_looked_up_again_where_the_write_after_it_is_lost() {
+    let mut w = world(32);
+    let key = key_of(0);
+    w.released = false;
+    let asked = [w.submit(1, &key, Action::Get), w.submit(1, &key, set("v"))];
+    // Another one writes at the successor first.
+    w.nodes.get_mut(&1).unwrap().cut = true;
+    w.disconnect(1, 2);
+    w.disconnect(1, 3);
+    w.propose(|t| (0..4).for_each(|p| promote(t, PartitionId(p), 2)));
+    w.settle(Duration::from_millis(700));
+    w.released = true;
+    assert_eq!(w.tables[w.committed].keyspaces[0].partitions[0].primary(), id(2));
+    let other = w.submit(3, &key, set("theirs"));
+    w.settle(Duration::from_millis(50));
+    w.nodes.get_mut(&1).unwrap().cut = false;
+    w.connect(1, 2);
+    w.connect(1, 3);
+    w.settle(Duration::from_millis(900));
+    assert_eq!(w.outcomes[&other], Outcome::Ok);
+    assert_eq!(outcomes(&w, asked), [text("theirs"), Outcome::Ok]);
+    assert_eq!(w.get(2, &key), text("v"));
+}
+
+#[test]
+fn what_a_dead_primary_found_is_left_to_the_caller_where_the_write_after_it_went_on() {
+    for first in [Action::Delete, Action::Get] {
+        let mut w = world(33);
+        let key = key_of(0);
+        let asked = [w.submit(3, &key, first.clone()), w.submit(3, &key, set("v"))];
+        w.deliver((3, 1, Lane::Calls), true);
+        w.deliver((1, 2, Lane::Calls), true);
+        w.kill(1);
+        w.propose(|t| remove(t, 1));
+        w.settle(Duration::from_millis(1_500));
+        assert_eq!(outcomes(&w, asked), [OVERTAKEN, Outcome::Ok]);
+        assert_eq!(w.get(3, &key), text("v"));
+        // Nothing is left behind of it.
+        assert_eq!(w.nodes[&3].shard.core.outstanding, 0);
+        assert_eq!(w.ask(3, &key, Action::Delete), Outcome::Int(1));
+    }
+}
+
+#[test]
+fn what_a_dead_primary_found_is_looked_up_again_where_the_write_after_it_is_lost() {
+    let mut w = world(34);
+    let key = key_of(0);
+    let asked = [w.submit(3, &key, Action::Delete), w.submit(3, &key, set("v"))];
+    w.deliver((3, 1, Lane::Calls), true);
+    w.kill(1);
+    w.propose(|t| remove(t, 1));
+    w.settle(Duration::from_millis(1_500));
+    assert_eq!(outcomes(&w, asked), [Outcome::Int(0), Outcome::Ok]);
+    assert_eq!(w.get(3, &key), text("v"));
+}
+
+#[test]
+fn a_large_answer_that_waited_is_not_read_anew_after_a_write_that_was_answered() {
+    let mut w = world(35);
+    let key = key_of(0);
+    w.set(3, &key, &"x".repeat(10_000));
+    let now = w.now;
+    w.nodes.get_mut(&1).unwrap().shard.congested(now, id(3), true);
+    let asked = [w.submit(3, &key, Action::Get), w.submit(3, &key, set("v"))];
+    w.settle(Duration::from_millis(50));
+    assert!(!w.outcomes.contains_key(&asked[0]), "it waits for room");
+    assert_eq!(w.outcomes[&asked[1]], Outcome::Ok);
+    w.kill(1);
+    w.propose(|t| remove(t, 1));
+    w.settle(Duration::from_millis(1_500));
+    assert_eq!(outcomes(&w, asked), [OVERTAKEN, Outcome::Ok]);
+}
+
+#[test]
+fn an_operation_does_not_come_after_itself() {
+    let mut w = world(36);
+    let key = key_of(0);
+    let at = PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(0) };
+    let operation = Operation { keyspace: KeyspaceId(0), map: MapId(0), key: Bytes::from(key.into_bytes()), action: Action::Get };
+    let forwarded = frame::Forwarded { at, lineage: Lineage(1), n: 7, finished: 7, attempt: 0 };
+    let mut read = |before| {
+        let mut bytes = Frame::Forward { forwarded, before: Some(before), work: Work::Key(operation.clone()) }.wire();
+        let now = w.now;
+        w.nodes.get_mut(&1).unwrap().shard.receive(now, 0, id(2), Lane::Calls, &mut bytes).map(|_| ())
+    };
+    assert!(read(7).is_err() && read(0).is_err());
+    assert!(read(8).is_ok() && read(u64::MAX).is_ok());
+}
