@@ -69,12 +69,14 @@ calls:
 
 # beside Redis Cluster, Hazelcast and Olric in one run: BENCHMARKS.md (an hour); `just bench quick` only prints (below ten minutes)
 bench MODE="full" *ARGS:
-    cargo build --release -p doyen -p doyen-tests --bin doyen --bin bench
+    cargo build --profile dist -p doyen
+    cargo build --release -p doyen-tests --bin bench
     target/release/bench {{MODE}} {{ARGS}}
 
 # has Doyen become slower than the committed figures say, as ratios to Redis Cluster in the same run? (some minutes)
 bench-check *ARGS:
-    cargo build --release -p doyen -p doyen-tests --bin doyen --bin bench
+    cargo build --profile dist -p doyen
+    cargo build --release -p doyen-tests --bin bench
     target/release/bench check {{ARGS}}
 
 # what a cluster of 3 to 100 nodes costs on this machine

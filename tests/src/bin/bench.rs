@@ -45,8 +45,8 @@ struct Options {
     /// Beside whom
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "redis,olric,hazelcast")]
     rivals: Vec<String>,
-    /// Doyen
-    #[arg(long, value_name = "PATH", default_value = "target/release/doyen")]
+    /// Doyen, as it is given out: cargo build --profile dist -p doyen
+    #[arg(long, value_name = "PATH", default_value = "target/dist/doyen")]
     binary: PathBuf,
     /// Keys of which memory is measured: 1000000 (quick: 300000)
     #[arg(long, value_name = "N")]
