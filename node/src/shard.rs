@@ -416,6 +416,12 @@ impl Shard {
         self.submit_at(at, token, Work::Key(operation))
     }
 
+    /// Whether this thread is the primary of a key, by the installed table.
+    pub fn leads(&self, keyspace: KeyspaceId, map: MapId, key: &[u8]) -> bool {
+        let slot = self.core.place(keyspace, map, key).and_then(|at| self.slots.get(at));
+        slot.is_some_and(|slot| slot.primary() == Some(self.core.me))
+    }
+
     /// `submit` of a write without conditions, for as long as nothing stands in its way: this thread leads, and nothing
     /// waits there. False: nothing happened, and it is to be submitted. `token` is asked for if it happens.
     pub fn set(&mut self, now: Time, keyspace: KeyspaceId, map: MapId, pair: (&[u8], &[u8]), token: impl FnOnce() -> Token) -> bool {

@@ -126,6 +126,11 @@ impl Inner {
         (token, elsewhere)
     }
 
+    /// Whether this thread leads a key of Redis clients.
+    pub(crate) fn leads(&self, key: &[u8]) -> bool {
+        self.shard.leads(cluster::KEYSPACE, MapId(0), key)
+    }
+
     /// Hands a write without conditions to the shard, if this thread leads its key and nothing stands in its way; its token.
     pub(crate) fn set(&mut self, keyspace: KeyspaceId, map: MapId, pair: (&[u8], &[u8]), waiter: impl FnOnce() -> Waiter) -> Option<u64> {
         let mut token = None;

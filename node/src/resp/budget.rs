@@ -3,11 +3,15 @@
 //! A small command always passes. One that would pass the share waits unread until there is room; one connection at a
 //! time may go beyond it, so that the largest command always completes. Answers that came from other nodes are copies:
 //! beyond the share nobody with answers of its own takes further commands, and beyond twice the share a copy is refused.
+//! A command of many keys that is under way has a turn beyond the share: one at a time, so that none waits for what another
+//! one that waits itself holds.
 //! While there is too little for all, who holds much and does not move is disconnected (`STALLED_MAX`).
 
 use super::ready::Ready;
 use crate::shard::Limits;
+use crate::shard::op::Failure;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -32,7 +36,22 @@ pub(crate) struct Budget {
     permit: Cell<Option<u64>>,
     /// Who waits for room to read.
     waiting: RefCell<Vec<usize>>,
+    /// Whose command may ask beyond the share, the number of that connection if it waits for room, and who waits for a turn.
+    turn: Cell<Option<u64>>,
+    turn_waits: Cell<Option<usize>>,
+    asking: RefCell<BTreeSet<usize>>,
     ready: Rc<Ready>,
+}
+
+/// Whether a command of many keys may ask for one more answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// Now.
+    Now,
+    /// Once it is told to try again.
+    Later,
+    /// Not at all.
+    Never(Failure),
 }
 
 impl Budget {
@@ -47,6 +66,9 @@ impl Budget {
             answers: Cell::new(0),
             permit: Cell::new(None),
             waiting: RefCell::default(),
+            turn: Cell::new(None),
+            turn_waits: Cell::new(None),
+            asking: RefCell::default(),
             ready,
         }
     }
@@ -92,6 +114,58 @@ impl Budget {
     /// Answers that were `before` bytes are `now`.
     pub(crate) fn count_answers(&self, before: usize, now: usize) {
         self.answers.set((self.answers.get() + now).saturating_sub(before));
+        if now < before {
+            self.turn_waits.take().into_iter().for_each(|at| self.ready.push(at));
+            if !self.is_short() {
+                self.tell_asking();
+            }
+        }
+    }
+
+    /// Whether the connection `id` (number `at`), whose command is charged `own` of `all`, may ask for an answer of so many bytes. A
+    /// client first takes what came before: nobody's turn shall last for as long as its client likes. Then one command at a time
+    /// goes beyond the share, to twice that: there a small one waits for room, which others give back, because those that wait
+    /// for a turn hold no more than the share. One that would have more than half the share is refused.
+    pub(crate) fn room_to_ask(&self, (id, at): (u64, usize), (own, all): (usize, usize), bytes: usize) -> Room {
+        if !self.is_short() {
+            return Room::Now;
+        }
+        if all.saturating_sub(own) > FREE_ANSWER_BYTES {
+            // It is looked at whenever its output moves.
+            return Room::Later;
+        }
+        if self.turn.get().is_some_and(|whose| whose != id) {
+            // Also who was told, and finds that another one was faster.
+            self.asking.borrow_mut().insert(at);
+            return Room::Later;
+        }
+        self.turn.set(Some(id));
+        let own = own.saturating_add(bytes);
+        match self.refuses(bytes) {
+            _ if own > self.share * 2 => Room::Never(Failure::TooLarge),
+            false => Room::Now,
+            true if own > self.share / 2 => Room::Never(Failure::Overloaded),
+            true => {
+                self.turn_waits.set(Some(at));
+                Room::Later
+            }
+        }
+    }
+
+    /// A command has asked for everything, or its connection is gone.
+    pub(crate) fn end_turn(&self, id: u64) {
+        if self.turn.get() == Some(id) {
+            self.turn.set(None);
+            self.turn_waits.set(None);
+            self.tell_asking();
+        }
+    }
+
+    fn tell_asking(&self) {
+        let mut asking = self.asking.borrow_mut();
+        while let Some(at) = asking.pop_first() {
+            self.ready.push(at);
+        }
     }
 
     /// Whether who has answers waiting shall take no further commands.
@@ -165,5 +239,35 @@ mod tests {
         assert!(budget.is_short() && !budget.refuses(16 << 20) && budget.refuses((16 << 20) + 1));
         budget.count_answers(16 << 20, 0);
         assert!(!budget.is_short() && !budget.is_wanted());
+    }
+
+    #[test]
+    fn one_command_at_a_time_asks_beyond_the_share() {
+        let (budget, large) = (Budget::small(), 1 << 20);
+        let told = |budget: &Budget| {
+            let mut ready = Vec::new();
+            budget.ready().append_to(&mut ready);
+            ready
+        };
+        let ask = |id: u64, own: usize| budget.room_to_ask((id, id as usize), (own, own), large);
+        assert_eq!(ask(1, 0), Room::Now);
+        budget.count_answers(0, 16 << 20);
+        assert_eq!(budget.room_to_ask((4, 4), (0, large), large), Room::Later, "its client has not taken what came before");
+        assert_eq!(ask(1, 8 << 20), Room::Now, "it has the turn");
+        assert_eq!((ask(2, 8 << 20), ask(3, 0)), (Room::Later, Room::Later));
+        budget.end_turn(3);
+        assert!(told(&budget).is_empty(), "that was not its turn to end");
+        budget.end_turn(1);
+        assert_eq!(told(&budget), [2, 3], "who waits tries again");
+        assert_eq!((ask(2, 8 << 20), ask(3, 0)), (Room::Now, Room::Later));
+        budget.count_answers(0, 16 << 20);
+        assert_eq!(ask(2, 4 << 20), Room::Later, "it waits for what others give back");
+        budget.count_answers(large, 0);
+        assert_eq!((told(&budget), ask(2, 4 << 20)), (vec![2], Room::Now));
+        budget.count_answers(0, large);
+        assert_eq!(ask(2, 8 << 20), Room::Never(Failure::Overloaded), "because of others");
+        assert_eq!(ask(2, 32 << 20), Room::Never(Failure::TooLarge), "whatever others do");
+        budget.count_answers(32 << 20, 0);
+        assert_eq!(told(&budget), [3], "there is room for all");
     }
 }

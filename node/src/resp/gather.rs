@@ -45,6 +45,8 @@ pub(super) struct Gather {
     left: bool,
     /// Bytes that only this answer holds.
     held: usize,
+    /// Bytes of values that came, whoever holds them.
+    found: usize,
     /// Keys that were not compared with the pattern yet, and how far the first one's comparison has come.
     unmatched: VecDeque<Bytes>,
     matching: Matching,
@@ -87,6 +89,7 @@ impl Gather {
             failure: None,
             left: false,
             held: 0,
+            found: 0,
             unmatched: VecDeque::new(),
             matching: Matching::default(),
             encoded: None,
@@ -119,6 +122,12 @@ impl Gather {
     /// Whether it has failed: what is not submitted need not be.
     pub(super) fn has_failed(&self) -> bool {
         self.failure.is_some()
+    }
+
+    /// Nothing more is asked: it ends once what was asked is answered.
+    pub(super) fn fail(&mut self, why: Failure) {
+        self.failure = Some(why);
+        self.drop_found();
     }
 
     /// How many outcomes it waits for.
@@ -198,6 +207,10 @@ impl Gather {
             }
             (Answer::Values(values), outcome) => {
                 self.held += copied;
+                self.found += outcome.bytes();
+                if self.found > session::REPLY_BYTES_MAX {
+                    return self.fail(Failure::TooLarge);
+                }
                 if let Some(value) = values.get_mut(part as usize) {
                     *value = outcome;
                 }
@@ -258,8 +271,7 @@ impl Gather {
             }
         }
         if self.held > session::REPLY_BYTES_MAX {
-            self.failure = Some(Failure::TooLarge);
-            self.drop_found();
+            self.fail(Failure::TooLarge);
         }
     }
 
@@ -275,11 +287,6 @@ impl Gather {
         let all = match &mut self.answer {
             Answer::Values(values) => {
                 if begins {
-                    let bytes: usize = values.iter().map(Outcome::bytes).sum();
-                    if bytes > session::REPLY_BYTES_MAX {
-                        encoder.error("ERR the reply would be too large");
-                        return true;
-                    }
                     encoder.array(values.len());
                 }
                 for value in values.iter_mut().skip(at) {
@@ -326,7 +333,7 @@ impl Gather {
     fn encode_failure(&self, encoder: &mut Encoder<'_>, why: Failure) {
         let writes = matches!(self.answer, Answer::Written | Answer::Cleared | Answer::Number(_, Kind::Deleted));
         let text = reply::failure(why, Shape::Plain);
-        if matches!(self.answer, Answer::Keys { .. }) && why == Failure::TooLarge {
+        if matches!(self.answer, Answer::Keys { .. } | Answer::Values(_)) && why == Failure::TooLarge {
             encoder.error("ERR the reply would be too large");
         } else if writes && self.done > 0 && why != Failure::Unknown {
             encoder.error(&format!("UNKNOWN some keys were written and others were not: {text}"));

@@ -6,7 +6,7 @@
 mod about;
 mod asking;
 
-use super::budget::{Budget, FREE_ANSWER_BYTES, FREE_INPUT_BYTES, STALLED_MAX};
+use super::budget::{Budget, FREE_ANSWER_BYTES, FREE_INPUT_BYTES, Room, STALLED_MAX};
 use super::command::{self, All, Cluster, ErrorText, Many, Request, Server, Shape};
 use super::encode::{Encoder, Protocol};
 use super::frame::{Args, TooLarge};
@@ -114,6 +114,17 @@ struct Partway {
     at: usize,
     /// The next part.
     part: u32,
+    hold: Hold,
+}
+
+/// What the next part of a command waits for, while all connections together hold too much.
+#[derive(Debug, Clone, Copy)]
+enum Hold {
+    No,
+    /// Its turn to ask, and room for what is expected, as the connection with this number.
+    Room(usize),
+    /// What was asked already: it may weigh less than was expected, and there is too little room else.
+    Answers,
 }
 
 /// The place of one reply.
@@ -239,6 +250,10 @@ impl Connection {
                 gather.compare(&mut COMPARE_AT_ONCE.clone());
                 charge(&session.budget, &mut session.charged, &mut entry.charged, |c| c + gather.held() - held);
                 goes_on = gather.has_next_step() || gather.is_matching();
+                // It asks for nothing more, if it is this one.
+                if let Some(way) = session.partway.as_mut().filter(|_| gather.has_failed()) {
+                    way.hold = Hold::No;
+                }
             }
             State::Asking(_) | State::Done { .. } | State::Encoded(_) => return false,
         }
@@ -401,9 +416,15 @@ fn submit_steps(connection: &Rc<Connection>, inner: &mut Inner, slot: u64, gathe
 impl Session {
     /// Whether no further command is taken for now.
     pub(crate) fn is_blocked(&self) -> bool {
-        if self.partway.is_some() {
-            // Its own answers do not hold it up, but what it asks of others does.
-            return self.slots.back().is_some_and(|s| s.expected >= PENDING_BYTES_MAX);
+        if let Some(way) = &self.partway {
+            // Its own answers do not hold it up while there is room for them, but what it asks of others does.
+            let expected = self.slots.back().map_or(0, |s| s.expected);
+            return expected >= PENDING_BYTES_MAX
+                || match way.hold {
+                    Hold::No => false,
+                    Hold::Room(at) => self.room_to_ask(at) == Room::Later,
+                    Hold::Answers => expected > 0,
+                };
         }
         self.closing
             || self.charged >= FREE_ANSWER_BYTES && self.budget.is_short()
@@ -411,6 +432,12 @@ impl Session {
             || self.slots.len() >= PENDING_MAX
             || self.pending_bytes >= PENDING_BYTES_MAX
             || self.out.len() >= OUTPUT_BYTES_SOFT
+    }
+
+    /// Whether the command that is partway may ask for one more answer.
+    fn room_to_ask(&self, at: usize) -> Room {
+        let own = self.slots.back().map_or(0, |s| s.charged);
+        self.budget.room_to_ask((self.id, at), (own, self.charged), self.expected)
     }
 
     /// Whether everything is answered, but for what is still in `out`.
@@ -549,6 +576,7 @@ impl Session {
     /// Nothing counts any more.
     fn discharge(&mut self) {
         self.budget.count_answers(self.charged, 0);
+        self.budget.end_turn(self.id);
         self.charged = 0;
         self.unwritten = 0;
         for slot in &mut self.slots {
@@ -644,7 +672,7 @@ impl Session {
             return self.answer(|e| e.error(super::reply::failure(Failure::Overloaded, Shape::Plain)));
         }
         self.push(State::Gathering(Box::new(Gather::of_parts(kind, parts))), 0);
-        self.partway = Some(Partway { many, at: 1, part: 0 });
+        self.partway = Some(Partway { many, at: 1, part: 0, hold: Hold::No });
         self.submit_slice(connection, inner, args);
     }
 
@@ -656,6 +684,7 @@ impl Session {
         let State::Gathering(gather) = &mut entry.state else { return };
         let step = if matches!(way.many, Many::Set) { 2 } else { 1 };
         let (mut keys, mut bytes) = (0, 0);
+        way.hold = Hold::No;
         while way.at < args.len() && !gather.has_failed() {
             if keys >= SLICE_KEYS || bytes >= SLICE_BYTES || entry.expected >= PENDING_BYTES_MAX {
                 self.partway = Some(way);
@@ -668,6 +697,27 @@ impl Session {
                 Many::Set => Action::set(args.bytes(way.at + 1)),
             };
             let (weight, answers) = (weight(&action), answers_value(&action));
+            // Small answers to who holds little always pass, and what this thread leads is no copy.
+            let much = self.charged >= FREE_ANSWER_BYTES || self.expected > FREE_ANSWER_BYTES;
+            if answers && self.budget.is_short() && much && !inner.leads(args.get(way.at)) {
+                match self.budget.room_to_ask((self.id, connection.at), (entry.charged, self.charged), self.expected) {
+                    Room::Now => {}
+                    Room::Later => {
+                        self.partway = Some(Partway { hold: Hold::Room(connection.at), ..way });
+                        return;
+                    }
+                    Room::Never(_) if entry.expected > 0 => {
+                        self.partway = Some(Partway { hold: Hold::Answers, ..way });
+                        return;
+                    }
+                    Room::Never(why) => {
+                        let held = gather.held();
+                        gather.fail(why);
+                        charge(&self.budget, &mut self.charged, &mut entry.charged, |c| c - held);
+                        break;
+                    }
+                }
+            }
             keys += 1;
             bytes += args.get(way.at).len() + weight;
             let (token, elsewhere) = operation(connection, inner, slot, way.part, args.bytes(way.at), action);
@@ -681,6 +731,7 @@ impl Session {
             way.part += 1;
         }
         gather.submitted();
+        self.budget.end_turn(self.id);
     }
 
     fn sweep(&mut self, connection: &Rc<Connection>, inner: &mut Inner, all: All) {

@@ -240,3 +240,67 @@ async fn draining_reaches_all_threads() {
     assert_eq!(node.handle.stats().await.connections, 0);
     node.stop().await;
 }
+
+/// One `MGET` of large values that another thread led was gathered whole before it was found too large, by each of its connections.
+#[tokio::test]
+async fn large_values_of_another_thread_are_asked_for_as_far_as_there_is_room() {
+    // Of each thread: a share of 8 MiB.
+    let node = Node::of_threads(2, None, 40, Limits { value_bytes_max: 1 << 20, memory_bytes_max: 64 << 20, ..limits() });
+    let value = vec![b'v'; 1 << 20];
+    let set: [&[u8]; 3] = [b"SET", b"large", &value];
+    let mut clients = [node.client().await, node.client().await];
+    assert_eq!(clients[0].command(&set).await.unwrap(), Reply::Simple("OK".to_owned()));
+    assert_eq!(clients[1].command(&["PING"]).await.unwrap(), Reply::Simple("PONG".to_owned()), "each is at a thread of its own");
+    let mget = |count: usize| ["MGET"].into_iter().chain(std::iter::repeat_n("large", count)).map(str::to_owned).collect::<Vec<_>>();
+    let whole = |reply: &Reply, count| matches!(reply, Reply::Array(values) if *values == vec![Reply::Bulk(value.clone()); count]);
+    let too_large = Reply::Error("ERR the reply would be too large".to_owned());
+    let mut refused = 0;
+    for client in &mut clients {
+        let replies = client.pipeline(&[mget(600), mget(12), words("PING"), mget(100)]).await.unwrap();
+        assert!(replies[0] == too_large && whole(&replies[1], 12) && replies[2] == Reply::Simple("PONG".to_owned()));
+        // Where it is led nothing is copied.
+        assert!(replies[3] == too_large || whole(&replies[3], 100));
+        refused += usize::from(replies[3] == too_large);
+    }
+    assert_eq!(refused, 1, "one connection is at the other thread");
+    drop(clients);
+    while node.handle.stats().await.connections > 0 {
+        tokio::task::yield_now().await;
+    }
+    // All together hold little more than twice the share of that thread, and each gets its reply.
+    let mut clients = Vec::new();
+    for _ in 0..30 {
+        let mut client = node.client().await;
+        let command = mget(4);
+        clients.push(tokio::spawn(async move { client.pipeline(&[command.clone(), command]).await.unwrap() }));
+    }
+    let mut most = 0;
+    for client in clients {
+        while !client.is_finished() {
+            most = most.max(node.handle.stats().await.answer_bytes);
+        }
+        let replies = client.await.unwrap();
+        assert!(replies.iter().all(|r| whole(r, 4)));
+    }
+    assert!(most > 4 << 20 && most < 80 << 20, "{most} bytes were held");
+    while node.handle.stats().await.connections > 0 {
+        tokio::task::yield_now().await;
+    }
+    // Who goes in the middle of it leaves nothing behind.
+    for _ in 0..10 {
+        let mut stream = TcpStream::connect(node.resp).await.unwrap();
+        let parts = "$5\r\nlarge\r\n".repeat(50);
+        stream.write_all(format!("*51\r\n$4\r\nMGET\r\n{parts}").as_bytes()).await.unwrap();
+        while node.handle.stats().await.connections == 0 {
+            tokio::task::yield_now().await;
+        }
+        drop(stream);
+        while node.handle.stats().await.connections > 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(node.handle.stats().await.answer_bytes, 0);
+    }
+    let reply = node.client().await.command(&mget(12)).await.unwrap();
+    assert!(whole(&reply, 12), "{:.100}", format!("{reply:?}"));
+    node.stop().await;
+}

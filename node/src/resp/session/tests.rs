@@ -95,3 +95,57 @@ fn who_holds_much_and_does_not_move_is_expelled_whoever_it_waits_for() {
     assert!(hoarder.expel_if_stalled(late) && waiter.expel_if_stalled(late) && !modest.expel_if_stalled(late));
     assert!(!hoarder.expel_if_stalled(late), "once");
 }
+
+fn gathering(connection: &Rc<Connection>, parts: usize, expected: usize) -> u64 {
+    let mut gather = Gather::of_parts(Kind::Values, parts);
+    (0..parts as u64).for_each(|token| gather.waits_for(token));
+    gather.submitted();
+    let mut session = connection.session.borrow_mut();
+    session.expect(State::Gathering(Box::new(gather)), 0, expected);
+    session.next() - 1
+}
+
+#[test]
+fn a_reply_of_many_values_fails_as_soon_as_it_is_too_large_and_gives_back_what_it_held() {
+    const PARTS: usize = 600;
+    let (budget, large) = (budget(), 1 << 20);
+    let connection = connection(1, &budget);
+    let slot = gathering(&connection, PARTS, 0);
+    connection.deliver(slot, 0, 0, value(large), true);
+    assert_eq!(budget.counted().1, large, "a copy");
+    let stored = value(large);
+    let failed = || matches!(&connection.session.borrow().slots[0].state, State::Gathering(gather) if gather.has_failed());
+    for part in 1..PARTS as u32 - 1 {
+        connection.deliver(slot, part, u64::from(part), stored.clone(), true);
+        assert_eq!(failed(), (part as usize + 1) * large > REPLY_BYTES_MAX, "{part}");
+    }
+    assert_eq!(budget.counted().1, 0, "nobody will see it");
+    connection.deliver(slot, PARTS as u32 - 1, PARTS as u64 - 1, value(large), true);
+    let session = connection.session.borrow();
+    assert_eq!(&session.out.bytes[..], b"-ERR the reply would be too large\r\n");
+    assert_eq!((session.pending_bytes, session.charged), (0, 0));
+}
+
+/// They waited for room that nobody gave back.
+#[test]
+fn commands_under_way_go_on_in_turns_while_there_is_too_little_room() {
+    let (budget, large) = (budget(), 1 << 20);
+    let connections: Vec<_> = (1..=3).map(|id| connection(id, &budget)).collect();
+    for connection in &connections {
+        gathering(connection, 8, 6 * large);
+        connection.session.borrow_mut().partway = Some(Partway { many: Many::Get, at: 9, part: 8, hold: Hold::Room(connection.at) });
+    }
+    let [first, second, third] = &connections[..] else { panic!("three") };
+    let blocked = |connection: &Connection| connection.session.borrow().is_blocked();
+    assert!(!blocked(first) && blocked(second) && blocked(third), "18 MiB, where the share is 16");
+    first.session.borrow_mut().discharge();
+    let mut ready = Vec::new();
+    budget.ready().append_to(&mut ready);
+    assert_eq!(ready, [2, 3], "who waited is told that it is gone");
+    assert!(!blocked(second) && !blocked(third), "there is room");
+    budget.count_answers(0, 8 * large);
+    assert!(!blocked(second) && blocked(third), "whoever comes first has the turn");
+    // One that fails has nothing to wait for.
+    third.deliver(0, 0, 0, Outcome::Failed(Failure::Unavailable), true);
+    assert!(!blocked(third));
+}
