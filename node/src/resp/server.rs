@@ -510,7 +510,6 @@ impl Client {
         }
         let mut work = 0;
         let inner = &mut core.inner;
-        self.connection.moved_at.set(inner.now);
         // What others left of theirs is not ours.
         inner.shard.take_work();
         for args in self.parser.commands(&self.chunk).skip(self.chunk_next) {
@@ -518,6 +517,8 @@ impl Client {
             if work >= PASS_WORK_MAX || self.connection.session.borrow().is_blocked() {
                 break;
             }
+            // Only who does something moves: one that waits is woken as often as others give room.
+            self.connection.moved_at.set(inner.now);
             if !self.connection.execute(inner, args) {
                 // A slice: others first.
                 break;
