@@ -12,6 +12,7 @@ mod passes;
 mod reactor;
 #[doc(hidden)]
 pub mod siblings;
+mod turns;
 pub(crate) mod waiters;
 
 use self::bell::Bell;

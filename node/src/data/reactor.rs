@@ -12,6 +12,7 @@ use super::core::Core;
 use super::crew::{Question, Told};
 use super::desk::{Desk, Slot};
 use super::passes::Passes;
+use super::turns::Turns;
 use super::waiters::Waiter;
 use super::{DataStats, Message, ThreadOptions};
 use crate::control::Upcall;
@@ -51,6 +52,7 @@ pub(super) struct Reactor {
     calls: VecDeque<(Work, Slot)>,
     drained: Vec<oneshot::Sender<()>>,
     passes: Passes,
+    turns: Turns,
     /// The last pass left something for the next.
     more: bool,
 }
@@ -82,6 +84,7 @@ impl Reactor {
             calls: VecDeque::new(),
             drained: Vec::new(),
             passes: Passes::new(),
+            turns: Turns::new(Instant::now()),
             more: true,
         })
     }
@@ -134,6 +137,10 @@ impl Reactor {
             if !nothing || self.desk.bell().is_stopped() {
                 timeout = Duration::ZERO;
             }
+        }
+        // Where they come one by one, to wait for company helps nobody.
+        if self.events.iter().nth(1).is_some() {
+            self.turns.offer();
         }
         let result = self.poll.poll(&mut self.events, Some(timeout));
         self.desk.bell().wake();

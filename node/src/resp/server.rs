@@ -403,7 +403,7 @@ impl Client {
             *scratch = BytesMut::zeroed(SCRATCH_BYTES);
         }
         let room = scratch.len().min(READ_BYTES_MAX);
-        match self.stream.read(&mut scratch[..room]) {
+        match Raw(&self.stream).read(&mut scratch[..room]) {
             Ok(0) => {
                 self.ended = true;
                 false
@@ -460,7 +460,7 @@ impl Client {
                 unfinished = Some(if moved { Next::Again } else { Next::Left });
                 break;
             }
-            match self.output.write(&mut self.stream, if large { *room } else { LARGE_OUTPUT }) {
+            match self.output.write(&mut Raw(&self.stream), if large { *room } else { LARGE_OUTPUT }) {
                 Ok((0, _)) => return Next::Broken,
                 Ok((written, whole)) => {
                     // The system has no more room where it took a part, and says when it has some: it need not be asked.
@@ -606,5 +606,30 @@ impl Client {
                 Err(_) => return Next::Broken,
             }
         }
+    }
+}
+
+/// A socket by the kernel's own calls: those of the C library are points where threads may be cancelled, and note that each time.
+struct Raw<'a>(&'a TcpStream);
+
+impl Read for Raw<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        Ok(rustix::net::recv(self.0, into, rustix::net::RecvFlags::empty())?.0)
+    }
+}
+
+impl Write for Raw<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // A client that is gone is an error here and no signal.
+        Ok(rustix::net::send(self.0, bytes, rustix::net::SendFlags::NOSIGNAL)?)
+    }
+
+    fn write_vectored(&mut self, slices: &[io::IoSlice<'_>]) -> io::Result<usize> {
+        let mut stream = self.0;
+        stream.write_vectored(slices)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
