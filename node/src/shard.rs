@@ -391,16 +391,19 @@ impl Shard {
         self.pump_all();
     }
 
-    /// The calls of local callers that are not answered, when nothing else of this machine counts any more, without those that a
-    /// later write on the same key may have overtaken. What it holds is freed in slices by another one, for that takes as long as it is large.
-    pub fn into_calls(mut self, heir: &mut Self) -> impl Iterator<Item = (Token, Work)> {
+    /// The calls of local callers that are not answered, when nothing else of this machine counts any more, and whether a later write
+    /// on the same key may have overtaken them (`poll_overtaken`). What it holds is freed in slices by another one, for that takes as long as it is
+    /// large.
+    pub fn into_calls(mut self, heir: &mut Self) -> impl Iterator<Item = (Token, Work, bool)> {
         self.slots.iter_mut().for_each(|(_, slot)| self.core.discard(slot));
         heir.core.garbage.append(&mut self.core.garbage);
         heir.core.old_logs.append(&mut self.core.old_logs);
         let mut ready: BTreeMap<PartitionRef, Vec<Executed>> = BTreeMap::new();
         self.core.ready.into_iter().for_each(|(at, executed)| ready.entry(at).or_default().push(executed));
         let calls = self.slots.into_iter().flat_map(move |(at, s)| s.calls.into_all(ready.remove(&at).unwrap_or_default(), at.keyspace));
-        calls.filter(|c| c.before().is_none()).filter_map(|c| Some((c.source.token()?, c.work)))
+        calls
+            .filter_map(|c| Some((c.source.token()?, c.before().is_some(), c.work)))
+            .map(|(token, overtaken, work)| (token, work, overtaken))
     }
 
     /// An operation of a local caller. `unix_ms` is wall time, read by the shell at most once a batch. Says whether its

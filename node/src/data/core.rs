@@ -193,7 +193,10 @@ impl Inner {
         let shard = Shard::new(me, self.limits.clone(), seed(me, self.incarnations), self.now);
         let former = std::mem::replace(&mut self.shard, shard);
         self.redo_until = self.now + self.limits.park;
-        self.redo.extend(former.into_calls(&mut self.shard).filter(|(_, call)| !call.is_write()));
+        let calls: Vec<_> = former.into_calls(&mut self.shard).collect();
+        let reads = calls.into_iter().filter(|(token, call, overtaken)| !call.is_write() && (!overtaken || self.may_ask_again(*token)));
+        let reads: Vec<_> = reads.map(|(token, call, _)| (token, call)).collect();
+        self.redo.extend(reads);
         let again: BTreeSet<u64> = self.redo.iter().map(|(token, _)| *token).collect();
         for token in self.waiters.tokens().into_iter().filter(|token| !again.contains(token)) {
             self.deliver(token, Outcome::Failed(Failure::Unknown));
@@ -213,16 +216,25 @@ impl Inner {
         }
     }
 
+    /// Whether nobody could tell if an operation that changed nothing was executed later than it was: what a connection asked after
+    /// it is to come after it, and callers of the library ask for nothing before they have their answer.
+    fn may_ask_again(&self, token: u64) -> bool {
+        match self.waiters.get(token) {
+            Some(Waiter::Reply { connection, slot, .. }) => connection.awaits_last(*slot),
+            Some(Waiter::Call(_)) => true,
+            None => false,
+        }
+    }
+
     /// Operations that changed nothing, and whose outcomes are lost, are asked again where nobody can tell the difference; true, if
     /// there are any.
     fn ask_overtaken(&mut self) -> bool {
         let mut some = false;
         while let Some((token, work)) = self.shard.poll_overtaken() {
-            let again = match self.waiters.get(token) {
-                Some(Waiter::Reply { connection, slot, .. }) => connection.awaits_last(*slot),
-                Some(Waiter::Call(_)) => true,
-                None => continue,
-            };
+            if !self.waiters.contains(token) {
+                continue;
+            }
+            let again = self.may_ask_again(token);
             some |= again;
             match work {
                 _ if !again => self.deliver(token, Outcome::Failed(Failure::Unavailable)),
