@@ -315,11 +315,11 @@ mod tests {
     use super::*;
 
     fn op(called: u64, answered: u64, call: Call, answer: Answer) -> Entry {
-        Entry { client: 0, call, called, answered: Some((answered, answer)) }
+        Entry { client: u32::try_from(called).unwrap(), call, called, answered: Some((answered, answer)) }
     }
 
     fn unknown(called: u64, call: Call) -> Entry {
-        Entry { client: 0, call, called, answered: None }
+        Entry { client: u32::try_from(called).unwrap(), call, called, answered: None }
     }
 
     fn set(value: &str) -> Call {
