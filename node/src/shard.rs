@@ -782,7 +782,7 @@ impl Shard {
         match read {
             Frame::Forward { forwarded, before, work } => core.forwarded(slot, peer, &forwarded, before, work)?,
             Frame::ForwardSet { forwarded, map, entry } => core.forwarded_set(slot, peer, &forwarded, map, entry)?,
-            Frame::Reply { n, outcome, .. } => core.replied(at, slot, n, outcome),
+            Frame::Reply { n, attempt, outcome, .. } => core.replied(at, slot, (n, attempt), outcome),
             Frame::NotServing { n, attempt, .. } => {
                 if slot.calls.refused(n, attempt) {
                     let pause = core.backoff(RETRY.0, RETRY.1, slot.calls.refusals);

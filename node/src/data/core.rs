@@ -199,7 +199,8 @@ impl Inner {
         self.redo.extend(reads);
         let again: BTreeSet<u64> = self.redo.iter().map(|(token, _)| *token).collect();
         for token in self.waiters.tokens().into_iter().filter(|token| !again.contains(token)) {
-            self.deliver(token, Outcome::Failed(Failure::Unknown));
+            let read = matches!(self.waiters.get(token), Some(Waiter::Reply { read: true, .. }));
+            self.deliver(token, Outcome::Failed(if read { Failure::Unavailable } else { Failure::Unknown }));
         }
     }
 

@@ -119,7 +119,7 @@ impl Core {
         if before.is_some_and(|before| before <= forwarded.n) {
             return Err(Malformed("an operation that comes after itself"));
         }
-        if self.admits(right, peer, forwarded, work.is_write())? {
+        if self.admits(slot, right, peer, forwarded, work.is_write())? {
             self.take_forwarded(slot, peer, forwarded, before, work);
         }
         Ok(())
@@ -135,7 +135,7 @@ impl Core {
         entry: Entry,
     ) -> Result<(), Malformed> {
         let at = forwarded.at;
-        if self.admits(self.belongs(at, map, entry.key()), peer, forwarded, true)?
+        if self.admits(slot, self.belongs(at, map, entry.key()), peer, forwarded, true)?
             && let Err(entry) = self.set_for_peer(slot, peer, forwarded, map, entry)
         {
             let (key, value) = (Bytes::copy_from_slice(entry.key()), Bytes::copy_from_slice(entry.value()));
@@ -162,7 +162,7 @@ impl Core {
     }
 
     /// Whether a peer's operation is taken; if not, it was refused, or is of an attempt that was.
-    fn admits(&mut self, right: bool, peer: MemberId, forwarded: &Forwarded, write: bool) -> Result<bool, Malformed> {
+    fn admits(&mut self, slot: &mut Slot, right: bool, peer: MemberId, forwarded: &Forwarded, write: bool) -> Result<bool, Malformed> {
         let Forwarded { at, n, finished, attempt, .. } = *forwarded;
         if !right || finished > n {
             return Err(Malformed("an operation that does not belong to its partition"));
@@ -176,6 +176,12 @@ impl Core {
                 Some(refused) if *refused == attempt => return Ok(false),
                 Some(_) => {
                     p.refused.remove(&at);
+                    // What is left of attempts before is asked again in this one.
+                    let before = slot.calls.parked.len();
+                    slot.calls
+                        .parked
+                        .retain(|c| !matches!(c.source, Source::Peer { member, attempt: of, .. } if member == peer && of != attempt));
+                    self.outstanding -= before - slot.calls.parked.len();
                 }
                 None => {}
             }
@@ -184,7 +190,7 @@ impl Core {
         // Clients leave room for members.
         let shares = if peer.is_client() { 1 } else { 2 };
         if self.outstanding >= self.limits.waiting_max.saturating_mul(shares) {
-            self.peers.send(peer, Lane::Calls, &Frame::Reply { at, n, outcome: Outcome::Failed(Failure::Overloaded) });
+            self.peers.send(peer, Lane::Calls, &Frame::Reply { at, n, attempt, outcome: Outcome::Failed(Failure::Overloaded) });
             return Ok(false);
         }
         Ok(true)
@@ -215,18 +221,21 @@ impl Core {
                 }
                 self.outcomes.push_back((token, outcome));
             }
-            Source::Peer { member, .. } => self.peers.answer(member, at, asker.n, outcome),
+            Source::Peer { member, attempt, .. } => self.peers.answer(member, at, (asker.n, attempt), outcome),
         }
         if self.outstanding == 0 && self.outcomes.is_empty() {
             self.forgotten.clear();
         }
     }
 
-    /// The outcome of a call that was sent.
-    pub(super) fn replied(&mut self, at: PartitionRef, slot: &mut Slot, n: u64, outcome: Outcome) {
-        let Some(mut call) = slot.calls.take(n) else { return };
+    /// The outcome of a call that was sent in this attempt.
+    pub(super) fn replied(&mut self, at: PartitionRef, slot: &mut Slot, (n, attempt): (u64, u32), outcome: Outcome) {
+        let Some(mut call) = slot.calls.take(n, attempt) else { return };
         slot.calls.refusals = 0;
-        if outcome != Outcome::Failed(Failure::Overtaken) {
+        if outcome == Outcome::Failed(Failure::Overloaded) && call.maybe && call.work.is_write() {
+            // Who says so has not looked whether it is applied.
+            self.answer(slot, at, call.asker(), Outcome::Failed(Failure::Unknown));
+        } else if outcome != Outcome::Failed(Failure::Overtaken) {
             self.answer(slot, at, call.asker(), outcome);
         } else if let Some(outcome) = call.tried.as_mut().and_then(|t| t.outcome.take()) {
             self.answer(slot, at, call.asker(), outcome);

@@ -27,7 +27,7 @@ enum Step {
 
 impl Core {
     /// Executes a call at its serving primary, or gives it back to be parked.
-    pub(super) fn execute(&mut self, at: PartitionRef, slot: &mut Slot, call: Call) -> Option<Call> {
+    pub(super) fn execute(&mut self, at: PartitionRef, slot: &mut Slot, mut call: Call) -> Option<Call> {
         let step = self.step(at, slot, &call);
         match step {
             Step::Park => return Some(call),
@@ -40,6 +40,8 @@ impl Core {
                 if let Source::Peer { member, .. } = call.source {
                     self.peers.owe(member, &outcome);
                 }
+                // What was known of it was of another time.
+                call.tried = None;
                 self.wait(at, slot, Executed::of(call, seq, outcome, logged));
             }
         }

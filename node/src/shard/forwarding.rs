@@ -247,9 +247,14 @@ impl Calls {
         true
     }
 
-    /// Takes the local call of this number out, wherever it is.
-    pub(super) fn take(&mut self, n: u64) -> Option<Call> {
+    /// Takes the local call of this number out, which was answered in this attempt. A write that is under way in a later one is not
+    /// answered: if it changed nothing, it is in no log, and will be executed once more.
+    pub(super) fn take(&mut self, n: u64, attempt: u32) -> Option<Call> {
+        let late = attempt != self.attempt;
         if let Ok(at) = self.sent.binary_search_by_key(&n, |c| c.n) {
+            if late && self.sent[at].work.is_write() {
+                return None;
+            }
             let taken = self.sent.remove(at)?;
             if at > 0 && taken.work.is_write() {
                 // Answers come in order but for large ones, which let small ones pass. What is not answered was executed before.
@@ -257,7 +262,7 @@ impl Calls {
             }
             return Some(taken);
         }
-        let at = self.parked.iter().position(|c| c.n == n && c.source.peer().is_none())?;
+        let at = self.parked.iter().position(|c| c.n == n && c.source.peer().is_none() && !c.work.is_write())?;
         self.parked.remove(at)
     }
 

@@ -36,7 +36,7 @@ pub(super) enum Frame {
     /// The same for a write without conditions, which nearly all writes are.
     ForwardSet { forwarded: Forwarded, map: MapId, entry: Entry },
     /// The outcome of a forwarded operation.
-    Reply { at: PartitionRef, n: u64, outcome: Outcome },
+    Reply { at: PartitionRef, n: u64, attempt: u32, outcome: Outcome },
     /// The sender is not the primary; nothing of this attempt from `n` on is executed.
     NotServing { at: PartitionRef, n: u64, attempt: u32 },
     /// A new primary's tail: the receiver's log becomes equal to it beyond `base`. Entries follow `first - 1`; the
@@ -245,10 +245,11 @@ fn forward_set(out: &mut Out, forwarded: &Forwarded, map: MapId, key: &[u8], val
 }
 
 /// Appends a reply.
-pub(super) fn reply(out: &mut Out, at: PartitionRef, n: u64, outcome: &Outcome) {
+pub(super) fn reply(out: &mut Out, at: PartitionRef, (n, attempt): (u64, u32), outcome: &Outcome) {
     framed(out, REPLY, |out| {
         put_at(out, at);
         out.bytes.put_u64_le(n);
+        out.bytes.put_u32_le(attempt);
         put_outcome(out, outcome);
     });
 }
@@ -299,7 +300,7 @@ impl Frame {
             }),
             Self::Forward { forwarded, before, work } => forward(out, forwarded, *before, work),
             Self::ForwardSet { forwarded, map, entry } => forward_set(out, forwarded, *map, entry.key(), |out| put_stored(out, entry)),
-            Self::Reply { at, n, outcome } => reply(out, *at, *n, outcome),
+            Self::Reply { at, n, attempt, outcome } => reply(out, *at, (*n, *attempt), outcome),
             Self::NotServing { at, n, attempt } => framed(out, NOT_SERVING, |out| {
                 put_at(out, *at);
                 out.bytes.put_u64_le(*n);
@@ -429,7 +430,7 @@ impl Frame {
                 // Dated when it is applied.
                 Self::ForwardSet { forwarded, map, entry: r.pair(|key, value| Entry::new(key, value, 0, 0))? }
             }
-            REPLY => Self::Reply { at: r.at()?, n: r.u64()?, outcome: r.outcome()? },
+            REPLY => Self::Reply { at: r.at()?, n: r.u64()?, attempt: r.u32()?, outcome: r.outcome()? },
             NOT_SERVING => Self::NotServing { at: r.at()?, n: r.u64()?, attempt: r.u32()? },
             ALIGN => Self::Align { head: r.head()?, base: r.u64()?, last: r.u64()?, entries: r.all(Reader::logged)? },
             APPEND => Self::Append { head: r.head()?, entries: r.all(Reader::logged)? },

@@ -68,7 +68,7 @@ pub(super) struct Peer {
     /// Large answers of operations that are executed, whether committed or not.
     owed: usize,
     /// Those that may go, once there is room.
-    answers: VecDeque<(PartitionRef, u64, Outcome)>,
+    answers: VecDeque<(PartitionRef, (u64, u32), Outcome)>,
 }
 
 /// A frame of log entries: where it begins, and what the next entry must be to belong to it.
@@ -289,16 +289,16 @@ impl Peers {
     }
 
     /// Answers a peer's operation for which it is owed this: now, or once it has room.
-    pub(super) fn answer(&mut self, id: MemberId, at: PartitionRef, n: u64, outcome: Outcome) {
+    pub(super) fn answer(&mut self, id: MemberId, at: PartitionRef, to: (u64, u32), outcome: Outcome) {
         let weight = answer_weight(&outcome);
         let Some(peer) = self.all.get_mut(&id) else { return };
         if weight > 0 && (peer.crowded() || !peer.answers.is_empty()) {
             peer.held_back = true;
-            return peer.answers.push_back((at, n, outcome));
+            return peer.answers.push_back((at, to, outcome));
         }
         self.pay(id, weight);
         if let Some(out) = self.out(id, Lane::Calls) {
-            frame::reply(out, at, n, &outcome);
+            frame::reply(out, at, to, &outcome);
         }
     }
 
@@ -313,10 +313,10 @@ impl Peers {
                 peer.held_back = true;
                 return;
             }
-            let Some((at, n, outcome)) = peer.answers.pop_front() else { return };
+            let Some((at, to, outcome)) = peer.answers.pop_front() else { return };
             self.pay(id, answer_weight(&outcome));
             if let Some(out) = self.out(id, Lane::Calls) {
-                frame::reply(out, at, n, &outcome);
+                frame::reply(out, at, to, &outcome);
             }
         }
     }

@@ -150,7 +150,7 @@ fn frame() -> impl Strategy<Value = Frame> {
             map: MapId(m),
             entry: Entry::new(&key[..key.len().min(200)], &value, 0, 0),
         }),
-        (at(), n(), outcome()).prop_map(|(at, n, outcome)| Frame::Reply { at, n, outcome }),
+        (at(), n(), s(), outcome()).prop_map(|(at, n, attempt, outcome)| Frame::Reply { at, n, attempt, outcome }),
         (at(), n(), s()).prop_map(|(at, n, attempt)| Frame::NotServing { at, n, attempt }),
         (head(), n(), n(), prop::collection::vec(logged(), 0..4)).prop_map(|(head, base, last, entries)| Frame::Align {
             head,

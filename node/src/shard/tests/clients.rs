@@ -116,7 +116,7 @@ fn a_client_may_say_few_things_and_a_member_few_to_it() {
     let name = w.tables[0].name();
     let of_members = [
         Frame::View(name),
-        Frame::Reply { at, n: 1, outcome: Outcome::Ok },
+        Frame::Reply { at, n: 1, attempt: 0, outcome: Outcome::Ok },
         Frame::NotServing { at, n: 1, attempt: 0 },
         Frame::Align { head, base: 0, last: 0, entries: Vec::new() },
         Frame::Append { head, entries: Vec::new() },

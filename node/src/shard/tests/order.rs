@@ -132,3 +132,43 @@ fn an_operation_does_not_come_after_itself() {
     assert!(read(7).is_err() && read(0).is_err());
     assert!(read(8).is_ok() && read(u64::MAX).is_ok());
 }
+
+/// A primary whose answer is late, and a caller that has asked the next one meanwhile.
+#[test]
+fn an_answer_of_an_attempt_that_was_given_up_is_none() {
+    let mut w = world(37);
+    let key = key_of(0);
+    let delete = w.submit(3, &key, Action::Delete);
+    w.deliver((3, 1, Lane::Calls), true);
+    let late = w.wires.remove(&(1, 3, Lane::Calls)).expect("an answer");
+    w.propose(|t| (0..4).for_each(|p| promote(t, PartitionId(p), 2)));
+    w.agree(true);
+    let again = w.wires.remove(&(3, 2, Lane::Calls)).expect("the call is asked again");
+    w.wires.entry((1, 3, Lane::Calls)).or_default().extend_from_slice(&late);
+    w.settle(Duration::from_millis(700));
+    assert!(!w.outcomes.contains_key(&delete), "it is under way to the successor, where it may change something");
+    assert_eq!(w.set(2, &key, "theirs"), Outcome::Ok);
+    let mut all = again;
+    all.extend_from_slice(&w.wires.remove(&(3, 2, Lane::Calls)).unwrap_or_default());
+    w.wires.insert((3, 2, Lane::Calls), all);
+    w.settle(Duration::from_millis(100));
+    assert_eq!(w.outcomes[&delete], Outcome::Int(1));
+    assert_eq!(w.get(2, &key), Outcome::Nil);
+}
+
+#[test]
+fn a_write_that_may_be_applied_and_meets_a_crowd_is_unknown() {
+    let mut w = world(38);
+    let key = key_of(0);
+    let token = w.submit(3, &key, Action::IncrBy(1));
+    w.deliver((3, 1, Lane::Calls), true);
+    w.deliver((1, 2, Lane::Calls), true);
+    let full = w.nodes.get_mut(&2).unwrap();
+    full.shard.core.limits.waiting_max = 0;
+    w.kill(1);
+    w.propose(|t| remove(t, 1));
+    w.settle(Duration::from_millis(1_500));
+    assert_eq!(w.outcomes[&token], Outcome::Failed(Failure::Unknown));
+    w.nodes.get_mut(&2).unwrap().shard.core.limits.waiting_max = 100;
+    assert_eq!(w.get(3, &key), text("1"));
+}
