@@ -127,6 +127,10 @@ impl Reactor {
 
     /// Waits until something comes or is due, and notes what.
     fn wait(&mut self) -> io::Result<()> {
+        // Where they come one by one, to wait for company helps nobody. (While nobody need ring.)
+        if self.events.iter().nth(1).is_some() {
+            self.turns.offer();
+        }
         let busy = self.more || self.clients.is_busy();
         // Who pauses for the sake of others looks whether there are any, here or at other threads.
         let pauses = !busy && self.core.pauses() && !self.passes.is_disturbed(Instant::now());
@@ -137,10 +141,6 @@ impl Reactor {
             if !nothing || self.desk.bell().is_stopped() {
                 timeout = Duration::ZERO;
             }
-        }
-        // Where they come one by one, to wait for company helps nobody.
-        if self.events.iter().nth(1).is_some() {
-            self.turns.offer();
         }
         let result = self.poll.poll(&mut self.events, Some(timeout));
         self.desk.bell().wake();

@@ -11,7 +11,7 @@ use super::ready::Ready;
 use crate::shard::Limits;
 use crate::shard::op::Failure;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ pub(crate) struct Budget {
     /// Whose command may ask beyond the share, the number of that connection if it waits for room, and who waits for a turn.
     turn: Cell<Option<u64>>,
     turn_waits: Cell<Option<usize>>,
-    asking: RefCell<BTreeSet<usize>>,
+    asking: RefCell<VecDeque<usize>>,
     ready: Rc<Ready>,
 }
 
@@ -136,7 +136,10 @@ impl Budget {
         }
         if self.turn.get().is_some_and(|whose| whose != id) {
             // Also who was told, and finds that another one was faster.
-            self.asking.borrow_mut().insert(at);
+            let mut asking = self.asking.borrow_mut();
+            if !asking.contains(&at) {
+                asking.push_back(at);
+            }
             return Room::Later;
         }
         self.turn.set(Some(id));
@@ -163,9 +166,7 @@ impl Budget {
 
     fn tell_asking(&self) {
         let mut asking = self.asking.borrow_mut();
-        while let Some(at) = asking.pop_first() {
-            self.ready.push(at);
-        }
+        asking.drain(..).for_each(|at| self.ready.push(at));
     }
 
     /// Whether who has answers waiting shall take no further commands.

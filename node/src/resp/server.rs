@@ -625,8 +625,8 @@ impl Write for Raw<'_> {
     }
 
     fn write_vectored(&mut self, slices: &[io::IoSlice<'_>]) -> io::Result<usize> {
-        let mut stream = self.0;
-        stream.write_vectored(slices)
+        let mut nothing = rustix::net::SendAncillaryBuffer::default();
+        Ok(rustix::net::sendmsg(self.0, slices, &mut nothing, rustix::net::SendFlags::NOSIGNAL)?)
     }
 
     fn flush(&mut self) -> io::Result<()> {
