@@ -245,6 +245,22 @@ impl World {
             }
         }
         self.ask_overtaken((p, t), now);
+        if self.mix.dawdles && self.rng.random_bool(0.05) {
+            // Clients have their answers, peers do not: whatever happens then happens in between.
+            let gap = self.rng.random_range(1_000..=self.mix.pass_gap);
+            return self.schedule.after(gap, Event::DataTransmit((p, t)));
+        }
+        self.data_transmit((p, t));
+    }
+
+    /// The end of a pass: peers are told.
+    pub(crate) fn data_transmit(&mut self, (p, t): ThreadId) {
+        if self.processes[p].gone {
+            return;
+        }
+        let now = self.processes[p].clock(self.schedule.now());
+        let generation = self.processes[p].generation;
+        let current = generation == self.processes[p].threads[t].shard_generation;
         while let Some((peer, lane, bytes)) = self.processes[p].threads[t].shard.poll_transmit() {
             self.trace.bytes(&bytes);
             if self.processes[p].threads[t].siblings.has(peer) {

@@ -81,6 +81,8 @@ pub struct Mix {
     pub threads: Vec<u8>,
     /// How often, of a hundred times, a client asks for several operations on a key at once.
     pub pipelined: u32,
+    /// Whether data threads stand still between answering clients and telling peers.
+    pub dawdles: bool,
 }
 
 /// How many seeds have a stranger: none yet, what such a run may end in is not settled.
@@ -109,6 +111,7 @@ impl Mix {
         let threads = (0..slots).map(|_| if several { numbers.random_range(1..=3) } else { 1 }).collect();
         numbers.set_stream(3);
         let pipelined = [0, 0, 30, 60][numbers.random_range(0..4)];
+        let dawdles = numbers.random_bool(0.4);
         let weight =
             |rng: &mut ChaCha8Rng, k: &super::fault::Kind| if rng.random_bool(0.55) { k.weight * rng.random_range(1..4) } else { 0 };
         let (first, more) = super::fault::KINDS.split_at(super::fault::FIRST_KINDS);
@@ -160,6 +163,7 @@ impl Mix {
             memory_bytes_max,
             threads,
             pipelined,
+            dawdles,
         }
     }
 

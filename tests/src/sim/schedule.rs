@@ -28,6 +28,8 @@ pub(crate) enum Event {
     DataPass(ThreadId),
     /// A data thread ends its pass: it reads clock and lease and releases.
     DataRelease(ThreadId),
+    /// A data thread tells its peers what came of its pass.
+    DataTransmit(ThreadId),
     /// The shard's timer.
     DataTick(ThreadId),
     /// A data thread says that it makes progress.

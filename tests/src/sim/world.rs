@@ -198,6 +198,10 @@ impl World {
                 Some(until) => self.schedule.at(until, Event::DataPass((p, t))),
                 None => self.data_pass((p, t)),
             },
+            Event::DataTransmit((p, t)) => match self.processes[p].data_blocked(t, now) {
+                Some(until) => self.schedule.at(until, Event::DataTransmit((p, t))),
+                None => self.data_transmit((p, t)),
+            },
             Event::DataRelease((p, t)) => match self.processes[p].data_blocked(t, now) {
                 Some(until) => self.schedule.at(until, Event::DataRelease((p, t))),
                 None => self.data_release((p, t)),
