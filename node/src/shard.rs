@@ -401,9 +401,10 @@ impl Shard {
         let mut ready: BTreeMap<PartitionRef, Vec<Executed>> = BTreeMap::new();
         self.core.ready.into_iter().for_each(|(at, executed)| ready.entry(at).or_default().push(executed));
         let calls = self.slots.into_iter().flat_map(move |(at, s)| s.calls.into_all(ready.remove(&at).unwrap_or_default(), at.keyspace));
-        calls
-            .filter_map(|c| Some((c.source.token()?, c.before().is_some(), c.work)))
-            .map(|(token, overtaken, work)| (token, work, overtaken))
+        calls.filter_map(|c| {
+            let overtaken = c.before().is_some();
+            Some((c.source.token()?, c.work, overtaken))
+        })
     }
 
     /// An operation of a local caller. `unix_ms` is wall time, read by the shell at most once a batch. Says whether its
@@ -845,7 +846,7 @@ impl Shard {
     pub fn poll_outcome(&mut self) -> Option<(Token, Outcome)> {
         loop {
             let (token, outcome) = self.core.outcomes.pop_front()?;
-            if self.core.forgotten.is_empty() || !self.core.forgotten.remove(&token) {
+            if self.core.is_wanted(token) {
                 return Some((token, outcome));
             }
         }
@@ -857,7 +858,7 @@ impl Shard {
     pub fn poll_overtaken(&mut self) -> Option<(Token, Work)> {
         loop {
             let (token, work) = self.core.overtaken.pop_front()?;
-            if self.core.forgotten.is_empty() || !self.core.forgotten.remove(&token) {
+            if self.core.is_wanted(token) {
                 return Some((token, work));
             }
         }
@@ -922,6 +923,11 @@ impl Core {
     fn place(&self, keyspace: KeyspaceId, map: MapId, key: &[u8]) -> Option<PartitionRef> {
         let partition = self.view.as_ref()?.installed.keyspace(keyspace)?.partition_of(map, key)?;
         Some(PartitionRef { keyspace, partition })
+    }
+
+    /// Whether the caller of an operation that ends now still waits for it.
+    fn is_wanted(&mut self, token: Token) -> bool {
+        self.forgotten.is_empty() || !self.forgotten.remove(&token)
     }
 
     /// The number of the next operation of a caller of this node.

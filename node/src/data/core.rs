@@ -193,10 +193,12 @@ impl Inner {
         let shard = Shard::new(me, self.limits.clone(), seed(me, self.incarnations), self.now);
         let former = std::mem::replace(&mut self.shard, shard);
         self.redo_until = self.now + self.limits.park;
-        let calls: Vec<_> = former.into_calls(&mut self.shard).collect();
-        let reads = calls.into_iter().filter(|(token, call, overtaken)| !call.is_write() && (!overtaken || self.may_ask_again(*token)));
-        let reads: Vec<_> = reads.map(|(token, call, _)| (token, call)).collect();
-        self.redo.extend(reads);
+        let calls: Vec<_> = former.into_calls(&mut self.shard).filter(|(_, call, _)| !call.is_write()).collect();
+        for (token, call, overtaken) in calls {
+            if !overtaken || self.may_ask_again(token) {
+                self.redo.push((token, call));
+            }
+        }
         let again: BTreeSet<u64> = self.redo.iter().map(|(token, _)| *token).collect();
         for token in self.waiters.tokens().into_iter().filter(|token| !again.contains(token)) {
             let read = matches!(self.waiters.get(token), Some(Waiter::Reply { read: true, .. }));
@@ -210,10 +212,15 @@ impl Inner {
             if !self.waiters.contains(token) {
                 continue;
             }
-            match call {
-                Work::Key(operation) => drop(self.shard.submit(self.now, self.unix_ms, token, operation)),
-                Work::Partition(operation) => self.shard.submit_partition(self.now, token, operation),
-            }
+            self.submit_again(token, call);
+        }
+    }
+
+    /// Hands the work of somebody who waits already to the shard.
+    fn submit_again(&mut self, token: u64, work: Work) {
+        match work {
+            Work::Key(operation) => drop(self.shard.submit(self.now, self.unix_ms, token, operation)),
+            Work::Partition(operation) => self.shard.submit_partition(self.now, token, operation),
         }
     }
 
@@ -235,12 +242,11 @@ impl Inner {
             if !self.waiters.contains(token) {
                 continue;
             }
-            let again = self.may_ask_again(token);
-            some |= again;
-            match work {
-                _ if !again => self.deliver(token, Outcome::Failed(Failure::Unavailable)),
-                Work::Key(operation) => drop(self.shard.submit(self.now, self.unix_ms, token, operation)),
-                Work::Partition(operation) => self.shard.submit_partition(self.now, token, operation),
+            if self.may_ask_again(token) {
+                self.submit_again(token, work);
+                some = true;
+            } else {
+                self.deliver(token, Outcome::Failed(Failure::Unavailable));
             }
         }
         some

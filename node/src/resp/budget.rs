@@ -11,7 +11,6 @@ use super::ready::Ready;
 use crate::shard::Limits;
 use crate::shard::op::Failure;
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -39,7 +38,7 @@ pub(crate) struct Budget {
     /// Whose command may ask beyond the share, the number of that connection if it waits for room, and who waits for a turn.
     turn: Cell<Option<u64>>,
     turn_waits: Cell<Option<usize>>,
-    asking: RefCell<VecDeque<usize>>,
+    asking: RefCell<Vec<usize>>,
     ready: Rc<Ready>,
 }
 
@@ -93,10 +92,7 @@ impl Budget {
             self.permit.set(Some(id));
             return true;
         }
-        let mut waiting = self.waiting.borrow_mut();
-        if !waiting.contains(&at) {
-            waiting.push(at);
-        }
+        enlist(&self.waiting, at);
         false
     }
 
@@ -107,7 +103,7 @@ impl Budget {
             self.permit.set(None);
         }
         if now < before {
-            self.waiting.borrow_mut().drain(..).for_each(|at| self.ready.push(at));
+            self.tell(&self.waiting);
         }
     }
 
@@ -117,7 +113,7 @@ impl Budget {
         if now < before {
             self.turn_waits.take().into_iter().for_each(|at| self.ready.push(at));
             if !self.is_short() {
-                self.tell_asking();
+                self.tell(&self.asking);
             }
         }
     }
@@ -136,10 +132,7 @@ impl Budget {
         }
         if self.turn.get().is_some_and(|whose| whose != id) {
             // Also who was told, and finds that another one was faster.
-            let mut asking = self.asking.borrow_mut();
-            if !asking.contains(&at) {
-                asking.push_back(at);
-            }
+            enlist(&self.asking, at);
             return Room::Later;
         }
         self.turn.set(Some(id));
@@ -160,13 +153,13 @@ impl Budget {
         if self.turn.get() == Some(id) {
             self.turn.set(None);
             self.turn_waits.set(None);
-            self.tell_asking();
+            self.tell(&self.asking);
         }
     }
 
-    fn tell_asking(&self) {
-        let mut asking = self.asking.borrow_mut();
-        asking.drain(..).for_each(|at| self.ready.push(at));
+    /// Whoever waits there tries again, in turn.
+    fn tell(&self, list: &RefCell<Vec<usize>>) {
+        list.borrow_mut().drain(..).for_each(|at| self.ready.push(at));
     }
 
     /// Whether who has answers waiting shall take no further commands.
@@ -187,6 +180,14 @@ impl Budget {
     /// Bytes of input and of answers.
     pub(crate) fn counted(&self) -> (usize, usize) {
         (self.input.get(), self.answers.get())
+    }
+}
+
+/// Notes who waits, once.
+fn enlist(list: &RefCell<Vec<usize>>, at: usize) {
+    let mut list = list.borrow_mut();
+    if !list.contains(&at) {
+        list.push(at);
     }
 }
 

@@ -177,11 +177,10 @@ impl Core {
                 Some(_) => {
                     p.refused.remove(&at);
                     // What is left of attempts before is asked again in this one.
-                    let before = slot.calls.parked.len();
-                    slot.calls
-                        .parked
-                        .retain(|c| !matches!(c.source, Source::Peer { member, attempt: of, .. } if member == peer && of != attempt));
-                    self.outstanding -= before - slot.calls.parked.len();
+                    self.retain_parked(
+                        slot,
+                        |c| !matches!(c.source, Source::Peer { member, attempt: of, .. } if member == peer && of != attempt),
+                    );
                 }
                 None => {}
             }
@@ -194,6 +193,13 @@ impl Core {
             return Ok(false);
         }
         Ok(true)
+    }
+
+    /// Drops parked calls of peers, which are not answered here.
+    pub(super) fn retain_parked(&mut self, slot: &mut Slot, keep: impl Fn(&Call) -> bool) {
+        let before = slot.calls.parked.len();
+        slot.calls.parked.retain(keep);
+        self.outstanding -= before - slot.calls.parked.len();
     }
 
     /// Whether operations of this process are taken: of members, and of clients.
@@ -237,7 +243,7 @@ impl Core {
             self.answer(slot, at, call.asker(), Outcome::Failed(Failure::Unknown));
         } else if outcome != Outcome::Failed(Failure::Overtaken) {
             self.answer(slot, at, call.asker(), outcome);
-        } else if let Some(outcome) = call.tried.as_mut().and_then(|t| t.outcome.take()) {
+        } else if let Some(outcome) = call.take_outcome() {
             self.answer(slot, at, call.asker(), outcome);
         } else {
             self.leave_to_caller(slot, call);

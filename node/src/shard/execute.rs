@@ -52,7 +52,7 @@ impl Core {
     /// it, and nobody since, knows that.
     fn overtaken(&mut self, at: PartitionRef, slot: &mut Slot, mut call: Call, seq: u64) {
         let outcome = match call.source {
-            Source::Local(_) => match call.tried.as_mut().and_then(|t| t.outcome.take()) {
+            Source::Local(_) => match call.take_outcome() {
                 Some(outcome) => outcome,
                 None => return self.leave_to_caller(slot, call),
             },

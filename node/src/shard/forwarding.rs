@@ -89,11 +89,9 @@ impl Call {
         tried.before = Some(tried.before.map_or(n, |before| before.min(n)));
     }
 
-    /// It may have been executed elsewhere since.
-    fn forget_outcome(&mut self) {
-        if let Some(tried) = &mut self.tried {
-            tried.outcome = None;
-        }
+    /// What it came to when it was executed last, if that is known. To be taken, too, where it may have been executed elsewhere since.
+    pub(super) fn take_outcome(&mut self) -> Option<Outcome> {
+        self.tried.as_mut()?.outcome.take()
     }
 
     /// Who is answered, and as what.
@@ -223,7 +221,7 @@ impl Calls {
         self.sent_to = None;
         while let Some(mut call) = self.sent.pop_back() {
             call.maybe = true;
-            call.forget_outcome();
+            call.take_outcome();
             self.parked.push_front(call);
         }
         note_order(self.parked.make_contiguous());
@@ -239,7 +237,7 @@ impl Calls {
         while let Some(mut call) = self.sent.pop_back() {
             if call.n < n {
                 call.maybe = true;
-                call.forget_outcome();
+                call.take_outcome();
             }
             self.parked.push_front(call);
         }

@@ -213,12 +213,9 @@ impl Core {
             slot.calls.unsend();
         }
         slot.calls.refusals = 0;
-        if slot.calls.parked.iter().any(|c| c.source.peer().is_some_and(|p| !self.may_ask(p))) {
-            let before = slot.calls.parked.len();
-            let mut parked = std::mem::take(&mut slot.calls.parked);
-            parked.retain(|c| c.source.peer().is_none_or(|p| self.may_ask(p)));
-            self.outstanding -= before - parked.len();
-            slot.calls.parked = parked;
+        let gone: BTreeSet<MemberId> = slot.calls.parked.iter().filter_map(|c| c.source.peer()).filter(|p| !self.may_ask(*p)).collect();
+        if !gone.is_empty() {
+            self.retain_parked(slot, |c| c.source.peer().is_none_or(|p| !gone.contains(&p)));
         }
         if slot.primary() != Some(self.me) && slot.accepted.as_ref().is_none_or(|a| a.primary != self.me) {
             let parked = std::mem::take(&mut slot.calls.parked);
