@@ -297,14 +297,16 @@ impl Driver {
             return false;
         }
         let segments = self.state.max_gso_segments().min(SEGMENTS_MAX);
+        // Who has more to say than one pass sends goes on in the next.
         let mut again = Vec::new();
-        while let Some(handle) = self.touched.pop() {
+        let mut takes = true;
+        while takes && let Some(handle) = self.touched.pop() {
             if let Some(Some(machine)) = self.machines.get_mut(handle.0) {
                 machine.touched = false;
             }
             let mut sends = 0;
             while let Some(Some(machine)) = self.machines.get_mut(handle.0) {
-                if sends == SENDS_MAX {
+                if sends == SENDS_MAX || !takes {
                     again.push(handle);
                     break;
                 }
@@ -312,17 +314,14 @@ impl Driver {
                 match machine.connection.poll_transmit(now, segments, &mut self.output) {
                     Some(transmit) => {
                         sends += 1;
-                        if !self.send(transmit) {
-                            self.touch(handle);
-                            return false;
-                        }
+                        takes = self.send(transmit);
                     }
                     None => break,
                 }
             }
             self.settle(handle);
         }
-        let more = !again.is_empty();
+        let more = takes && !again.is_empty();
         again.into_iter().for_each(|handle| self.touch(handle));
         more
     }
