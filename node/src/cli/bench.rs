@@ -46,7 +46,8 @@ impl Bench {
     pub(super) fn main(self) -> Result<ExitCode, Failed> {
         self.load.check()?;
         let (recorder, behind) = if self.native.native { self.native.run(&self.load)? } else { self.target.run(&self.load)? };
-        let words = self.load.words() + &if self.native.native { self.native.words() } else { self.target.words() };
+        let native = self.native.native;
+        let words = self.load.words(native) + &if native { self.native.words() } else { self.target.words() };
         let report = Report::new(self.load.operation(), words, self.load.seconds(), behind, &recorder);
         if self.json {
             super::say(format_args!("{}\n", serde_json::to_string(&report).map_err(|e| Failed::new(e.to_string()))?));

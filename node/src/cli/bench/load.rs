@@ -190,7 +190,7 @@ impl Load {
     }
 
     /// All that in words.
-    pub(super) fn words(&self) -> String {
+    pub(super) fn words(&self, native: bool) -> String {
         let mut words = self.operation().to_owned();
         if self.operation == Which::Mixed {
             words += &format!(" ({} % reads)", self.reads);
@@ -199,7 +199,13 @@ impl Load {
             Distribution::Uniform => format!(", {} keys", self.keys),
             Distribution::Zipf => format!(", {} keys by Zipf ({})", self.keys, self.exponent),
         };
-        words += &format!(", values of {} bytes; {} connections with {} in flight", self.value_bytes, self.connections, self.in_flight);
+        let (bytes, connections, in_flight) = (self.value_bytes, self.connections, self.in_flight);
+        words += &match native {
+            true => {
+                format!(", values of {bytes} bytes; {} callers with one operation in flight", u32::from(connections) * u32::from(in_flight))
+            }
+            false => format!(", values of {bytes} bytes; {connections} connections with {in_flight} in flight"),
+        };
         if self.batch {
             words += " in batches";
         }

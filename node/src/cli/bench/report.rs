@@ -33,6 +33,9 @@ pub(super) struct Report {
     behind: u64,
     /// Reads that found a value.
     hits: u64,
+    /// What the first operation that failed was told, in full.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first_error: Option<String>,
     #[serde(skip)]
     gets: u64,
     /// What was asked for, in words.
@@ -72,6 +75,7 @@ impl Report {
             longest_stall_us: us(recorder.longest_stall()),
             behind,
             hits,
+            first_error: recorder.first_error().map(str::to_owned),
             gets,
             load,
             bars: bars(recorder),
@@ -117,13 +121,23 @@ impl fmt::Display for Report {
         let errors: Vec<String> = self.errors.iter().map(|(kind, n)| format!("{kind} {n}")).collect();
         let line = format!("errors         {:>12}  {}", self.errors.values().sum::<u64>(), errors.join(", "));
         writeln!(f, "{}", line.trim_end())?;
+        if let Some(first) = &self.first_error {
+            writeln!(f, "{:<15}the first: {first}", "")?;
+        }
         for (kind, hint) in HINTS {
             if self.errors.keys().any(|k| k == kind) {
                 writeln!(f, "{:<15}{kind}: {hint}", "")?;
             }
         }
         if self.behind > 0 {
-            writeln!(f, "behind by      {:>12}  starts that were due and never sent: no latency below knows them", self.behind)?;
+            writeln!(
+                f,
+                "behind by      {:>12}  starts that were due, warm-up included, and never sent: no latency below knows them",
+                self.behind
+            )?;
+        }
+        if self.operations == 0 {
+            return writeln!(f, "latency                   -  nothing was done without an error");
         }
         let latencies = [
             ("mean", self.mean_us),
@@ -193,7 +207,7 @@ mod tests {
         let json = serde_json::to_value(report(7)).expect("JSON");
         let names: Vec<&str> = json.as_object().expect("an object").keys().map(String::as_str).collect();
         let mut expected = vec!["operation", "operations", "seconds", "throughput", "errors", "mean_us", "p50_us", "p90_us", "p99_us"];
-        expected.extend(["p999_us", "p9999_us", "max_us", "longest_stall_us", "behind", "hits"]);
+        expected.extend(["p999_us", "p9999_us", "max_us", "longest_stall_us", "behind", "hits", "first_error"]);
         expected.sort_unstable();
         let mut names = names;
         names.sort_unstable();
@@ -225,9 +239,14 @@ mod tests {
         let text = report(0).to_string();
         assert!(text.starts_with("get of 100 keys\n\noperations              100  in 1.20 s\n"), "{text}");
         assert!(text.contains("\nhits                     90  of 100 reads\nerrors                    1  BUSY 1\n"), "{text}");
+        assert!(text.contains("\n               the first: BUSY too much\n"), "{text}");
         assert!(text.contains(&format!("\nbelow 200 us        90.000%  {}\n", "#".repeat(50))), "{text}");
         assert!(text.contains("\nbelow 10 ms          0.000%\n") && !text.contains("behind"), "{text}");
         assert!(report(7).to_string().contains("\nbehind by                 7  starts"));
+        let mut nothing = Recorder::new();
+        nothing.measure_from(0);
+        let nothing = Report::new("set", "set".into(), 1.0, 0, &nothing).to_string();
+        assert!(nothing.ends_with("latency                   -  nothing was done without an error\n"), "{nothing}");
     }
 
     #[test]
