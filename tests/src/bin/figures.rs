@@ -1,22 +1,9 @@
-//! Measures the figures of the README and prints one plain line each. Start it with the release binary:
-//!
-//! ```text
-//! figures kill|stop|term --binary target/release/doyen [--runs 20] [--victim coordinator|youngest|middle]
-//! figures start          --binary ..  [--runs 5]     three fresh nodes: from start to the first acknowledged write
-//! figures join           --binary ..  [--runs 3]     a fourth node joins 100 MB
-//! figures idle           --binary ..                 CPU and memory of an idle node, and of idle connections
-//! figures bytes          --binary ..  [--keys 1000000]
-//! figures scale          --binary ..  [--nodes 3,10,30,50,100] [--seconds 20] [--changes 25]   what a larger cluster costs
-//! figures stall          --binary ..  [--keys 10000000] [--grow 3000000] [--expire 1000000] [--rate 60000]   the longest stalls
-//! figures large          --binary ..  [--bytes 16777216] [--keys 24]   the longest passes with the largest values
-//! figures calls          --binary ..                 system calls by operation, as the kernel counts them (as root)
-//! figures threads        --binary ..  [--threads 2] [--rounds 5] [--seconds 3] [--only shared|bound]   what a second data thread gives
-//! figures load           --binary ..  [--nodes 3] [--minutes 10] [--burners 2] [--options "--silence-max 1s"]   false evictions while others want every core
-//! ```
+//! Measures the figures of README.md and PERFORMANCE.md on this machine: `figures --help` says which, `Justfile` how they are called.
 //!
 //! Failover is judged for each partition by its own longest gap between two acknowledged writes: one connection writes to
 //! a handful of partitions in turn, so that a partition that waits delays few others.
 
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use doyen_placement::hash::slot;
 use doyen_tests::cluster::Cluster;
 use doyen_tests::resp::{Client, Reply};
@@ -35,93 +22,204 @@ const IDLE_MB: f64 = 20.0;
 /// How long a writer waits for an answer before it connects anew.
 const ANSWER_MAX: Duration = Duration::from_secs(8);
 
-fn flag(name: &str) -> Option<String> {
-    let arguments: Vec<String> = std::env::args().collect();
-    arguments.iter().position(|a| a == name).and_then(|i| arguments.get(i + 1).cloned())
+/// Measures what Doyen does on this machine, and prints it.
+#[derive(Debug, Parser)]
+#[command(name = "figures")]
+struct Options {
+    #[command(subcommand)]
+    what: What,
+    /// The program that is measured, as cargo build --release -p doyen makes it
+    #[arg(long, value_name = "PATH", default_value = "target/release/doyen", global = true)]
+    binary: String,
 }
 
-fn number(name: &str, default: usize) -> usize {
-    flag(name).and_then(|n| n.parse().ok()).unwrap_or(default)
+#[derive(Debug, Subcommand)]
+enum What {
+    /// How long nobody is served where a node is killed (kill -9)
+    Kill(Failover),
+    /// .. where it is stopped (SIGSTOP), as if its machine hung
+    Stop(Failover),
+    /// .. where it leaves (SIGTERM)
+    Term(Failover),
+    /// Three fresh nodes: from the start to the first acknowledged write
+    Start {
+        /// How often
+        #[arg(long, value_name = "N", default_value_t = 5, value_parser = at_least_one())]
+        runs: u64,
+    },
+    /// A fourth node joins, and is sent 100 MB
+    Join {
+        /// How often
+        #[arg(long, value_name = "N", default_value_t = 3, value_parser = at_least_one())]
+        runs: u64,
+    },
+    /// Processor time and memory of an idle node, and of idle connections
+    Idle,
+    /// Memory by key
+    Bytes {
+        /// Keys
+        #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = at_least_one())]
+        keys: u64,
+    },
+    /// What a larger cluster costs
+    Scale {
+        /// Sizes of clusters, one after the other
+        #[arg(long, value_name = "N,N,..", value_delimiter = ',', default_value = "3,10,30,50,100")]
+        nodes: Vec<usize>,
+        /// How long each idles
+        #[arg(long, value_name = "S", default_value_t = 20)]
+        seconds: u64,
+        /// Changes of the table
+        #[arg(long, value_name = "N", default_value_t = 25)]
+        changes: usize,
+        /// Partitions, if not as many as a cluster has by itself
+        #[arg(long, value_name = "N")]
+        partitions: Option<u32>,
+        /// Tell what each node logged
+        #[arg(long)]
+        verbose: bool,
+    },
+    /// The longest stalls while it grows, expires, copies and drops (some minutes, 6 GB)
+    Stall {
+        /// Keys when a node joins, and when all are dropped
+        #[arg(long, value_name = "N", default_value_t = 10_000_000)]
+        keys: u64,
+        /// Keys that are written while one looks
+        #[arg(long, value_name = "N", default_value_t = 3_000_000)]
+        grow: u64,
+        /// Keys that expire at the same time
+        #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+        expire: u64,
+        /// Keys written a second
+        #[arg(long, value_name = "N", default_value_t = 60_000, value_parser = at_least_one())]
+        rate: u64,
+        /// Operations of the probe a second
+        #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
+        probes: u32,
+        /// Flags for every node
+        #[arg(long, value_name = "FLAGS", default_value = "", allow_hyphen_values = true)]
+        options: String,
+    },
+    /// The longest passes with the largest values
+    Large {
+        /// Bytes of a value
+        #[arg(long, value_name = "N", default_value_t = 16 << 20)]
+        bytes: usize,
+        /// Values
+        #[arg(long, value_name = "N", default_value_t = 24, value_parser = at_least_one())]
+        keys: u64,
+    },
+    /// System calls by operation, as the kernel counts them (as root)
+    Calls,
+    /// What a second data thread gives a node, beside one
+    Threads {
+        /// Threads beside one
+        #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(2..=16))]
+        threads: u8,
+        /// Pairs of runs
+        #[arg(long, value_name = "N", default_value_t = 5, value_parser = at_least_one())]
+        rounds: u64,
+        /// Seconds of a run
+        #[arg(long, value_name = "S", default_value_t = 3, value_parser = at_least_one())]
+        seconds: u64,
+        /// Only this part
+        #[arg(long, value_name = "PART", value_parser = ["shared", "bound"])]
+        only: Option<String>,
+    },
+    /// Who is taken for dead while other processes want every core
+    Load {
+        /// Members
+        #[arg(long, value_name = "N", default_value_t = 3, value_parser = at_least_one())]
+        nodes: u64,
+        /// For how long
+        #[arg(long, value_name = "M", default_value_t = 10.0)]
+        minutes: f64,
+        /// Processes that do nothing but run: as many as there are cores
+        #[arg(long, value_name = "N")]
+        burners: Option<usize>,
+        /// Flags for every node, such as "--silence-max 2s"
+        #[arg(long, value_name = "FLAGS", default_value = "", allow_hyphen_values = true)]
+        options: String,
+    },
+    /// A burner of `load`
+    #[command(hide = true)]
+    Spin,
+}
+
+#[derive(Debug, Args)]
+struct Failover {
+    /// How often: 20 (stop, term: 5)
+    #[arg(long, value_name = "N", value_parser = at_least_one())]
+    runs: Option<u64>,
+    /// Whom it meets
+    #[arg(long, value_name = "WHO", value_enum, default_value = "coordinator")]
+    victim: Victim,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Victim {
+    /// The oldest
+    Coordinator,
+    /// The one between
+    Middle,
+    /// The last that came
+    Youngest,
+}
+
+fn at_least_one() -> clap::builder::RangedU64ValueParser<u64> {
+    clap::value_parser!(u64).range(1..)
+}
+
+/// Words between blanks.
+fn words(options: &str) -> Vec<String> {
+    options.split_whitespace().map(str::to_owned).collect()
 }
 
 fn main() -> ExitCode {
-    if std::env::args().nth(1).as_deref() == Some("spin") {
-        doyen_tests::starve::spin();
-        return ExitCode::SUCCESS;
-    }
-    let Some(binary) = flag("--binary") else {
-        eprintln!(
-            "figures kill|stop|term|start|join|idle|bytes|stall|large|calls|scale|threads|load --binary target/release/doyen [--runs N] [--victim WHO]"
-        );
+    let Options { what, binary } = Options::parse();
+    if !matches!(what, What::Spin) && !std::path::Path::new(&binary).is_file() {
+        eprintln!("figures: {binary} is not there: cargo build --release -p doyen makes target/release/doyen, --binary says another");
         return ExitCode::from(2);
-    };
-    match std::env::args().nth(1).as_deref() {
-        Some("kill") => failover(&binary, Harm::Kill),
-        Some("stop") => failover(&binary, Harm::Stop),
-        Some("term") => failover(&binary, Harm::Term),
-        Some("start") => start(&binary),
-        Some("join") => join(&binary),
-        Some("idle") => idle(&binary),
-        Some("bytes") => bytes(&binary),
-        Some("scale") => scale(binary),
-        Some("stall") => stall(binary),
-        Some("large") => doyen_tests::large::run(&binary, number("--bytes", 16 << 20), number("--keys", 24)),
-        Some("calls") => {
+    }
+    match what {
+        What::Kill(plan) => failover(&binary, Harm::Kill, &plan),
+        What::Stop(plan) => failover(&binary, Harm::Stop, &plan),
+        What::Term(plan) => failover(&binary, Harm::Term, &plan),
+        What::Start { runs } => start(&binary, runs),
+        What::Join { runs } => join(&binary, runs),
+        What::Idle => idle(&binary),
+        What::Bytes { keys } => bytes(&binary, keys as usize),
+        What::Scale { nodes, seconds, changes, partitions, verbose } => doyen_tests::scale::run(&doyen_tests::scale::Plan {
+            binary,
+            sizes: nodes,
+            idle: Duration::from_secs(seconds),
+            changes,
+            verbose,
+            partitions: partitions.map(|p| p.to_string()),
+        }),
+        What::Stall { keys, grow, expire, rate, probes, options } => {
+            doyen_tests::stall::run(&doyen_tests::stall::Plan { binary, grow, expire, drop: keys, rate, probes, options: words(&options) })
+        }
+        What::Large { bytes, keys } => doyen_tests::large::run(&binary, bytes, keys as usize),
+        What::Calls => {
             if let Err(why) = doyen_tests::calls::run(&binary) {
                 eprintln!("{why}");
                 return ExitCode::FAILURE;
             }
         }
-        Some("load") => load(binary),
-        Some("threads") => doyen_tests::threads::run(&doyen_tests::threads::Plan {
-            binary,
-            threads: u8::try_from(number("--threads", 2)).unwrap_or(2),
-            rounds: number("--rounds", 5),
-            seconds: number("--seconds", 3) as u64,
-            only: flag("--only"),
-        }),
-        _ => {
-            eprintln!("say what to measure: kill, stop, term, start, join, idle, bytes, stall, large, calls, scale, threads or load");
-            return ExitCode::from(2);
+        What::Threads { threads, rounds, seconds, only } => {
+            doyen_tests::threads::run(&doyen_tests::threads::Plan { binary, threads, rounds: rounds as usize, seconds, only });
         }
+        What::Load { nodes, minutes, burners, options } => doyen_tests::starve::run(&doyen_tests::starve::Plan {
+            binary,
+            nodes: nodes as usize,
+            span: Duration::from_secs_f64(minutes.max(0.0) * 60.0),
+            options: words(&options),
+            burners: burners.unwrap_or_else(|| std::thread::available_parallelism().map_or(2, std::num::NonZero::get)),
+        }),
+        What::Spin => doyen_tests::starve::spin(),
     }
     ExitCode::SUCCESS
-}
-
-fn load(binary: String) {
-    let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-    let minutes: f64 = flag("--minutes").and_then(|m| m.parse().ok()).unwrap_or(10.0);
-    doyen_tests::starve::run(&doyen_tests::starve::Plan {
-        binary,
-        nodes: number("--nodes", 3),
-        span: Duration::from_secs_f64(minutes * 60.0),
-        options: flag("--options").unwrap_or_default().split_whitespace().map(str::to_owned).collect(),
-        burners: number("--burners", cores),
-    });
-}
-
-fn stall(binary: String) {
-    doyen_tests::stall::run(&doyen_tests::stall::Plan {
-        binary,
-        grow: number("--grow", 3_000_000) as u64,
-        expire: number("--expire", 1_000_000) as u64,
-        drop: number("--keys", 10_000_000) as u64,
-        rate: number("--rate", 60_000) as u64,
-        probes: number("--probes", 1_000) as u32,
-        options: flag("--options").unwrap_or_default().split_whitespace().map(str::to_owned).collect(),
-    });
-}
-
-fn scale(binary: String) {
-    let sizes = flag("--nodes").unwrap_or_else(|| "3,10,30,50,100".into());
-    doyen_tests::scale::run(&doyen_tests::scale::Plan {
-        binary,
-        sizes: sizes.split(',').filter_map(|n| n.trim().parse().ok()).collect(),
-        idle: Duration::from_secs(number("--seconds", 20) as u64),
-        changes: number("--changes", 25),
-        verbose: std::env::args().any(|a| a == "--verbose"),
-        partitions: flag("--partitions"),
-    });
 }
 
 fn median(values: &mut [f64]) -> f64 {
@@ -256,17 +354,16 @@ fn write(gaps: &Gaps, mine: &[(usize, String)], addresses: &[SocketAddr], first:
     }
 }
 
-fn failover(binary: &str, harm: Harm) {
-    let runs = number("--runs", if harm == Harm::Kill { 20 } else { 5 });
-    let who = flag("--victim").unwrap_or_else(|| "coordinator".into());
+fn failover(binary: &str, harm: Harm, plan: &Failover) {
+    let runs = plan.runs.unwrap_or(if harm == Harm::Kill { 20 } else { 5 });
     let (mut worsts, mut lost) = (Vec::new(), 0);
     for run in 0..runs {
         let mut cluster = Cluster::of(binary, 3);
         let ages = cluster.by_age();
-        let victim = match who.as_str() {
-            "coordinator" => cluster.coordinator(),
-            "youngest" => ages[2].clone(),
-            _ => ages[1].clone(),
+        let victim = match plan.victim {
+            Victim::Coordinator => cluster.coordinator(),
+            Victim::Middle => ages[1].clone(),
+            Victim::Youngest => ages[2].clone(),
         };
         let others: Vec<SocketAddr> = cluster.nodes.iter().filter(|(n, _)| **n != victim).map(|(_, p)| p.ready.resp).collect();
         let gaps = Arc::new(Gaps::new());
@@ -315,9 +412,9 @@ fn failover(binary: &str, harm: Harm) {
         );
         worsts.push(longest);
     }
-    let (typical, most) = (median(&mut worsts), worst(&worsts));
+    let (typical, most, victim) = (median(&mut worsts), worst(&worsts), plan.victim);
     println!(
-        "{harm:?} {who}, {runs} runs: worst partition {typical:.0} ms at the median, {most:.0} ms at worst; {lost} acknowledged writes lost"
+        "{harm:?} {victim:?}, {runs} runs: worst partition {typical:.0} ms at the median, {most:.0} ms at worst; {lost} acknowledged writes lost"
     );
     let at =
         |share: f64| worsts.get(((worsts.len() as f64 * share) as usize).min(worsts.len().saturating_sub(1))).copied().unwrap_or(f64::NAN);
@@ -335,9 +432,9 @@ fn failover(binary: &str, harm: Harm) {
 
 // ---- start and join
 
-fn start(binary: &str) {
+fn start(binary: &str, runs: u64) {
     let mut times = Vec::new();
-    for run in 0..number("--runs", 5) {
+    for run in 0..runs {
         let mut cluster = Cluster::new(binary);
         let began = Instant::now();
         cluster.start_together(&["a", "b", "c"]);
@@ -376,9 +473,9 @@ fn fill(cluster: &Cluster, keys: usize, value: &[u8]) {
     }
 }
 
-fn join(binary: &str) {
+fn join(binary: &str, runs: u64) {
     let mut times = Vec::new();
-    for run in 0..number("--runs", 3) {
+    for run in 0..runs {
         let mut cluster = Cluster::of(binary, 3);
         fill(&cluster, 100_000, &[b'v'; 1_000]);
         cluster.await_safe(3);
@@ -449,8 +546,7 @@ fn idle(binary: &str) {
     println!("{IDLE_CONNECTIONS} idle connections below {IDLE_MB} MB more: {} ({more:.1} MB)", holds(more < IDLE_MB));
 }
 
-fn bytes(binary: &str) {
-    let keys = number("--keys", 1_000_000);
+fn bytes(binary: &str, keys: usize) {
     let mut cluster = Cluster::new(binary);
     cluster.options.clear();
     for name in ["n0", "n1"] {

@@ -1,17 +1,34 @@
 //! Runs many seeds of the simulation and prints what they did: `cargo run --release -p doyen-tests --bin sim -- --seeds 2000`.
 
+use clap::Parser;
 use doyen_tests::sim;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-fn number(name: &str) -> Option<u64> {
-    let arguments: Vec<String> = std::env::args().collect();
-    let at = arguments.iter().position(|a| a == name)?;
-    arguments.get(at + 1)?.parse().ok()
+/// Simulates clusters under faults, each from a seed, and checks the invariants. What a seed did can be seen again with --seed.
+#[derive(Debug, Parser)]
+#[command(name = "sim")]
+struct Options {
+    /// How many seeds
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    seeds: u64,
+    /// The first of them
+    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    from: u64,
+    /// Only this one, with its whole trace
+    #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "from"])]
+    seed: Option<u64>,
+    /// Seeds at a time: as many as there are cores
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    threads: Option<u64>,
+    /// Tell of a failure more than its first line
+    #[arg(long)]
+    show: bool,
 }
 
 fn main() -> std::process::ExitCode {
-    if let Some(seed) = number("--seed") {
+    let options = Options::parse();
+    if let Some(seed) = options.seed {
         return match sim::run(seed, true, true) {
             Ok(report) => {
                 println!("{report:#?}");
@@ -23,10 +40,9 @@ fn main() -> std::process::ExitCode {
             }
         };
     }
-    let (first, seeds) = (number("--from").unwrap_or(0), number("--seeds").unwrap_or(100));
-    let threads = number("--threads").unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get() as u64));
+    let (first, seeds) = (options.from, options.seeds);
+    let threads = options.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get() as u64));
     let (next, total, failures) = (AtomicU64::new(first), Mutex::new(sim::Report::default()), AtomicU64::new(0));
-    let shown = number("--show").unwrap_or(0);
     // A panic of a machine is a result here: one line, not a backtrace.
     std::panic::set_hook(Box::new(|_| {}));
     std::thread::scope(|scope| {
@@ -34,7 +50,7 @@ fn main() -> std::process::ExitCode {
             scope.spawn(|| {
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= first + seeds {
+                    if seed >= first.saturating_add(seeds) {
                         return;
                     }
                     match sim::run(seed, false, false) {
@@ -45,7 +61,7 @@ fn main() -> std::process::ExitCode {
                         }
                         Err(failed) => {
                             failures.fetch_add(1, Ordering::Relaxed);
-                            let lines = if shown > 0 { usize::MAX } else { 1 };
+                            let lines = if options.show { usize::MAX } else { 1 };
                             let what: Vec<&str> = failed.what.lines().take(lines).collect();
                             println!("seed {} at {:.3} s: {}", failed.seed, failed.at_ns as f64 / 1e9, what.join("\n"));
                         }
