@@ -126,6 +126,14 @@ impl Cores {
         self.on(self.generator, words)
     }
 
+    /// The words that start a generator that leaves the processor to the others: what it does is not what is measured, and who measures
+    /// would else wait for it as much as for the system.
+    #[must_use]
+    pub fn generator_behind(&self, words: &[&str]) -> Vec<String> {
+        let nice: Vec<&str> = ["nice", "-n", "10"].iter().chain(words).copied().collect();
+        self.on(self.generator, &nice)
+    }
+
     /// The words that start something whose speed nobody measures.
     #[must_use]
     pub fn anywhere(&self, words: &[&str]) -> Vec<String> {

@@ -113,13 +113,27 @@ pub struct Native<'a> {
     pub own_client: bool,
     /// Whether all keys are written before.
     pub fill: bool,
+    /// Whether other generators come first: it only makes load beside what they measure.
+    pub behind: bool,
 }
 
 impl<'a> Native<'a> {
     /// As fast as they are answered, small values, by every node.
     #[must_use]
     pub fn closed(binary: &'a Path, operation: Operation, clients: u32, seconds: f64) -> Self {
-        Self { binary, operation, clients, seconds, wait: false, one_node: false, rate: None, large: false, own_client: false, fill: false }
+        Self {
+            binary,
+            operation,
+            clients,
+            seconds,
+            wait: false,
+            one_node: false,
+            rate: None,
+            large: false,
+            own_client: false,
+            fill: false,
+            behind: false,
+        }
     }
 
     /// Small GETs at a low rate.
@@ -188,7 +202,8 @@ impl<'a> Native<'a> {
     pub fn start(&self, system: &System, cores: Cores) -> Result<Running> {
         let words = self.words(system)?;
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        Running::start(&cores.generator(&words), None, Duration::from_secs_f64(self.seconds) + PATIENCE)
+        let words = if self.behind { cores.generator_behind(&words) } else { cores.generator(&words) };
+        Running::start(&words, None, Duration::from_secs_f64(self.seconds) + PATIENCE)
     }
 
     /// Runs it.

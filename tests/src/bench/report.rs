@@ -88,7 +88,8 @@ of {value} bytes.
   key and ask there; Olric's speaks RESP, and `doyen bench` does that for it, on as many connections.
 - Half of its own peak: every system gets half of what it did itself in the closed loop, so operations a second differ, and are no
   comparison; latency counts from when an operation was due.
-- Values of 1 MB all belong to one member; the small values beside them to all three.
+- Values of 1 MB all belong to one member; the small values beside them to all three. Beside small ones, who asks for large ones does so
+  with `nice -n 10`: both share the generators' processor, and it is the system that the small ones shall wait for.
 
 {tables}Memory: growth of resident memory of all processes (Hazelcast: of the heap in use after a full collection) by {keys} keys of 16 bytes
 and two copies of each; systems were started for it, alone. Idle memory and connections are those of processes that have just started.

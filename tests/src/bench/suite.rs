@@ -233,7 +233,7 @@ impl<'a> Suite<'a> {
             Work::Large => Native::large(binary, seconds).run(system, cores),
             Work::Small { beside_large: false } => Native::small(binary, seconds).run(system, cores),
             Work::Small { beside_large: true } => {
-                let large = Native::large(binary, seconds).start(system, cores)?;
+                let large = Native { behind: true, ..Native::large(binary, seconds) }.start(system, cores)?;
                 let small = Native::small(binary, seconds).run(system, cores)?;
                 let large = generators::finish(large)?;
                 ensure!(large.errors.is_none(), "large GETs failed: {:?}", large.errors);
