@@ -53,6 +53,8 @@ pub(super) struct Reactor {
     drained: Vec<oneshot::Sender<()>>,
     passes: Passes,
     turns: Turns,
+    /// The network's socket was full: we are told when it takes more.
+    awaits_room: bool,
     /// The last pass left something for the next.
     more: bool,
 }
@@ -67,8 +69,7 @@ impl Reactor {
     ) -> io::Result<Self> {
         let mut links = Links::new(options.sockets.data.try_clone()?, options.identity.clone(), options.me)?;
         links.share_partial(options.crew.threads());
-        let interest = Interest::READABLE | Interest::WRITABLE;
-        poll.registry().register(&mut SourceFd(&links.socket().as_raw_fd()), NETWORK, interest)?;
+        poll.registry().register(&mut SourceFd(&links.socket().as_raw_fd()), NETWORK, Interest::READABLE)?;
         let listeners = [(options.resp.take(), false), (options.sockets.resp_cluster.take(), true)];
         let listeners = listeners.into_iter().filter_map(|(listener, cluster_port)| Some((listener?, cluster_port))).collect();
         let ready = Rc::new(Ready::default());
@@ -85,6 +86,7 @@ impl Reactor {
             drained: Vec::new(),
             passes: Passes::new(),
             turns: Turns::new(Instant::now()),
+            awaits_room: false,
             more: true,
         })
     }
@@ -114,7 +116,7 @@ impl Reactor {
         self.core.pump();
         // Clients first: they go on elsewhere while the peers are told.
         self.clients.output(&mut self.core, now);
-        self.more |= self.core.transmit(now);
+        self.more |= self.transmit(now)?;
         if self.core.inner.connections.is_empty() {
             self.drained.drain(..).for_each(|answer| {
                 // The asker may be gone.
@@ -123,6 +125,19 @@ impl Reactor {
         }
         self.passes.ended(now);
         Ok(())
+    }
+
+    /// Tells the peers. True: there is more to tell.
+    fn transmit(&mut self, now: Instant) -> io::Result<bool> {
+        let more = self.core.transmit(now);
+        let links = self.core.links();
+        // Only while it is full: else every datagram that leaves would be told as room, and wake us for nothing.
+        if links.is_blocked() != self.awaits_room {
+            self.awaits_room = !self.awaits_room;
+            let interest = if self.awaits_room { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
+            self.poll.registry().reregister(&mut SourceFd(&links.socket().as_raw_fd()), NETWORK, interest)?;
+        }
+        Ok(more)
     }
 
     /// Waits until something comes or is due, and notes what.
@@ -236,8 +251,7 @@ impl Reactor {
         let end = Instant::now() + CLOSE_MAX;
         loop {
             let now = Instant::now();
-            self.core.transmit(now);
-            if self.core.links().is_idle() || now >= end {
+            if self.transmit(now).is_err() || self.core.links().is_idle() || now >= end {
                 return;
             }
             let wait = self.core.links().timeout().map_or(end, |t| t.min(end)).saturating_duration_since(now);

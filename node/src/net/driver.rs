@@ -93,6 +93,11 @@ impl Driver {
         self.readable = true;
     }
 
+    /// Something waits until the socket takes more.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.blocked.is_some()
+    }
+
     /// Dials; `Event::Connected` tells of success.
     pub(super) fn dial(&mut self, now: Instant, address: SocketAddr) -> Result<ConnectionHandle, Failure> {
         self.renew();

@@ -196,6 +196,12 @@ impl Links {
         self.driver.ready();
     }
 
+    /// Something waits until the socket takes more: then `transmit`.
+    #[must_use]
+    pub fn is_blocked(&self) -> bool {
+        self.driver.is_blocked()
+    }
+
     /// When `work` is due, if nothing comes.
     #[must_use]
     pub fn timeout(&self) -> Option<Instant> {
