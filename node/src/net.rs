@@ -21,3 +21,4 @@ pub mod probe;
 mod backoff;
 mod driver;
 pub(crate) mod notice;
+mod socket;

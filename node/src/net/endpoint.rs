@@ -1,6 +1,7 @@
 //! One QUIC socket: how it is configured, whom it dials and lets in, and what its failures mean for people.
 
 use super::identity::{Identity, ROLE, Tls};
+use super::socket::ControlRuntime;
 use quinn::{AckFrequencyConfig, Connection, ConnectionError, EndpointConfig, Incoming, MtuDiscoveryConfig, TransportConfig, VarInt};
 use std::cell::{Cell, RefCell};
 use std::net::{SocketAddr, UdpSocket};
@@ -223,7 +224,7 @@ impl Endpoint {
         let configs = Configs::new(identity.tls(), &transport);
         prepare(&socket, Purpose::Control)?;
         let server = (*configs.server).clone();
-        let quinn = quinn::Endpoint::new(EndpointConfig::default(), Some(server), socket, Arc::new(quinn::TokioRuntime))?;
+        let quinn = quinn::Endpoint::new(EndpointConfig::default(), Some(server), socket, Arc::new(ControlRuntime))?;
         Ok(Self { quinn, identity, transport, configs: RefCell::new(configs), handshakes: Rc::default() })
     }
 
