@@ -296,22 +296,21 @@ impl Driver {
 
     /// Sends what the touched connections have to say. True: there is more than one pass should send.
     pub(super) fn transmit(&mut self, now: Instant) -> bool {
-        if let Some(transmit) = self.blocked.take()
-            && !self.send(transmit)
-        {
-            return false;
+        if let Some(transmit) = self.blocked.take() {
+            self.send(transmit);
         }
         let segments = self.state.max_gso_segments().min(SEGMENTS_MAX);
-        // Who has more to say than one pass sends goes on in the next.
+        // Who has more to say than one pass sends, or than the socket takes, goes on later.
         let mut again = Vec::new();
-        let mut takes = true;
-        while takes && let Some(handle) = self.touched.pop() {
+        while self.blocked.is_none()
+            && let Some(handle) = self.touched.pop()
+        {
             if let Some(Some(machine)) = self.machines.get_mut(handle.0) {
                 machine.touched = false;
             }
             let mut sends = 0;
             while let Some(Some(machine)) = self.machines.get_mut(handle.0) {
-                if sends == SENDS_MAX || !takes {
+                if sends == SENDS_MAX || self.blocked.is_some() {
                     again.push(handle);
                     break;
                 }
@@ -319,14 +318,14 @@ impl Driver {
                 match machine.connection.poll_transmit(now, segments, &mut self.output) {
                     Some(transmit) => {
                         sends += 1;
-                        takes = self.send(transmit);
+                        self.send(transmit);
                     }
                     None => break,
                 }
             }
             self.settle(handle);
         }
-        let more = takes && !again.is_empty();
+        let more = self.blocked.is_none() && !again.is_empty();
         again.into_iter().for_each(|handle| self.touch(handle));
         more
     }
@@ -347,15 +346,13 @@ impl Driver {
         }
     }
 
-    /// False: the socket takes no more for now, and what this was is kept.
-    fn send(&mut self, transmit: Transmit) -> bool {
-        match self.state.send((&self.socket).into(), &datagrams(&transmit, &self.output[..transmit.size])) {
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                self.blocked = Some(transmit);
-                false
-            }
-            // What cannot be sent is lost, as on the way; the protocol notices.
-            Ok(()) | Err(_) => true,
+    /// What the socket does not take for now is kept: `blocked`.
+    fn send(&mut self, transmit: Transmit) {
+        // What cannot be sent otherwise is lost, as on the way; the protocol notices.
+        if let Err(e) = self.state.send((&self.socket).into(), &datagrams(&transmit, &self.output[..transmit.size]))
+            && e.kind() == io::ErrorKind::WouldBlock
+        {
+            self.blocked = Some(transmit);
         }
     }
 }
