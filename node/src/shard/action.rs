@@ -250,7 +250,14 @@ fn decimal(text: &str) -> Option<i128> {
             _ => return None,
         }
     }
-    let n = n.checked_mul(10_i128.checked_pow(u32::try_from(scale).ok()?)?)?;
+    let power = 10_i128.checked_pow(scale.unsigned_abs());
+    let n = match power {
+        Some(power) if scale >= 0 => n.checked_mul(power)?,
+        // What is below the last decimal that is printed is rounded away.
+        Some(power) => n.checked_add(power / 2)? / power,
+        None if scale < 0 => 0,
+        None => return None,
+    };
     // Far below the largest i128, and where a double still knows something of the digits.
     (n.abs() < 10_i128.pow(36)).then_some(if negative { -n } else { n })
 }
@@ -444,6 +451,9 @@ mod tests {
             ("1e20", 1.0, "100000000000000000000"),
             ("3.0", 1.000_000_000_000_000_5, "4.0000000000000004"),
             ("0", 1e-30, "0"),
+            ("10.6", -5e-20, "10.6"),
+            ("0.5", 6e-18, "0.50000000000000001"),
+            ("0.5", 1e-300, "0.5"),
         ];
         for (old, by, new) in cases {
             if old == "3.0" || old == "1e20" {
