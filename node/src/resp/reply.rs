@@ -18,7 +18,7 @@ pub const fn failure(failure: Failure, shape: Shape) -> &'static str {
         Failure::NoPartition => "CLUSTERDOWN Hash slot not served",
         Failure::Unavailable | Failure::Overtaken => "TRYAGAIN the partition is not served at the moment: nothing happened",
         Failure::Unknown => "UNKNOWN the write may or may not have happened",
-        Failure::Overloaded => "BUSY too many operations are waiting: nothing happened",
+        Failure::Overloaded => "BUSY too many operations are waiting, or too large answers (ask for less at once): nothing happened",
     }
 }
 
