@@ -45,8 +45,8 @@ pub(super) struct Bench {
 impl Bench {
     pub(super) fn main(self) -> Result<ExitCode, Failed> {
         self.load.check()?;
-        let (recorder, behind) = if self.native.native { self.native.run(&self.load)? } else { self.target.run(&self.load)? };
         let native = self.native.native;
+        let (recorder, behind) = if native { self.native.run(&self.load)? } else { self.target.run(&self.load)? };
         let words = self.load.words(native) + &if native { self.native.words() } else { self.target.words() };
         let report = Report::new(self.load.operation(), words, self.load.seconds(), behind, &recorder);
         if self.json {

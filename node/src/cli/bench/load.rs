@@ -34,18 +34,18 @@ pub(super) struct Load {
     /// What is done
     #[arg(long, value_enum, default_value = "mixed", value_name = "WHICH")]
     operation: Which,
-    /// Reads among mixed operations, in percent
-    #[arg(long, default_value_t = 80, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
-    reads: u8,
+    /// Reads among mixed operations, in percent [default: 80]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
+    reads: Option<u8>,
     /// Keys: key:000000000000 and those that follow
     #[arg(long, default_value_t = 100_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=KEYS_MAX))]
     keys: u64,
     /// How keys are drawn: each as often as any other, or few of them most of the time
     #[arg(long, value_enum, default_value = "uniform", value_name = "HOW")]
     distribution: Distribution,
-    /// Zipf's exponent: the larger, the hotter the first keys
-    #[arg(long, default_value_t = 0.99, value_name = "S")]
-    exponent: f64,
+    /// Zipf's exponent: the larger, the hotter the first keys [default: 0.99]
+    #[arg(long, value_name = "S")]
+    exponent: Option<f64>,
     /// Bytes of a value
     #[arg(long, default_value_t = 100, value_name = "N")]
     value_bytes: usize,
@@ -97,7 +97,26 @@ impl Load {
         if self.threads > self.connections {
             return wrong(format!("--threads {} leaves threads without a connection: give at least as many --connections", self.threads));
         }
+        if self.reads.is_some() && self.operation != Which::Mixed {
+            return wrong(format!("--reads says nothing of --operation {}: it is for mixed", self.operation()));
+        }
+        if self.exponent.is_some() && matches!(self.distribution, Distribution::Uniform) {
+            return wrong("--exponent says nothing of uniform keys: it is for --distribution zipf".into());
+        }
         self.drawn().map(drop)
+    }
+
+    fn reads(&self) -> u8 {
+        self.reads.unwrap_or(80)
+    }
+
+    fn exponent(&self) -> f64 {
+        self.exponent.unwrap_or(0.99)
+    }
+
+    /// Whether anything is written but what fills.
+    pub(super) fn writes(&self) -> bool {
+        self.operation != Which::Get
     }
 
     pub(super) fn operation(&self) -> &'static str {
@@ -166,7 +185,7 @@ impl Load {
         let reads = match self.operation {
             Which::Get => 100,
             Which::Set => 0,
-            Which::Mixed => self.reads,
+            Which::Mixed => self.reads(),
         };
         // Threads must not do the same; neighbouring seeds are no neighbours to the generator.
         Ok(Plan::drawn(self.drawn()?, reads, self.seed.wrapping_add(1 + thread as u64)))
@@ -185,27 +204,27 @@ impl Load {
     fn drawn(&self) -> Result<Keys, Failed> {
         match self.distribution {
             Distribution::Uniform => Ok(Keys::uniform(self.keys)),
-            Distribution::Zipf => Keys::zipf(self.keys, self.exponent).map_err(Failed::usage),
+            Distribution::Zipf => Keys::zipf(self.keys, self.exponent()).map_err(Failed::usage),
         }
     }
 
-    /// All that in words.
+    /// All that in words; `native`: through the native client.
     pub(super) fn words(&self, native: bool) -> String {
         let mut words = self.operation().to_owned();
         if self.operation == Which::Mixed {
-            words += &format!(" ({} % reads)", self.reads);
+            words += &format!(" ({} % reads)", self.reads());
         }
         words += &match self.distribution {
             Distribution::Uniform => format!(", {} keys", self.keys),
-            Distribution::Zipf => format!(", {} keys by Zipf ({})", self.keys, self.exponent),
+            Distribution::Zipf => format!(", {} keys by Zipf ({})", self.keys, self.exponent()),
         };
-        let (bytes, connections, in_flight) = (self.value_bytes, self.connections, self.in_flight);
-        words += &match native {
-            true => {
-                format!(", values of {bytes} bytes; {} callers with one operation in flight", u32::from(connections) * u32::from(in_flight))
-            }
-            false => format!(", values of {bytes} bytes; {connections} connections with {in_flight} in flight"),
+        let (connections, in_flight) = (self.connections, self.in_flight);
+        let who = if native {
+            format!("{} callers with one operation in flight", u32::from(connections) * u32::from(in_flight))
+        } else {
+            format!("{connections} connections with {in_flight} in flight")
         };
+        words += &format!(", values of {} bytes; {who}", self.value_bytes);
         if self.batch {
             words += " in batches";
         }

@@ -58,6 +58,9 @@ pub(super) struct Target {
 impl Target {
     /// Puts the load on the servers; returns what came of it, and by how many starts they were behind.
     pub(super) fn run(&self, load: &Load) -> Result<(Recorder, u64), Failed> {
+        if self.wait.is_some() && !load.writes() {
+            return Err(Failed::usage("--wait says nothing of --operation get: it follows writes"));
+        }
         let clock = Clock::start();
         let mut workers = self.connect(load, clock)?;
         if load.fill() {
