@@ -150,6 +150,8 @@ pub struct PartitionReport {
     pub learners: Vec<String>,
     /// Its epoch.
     pub epoch: u64,
+    /// Its lineage: another one each time that it begins empty, because every copy that counted is gone.
+    pub lineage: u64,
 }
 
 /// Whether a partition serves.
@@ -248,6 +250,7 @@ impl TableReport {
                             backups: p.in_sync().filter(|&m| m != p.primary()).map(|m| name(table, m)).collect(),
                             learners: p.learners().map(|m| name(table, m)).collect(),
                             epoch: p.epoch.0,
+                            lineage: p.lineage.0.into(),
                         })
                         .collect(),
                 })

@@ -7,15 +7,20 @@ use crate::config::{self, HTTP_PORT};
 use crate::http::LOCAL_TOKEN;
 use crate::http::client::{self, HttpError};
 use crate::net::identity::Identity;
-use crate::status::{ClusterReport, TableReport};
+use crate::status::{ClusterReport, PartitionReport, TableReport};
 use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Between two looks of `status --watch`.
 const WATCH: Duration = Duration::from_millis(500);
+/// How long `recover` looks what becomes of the partitions, and how often.
+const RECOVERS_WITHIN: Duration = Duration::from_secs(10);
+const LOOKS_EVERY: Duration = Duration::from_millis(100);
 
 /// Which node to ask.
 #[derive(Debug, clap::Args)]
@@ -62,6 +67,43 @@ pub(super) struct Recover {
     /// File with the token for HTTP, where nodes have one
     #[arg(long, env = "DOYEN_HTTP_TOKEN_FILE", value_name = "FILE", conflicts_with = "secret_file")]
     http_token_file: Option<PathBuf>,
+}
+
+/// What became of the partitions when the dead were left behind.
+#[derive(Debug, PartialEq, Eq)]
+struct Recovered {
+    partitions: usize,
+    /// Those that began empty.
+    lost: usize,
+    /// Those that a dead member still leads.
+    waiting: usize,
+}
+
+impl Recovered {
+    fn new(before: &TableReport, after: &TableReport, dead: &[String]) -> Self {
+        let lineages: BTreeMap<_, _> = partitions(before).map(|(keyspace, p)| ((keyspace, p.id), p.lineage)).collect();
+        let lost = partitions(after).filter(|(keyspace, p)| lineages.get(&(*keyspace, p.id)).is_some_and(|before| p.lineage > *before));
+        let waiting = partitions(after).filter(|(_, p)| dead.contains(&p.primary));
+        Self { partitions: partitions(after).count(), lost: lost.count(), waiting: waiting.count() }
+    }
+}
+
+fn partitions(report: &TableReport) -> impl Iterator<Item = (&str, &PartitionReport)> {
+    report.keyspaces.iter().flat_map(|k| k.partitions.iter().map(|p| (k.name.as_str(), p)))
+}
+
+impl fmt::Display for Recovered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { partitions, lost, waiting } = *self;
+        match lost {
+            0 => f.write_str("no partition began empty")?,
+            _ => write!(f, "{lost} of {partitions} partitions began empty: the dead had their only copies, and what was in them is lost")?,
+        }
+        match waiting {
+            0 => Ok(()),
+            _ => write!(f, "; {waiting} still wait for the dead, who had their only copies"),
+        }
+    }
 }
 
 impl Target {
@@ -114,9 +156,30 @@ impl Recover {
     pub(super) async fn main(self) -> Result<ExitCode, Failed> {
         let token = self.token()?;
         let body = serde_json::json!({ "assert_dead": self.assert_dead }).to_string();
-        let _: serde_json::Value = client::post(&self.target.address(), "/recover", &token, &body).await.map_err(failed)?;
-        write(&format!("going on without {}; `doyen status` shows the cluster\n", self.assert_dead.join(", ")))?;
-        Ok(ExitCode::SUCCESS)
+        let address = self.target.address();
+        let before: TableReport = client::get(&address, "/table").await.map_err(failed)?;
+        let members = client::get::<ClusterReport>(&address, "/status").await.map_err(failed)?.members;
+        let dead = members.into_iter().filter(|m| self.assert_dead.contains(&m.name) || self.assert_dead.contains(&m.id));
+        let dead: Vec<String> = dead.map(|m| m.name).collect();
+        let _: serde_json::Value = client::post(&address, "/recover", &token, &body).await.map_err(failed)?;
+        write(&format!("going on without {}\n", self.assert_dead.join(", ")))?;
+        let until = Instant::now() + RECOVERS_WITHIN;
+        loop {
+            // That it does not answer for a moment changes nothing of what was done.
+            let after = client::get::<TableReport>(&address, "/table").await.ok();
+            let counts = after.map(|after| Recovered::new(&before, &after, &dead));
+            match counts {
+                Some(counts) if counts.waiting == 0 || Instant::now() >= until => {
+                    write(&format!("{counts}; `doyen status` shows the cluster\n"))?;
+                    return Ok(ExitCode::SUCCESS);
+                }
+                None if Instant::now() >= until => {
+                    write("the node does not answer any more: `doyen status` and its log say what became of its partitions\n")?;
+                    return Ok(ExitCode::SUCCESS);
+                }
+                _ => tokio::time::sleep(LOOKS_EVERY).await,
+            }
+        }
     }
 
     fn token(&self) -> Result<String, Failed> {
@@ -153,5 +216,38 @@ fn write(text: &str) -> Result<bool, Failed> {
         Ok(()) => Ok(true),
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
         Err(e) => Err(Failed::new(format!("cannot write to stdout: {e}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::{PartitionState, PartitionsReport};
+
+    #[test]
+    fn recover_counts_what_began_empty_and_what_waits() {
+        let table = |of: &[(&str, u64)]| {
+            let partition = |(id, &(primary, lineage)): (usize, &(&str, u64))| PartitionReport {
+                id: id as u32,
+                slots: [0, 0],
+                state: PartitionState::Unknown,
+                primary: primary.into(),
+                backups: Vec::new(),
+                learners: Vec::new(),
+                epoch: 1,
+                lineage,
+            };
+            let partitions = of.iter().enumerate().map(partition).collect();
+            let keyspaces = vec![PartitionsReport { name: "default".into(), partitions }];
+            TableReport { cluster_id: None, term: 1, version: 1, maps: Vec::new(), keyspaces }
+        };
+        let before = table(&[("a", 1), ("b", 1), ("b", 3), ("b", 1)]);
+        let after = |of| Recovered::new(&before, &table(of), &["b".to_owned()]);
+        let one = after(&[("a", 1), ("a", 2), ("a", 3), ("b", 1)]);
+        assert_eq!(one, Recovered { partitions: 4, lost: 1, waiting: 1 });
+        let said = "1 of 4 partitions began empty: the dead had their only copies, and what was in them is lost; \
+                    1 still wait for the dead, who had their only copies";
+        assert_eq!(one.to_string(), said);
+        assert_eq!(after(&[("a", 1), ("a", 1), ("a", 3), ("a", 1)]).to_string(), "no partition began empty");
     }
 }
