@@ -12,9 +12,6 @@ fn the_demo_loses_nothing_and_says_so_in_its_last_line() {
     let last = said.lines().last().unwrap_or_default();
     assert!(last.starts_with("acknowledged ") && last.contains("  lost 0  stale 0 of "), "{said}{complaint}");
     // The oldest that is left stands first; where this machine holds it up for longer than that, another one may win.
-    let (_, after) = said.split_once("SIGKILL to ada").expect("the coordinator is killed");
-    assert!(
-        ["boris", "clara"].iter().any(|name| after.contains(&format!("{name} (age "))) && after.contains(") coordinates, in term "),
-        "{said}"
-    );
+    let won = |how: &str| said.contains(&format!("{how}) coordinates, in term 2"));
+    assert!(said.contains("SIGKILL to ada") && (won("now the oldest") || won("not the oldest, but in time")), "{said}");
 }
