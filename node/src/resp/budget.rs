@@ -126,8 +126,9 @@ impl Budget {
         if !self.is_short() {
             return Room::Now;
         }
-        if all.saturating_sub(own) > FREE_ANSWER_BYTES {
-            // It is looked at whenever its output moves.
+        let before = all.saturating_sub(own);
+        if before > FREE_ANSWER_BYTES || before > 0 && self.refuses(bytes) {
+            // It is looked at whenever its output moves, and not refused for what it gives back itself.
             return Room::Later;
         }
         if self.turn.get().is_some_and(|whose| whose != id) {
@@ -241,6 +242,20 @@ mod tests {
         assert!(budget.is_short() && !budget.refuses(16 << 20) && budget.refuses((16 << 20) + 1));
         budget.count_answers(16 << 20, 0);
         assert!(!budget.is_short() && !budget.is_wanted());
+    }
+
+    /// The last 64 KiB of a reply were on their way to the client when the next command had asked for nearly as much as one may: it was
+    /// told that others held the room.
+    #[test]
+    fn a_command_is_not_refused_for_what_its_client_is_about_to_take() {
+        let (budget, large, tail) = (Budget::small(), 1 << 20, 64 << 10);
+        let ask = |own: usize, tail: usize| budget.room_to_ask((1, 1), (own, own + tail), large);
+        budget.count_answers(0, 31 * large + tail);
+        assert_eq!(ask(31 * large, tail), Room::Later);
+        budget.count_answers(tail, 0);
+        assert_eq!(ask(31 * large, 0), Room::Now);
+        budget.count_answers(0, large);
+        assert_eq!(ask(32 * large, 0), Room::Never(Failure::TooLarge));
     }
 
     #[test]

@@ -73,8 +73,7 @@ impl Client {
     /// # Errors
     /// Not all replies came.
     pub async fn pipeline<A: AsRef<[u8]>>(&mut self, commands: &[Vec<A>]) -> Result<Vec<Reply>, ClientError> {
-        commands.iter().for_each(|args| self.push(args));
-        self.flush().await?;
+        self.send(commands).await?;
         let mut replies = Vec::with_capacity(commands.len());
         for _ in commands {
             replies.push(self.reply().await?);
@@ -88,6 +87,12 @@ impl Client {
     /// The system does not let go of it.
     pub fn into_std(self) -> io::Result<std::net::TcpStream> {
         self.stream.into_std()
+    }
+
+    /// Sends all commands at once; each has a `reply`.
+    pub(crate) async fn send<A: AsRef<[u8]>>(&mut self, commands: &[Vec<A>]) -> Result<(), ClientError> {
+        commands.iter().for_each(|args| self.push(args));
+        self.flush().await
     }
 
     /// Appends a command to what `flush` sends.
@@ -117,7 +122,8 @@ impl Client {
         Ok(())
     }
 
-    async fn reply(&mut self) -> Result<Reply, ClientError> {
+    /// The next reply.
+    pub(crate) async fn reply(&mut self) -> Result<Reply, ClientError> {
         loop {
             let mut rest = &self.input[..];
             let before = rest.len();

@@ -259,7 +259,7 @@ async fn large_values_of_another_thread_are_asked_for_as_far_as_there_is_room() 
         let replies = client.pipeline(&[mget(600), mget(12), words("PING"), mget(100)]).await.unwrap();
         assert!(replies[0] == too_large && whole(&replies[1], 12) && replies[2] == Reply::Simple("PONG".to_owned()));
         // Where it is led nothing is copied.
-        assert!(replies[3] == too_large || whole(&replies[3], 100));
+        assert!(replies[3] == too_large || whole(&replies[3], 100), "{:.300}", format!("{:?}", replies[3]));
         refused += usize::from(replies[3] == too_large);
     }
     assert_eq!(refused, 1, "one connection is at the other thread");
@@ -271,18 +271,23 @@ async fn large_values_of_another_thread_are_asked_for_as_far_as_there_is_room() 
     let mut clients = Vec::new();
     for _ in 0..30 {
         let mut client = node.client().await;
-        let command = mget(4);
-        clients.push(tokio::spawn(async move { client.pipeline(&[command.clone(), command]).await.unwrap() }));
+        client.send(&[mget(4), mget(4)]).await.unwrap();
+        clients.push(client);
     }
+    // Nobody takes anything, and sockets do not hold that much.
     let mut most = 0;
-    for client in clients {
-        while !client.is_finished() {
+    while most <= 4 << 20 {
+        most = most.max(node.handle.stats().await.answer_bytes);
+    }
+    let takers =
+        clients.into_iter().map(|mut client| tokio::spawn(async move { [client.reply().await.unwrap(), client.reply().await.unwrap()] }));
+    for taker in takers.collect::<Vec<_>>() {
+        while !taker.is_finished() {
             most = most.max(node.handle.stats().await.answer_bytes);
         }
-        let replies = client.await.unwrap();
-        assert!(replies.iter().all(|r| whole(r, 4)));
+        assert!(taker.await.unwrap().iter().all(|r| whole(r, 4)));
     }
-    assert!(most > 4 << 20 && most < 80 << 20, "{most} bytes were held");
+    assert!(most < 80 << 20, "{most} bytes were held");
     while node.handle.stats().await.connections > 0 {
         tokio::task::yield_now().await;
     }
