@@ -125,6 +125,17 @@ async fn sample(scene: Shared) {
     }
 }
 
+/// The coordinator's name and age.
+fn coordinator(report: &ClusterReport) -> (&str, u64) {
+    let name = report.coordinator.as_deref().unwrap_or("nobody");
+    (name, report.members.iter().find(|m| m.name == name).map_or(0, |m| m.age))
+}
+
+/// Whether nobody is older. Who stands first is held up at times, by others who want the processor, and the next one wins.
+fn is_oldest(report: &ClusterReport, age: u64) -> bool {
+    report.members.iter().all(|m| m.age >= age)
+}
+
 /// The nodes, and where they are seen.
 struct Stage {
     scene: Shared,
@@ -152,12 +163,11 @@ impl Stage {
         }
         let wanted = usize::from(nodes);
         let report = self.until("become one in which all is safe", |r| r.safe && r.members.len() == wanted).await?;
-        let text = format!(
-            "one cluster after {}: {} is the oldest and coordinates; {} partitions, two copies of each",
-            seconds(began.elapsed()),
-            report.coordinator.as_deref().unwrap_or("nobody"),
-            report.keyspaces.first().map_or(0, |k| k.partitions)
-        );
+        let (name, age) = coordinator(&report);
+        let rank = if is_oldest(&report, age) { "is the oldest and coordinates" } else { "coordinates, though not the oldest" };
+        let partitions = report.keyspaces.first().map_or(0, |k| k.partitions);
+        let (after, term) = (seconds(began.elapsed()), report.term);
+        let text = format!("one cluster after {after}: {name} {rank}, in term {term}; {partitions} partitions, two copies of each");
         self.say(Mood::Good, text);
         Ok(())
     }
@@ -209,9 +219,8 @@ impl Stage {
             r.coordinator.is_some() && r.coordinator != dead && r.members.iter().all(|m| Some(&m.name) != dead.as_ref())
         };
         let report = self.until("find another coordinator", new).await?;
-        let name = report.coordinator.as_deref().unwrap_or("nobody");
-        let age = report.members.iter().find(|m| m.name == name).map_or(0, |m| m.age);
-        let rank = if report.members.iter().all(|m| m.age >= age) { "now the oldest" } else { "not the oldest, but in time" };
+        let (name, age) = coordinator(&report);
+        let rank = if is_oldest(&report, age) { "now the oldest" } else { "not the oldest, but in time" };
         let after = seconds(killed.elapsed());
         self.say(Mood::Good, format!("{name} (age {age}, {rank}) coordinates, in term {}, {after} after", report.term));
         self.until("serve every partition", |r| new(r) && r.keyspaces.iter().all(|k| k.unavailable == 0)).await?;
