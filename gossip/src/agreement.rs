@@ -17,6 +17,8 @@ mod context;
 mod council;
 mod duties;
 mod election;
+#[cfg(test)]
+mod hostile;
 mod join;
 mod lease;
 #[cfg(test)]
@@ -452,14 +454,17 @@ impl Agreement {
                 council.on_request(cx, from, message);
             }
             Message::JoinRefused { member, .. } if member != cx.me() && council.leader == Some(from) => cx.send(member, message),
-            Message::OpenedSeen { sequence, .. } => council.report_read(sequence),
+            Message::OpenedSeen { sequence, .. } if council.leader == Some(from) => council.report_read(sequence),
             Message::AdminReply { ticket, reply, .. } => {
                 let me = cx.me();
                 council.reply(cx, me, ticket, reply);
             }
-            Message::Found(_) | Message::Promise(_) | Message::JoinRefused { .. } | Message::Probe(_) | Message::ProbeAnswer(_) => {
-                cx.ignore()
-            }
+            Message::Found(_)
+            | Message::Promise(_)
+            | Message::JoinRefused { .. }
+            | Message::OpenedSeen { .. }
+            | Message::Probe(_)
+            | Message::ProbeAnswer(_) => cx.ignore(),
         }
     }
 }

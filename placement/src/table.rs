@@ -332,6 +332,24 @@ impl Table {
         TableName { cluster: *cluster, term: *term, version: *version, hash: digest.finish() }
     }
 
+    /// Whether this may be the next table but any number after `committed`: ages and epochs only rise, and what is assigned stays
+    /// assigned. Every step of the planner keeps to that, so that what does not descends from something else.
+    #[must_use]
+    pub fn may_follow(&self, committed: &Self) -> bool {
+        let member = |m: &Arc<Member>| committed.member(m.id).map_or(m.age >= committed.next_age, |before| before.age == m.age);
+        let partition = |before: &Arc<Partition>, now: &Arc<Partition>| {
+            Arc::ptr_eq(before, now) || (now.epoch >= before.epoch && now.since >= before.since && now.lineage >= before.lineage)
+        };
+        let keyspace = |before: &Keyspace| {
+            let now = self.keyspace(before.id).map(|k| &k.partitions).filter(|now| now.len() >= before.partitions.len());
+            now.is_some_and(|now| before.partitions.iter().zip(now).all(|(before, now)| partition(before, now)))
+        };
+        self.cluster == committed.cluster
+            && self.next_age >= committed.next_age
+            && self.members.iter().all(member)
+            && committed.keyspaces.iter().all(keyspace)
+    }
+
     /// The oldest member that the voters name: the casting vote is its.
     #[must_use]
     pub fn oldest_voter(&self) -> Option<MemberId> {

@@ -17,7 +17,7 @@ use crate::time::Time;
 use crate::wire::{Commit, Committed, Message, Payload, Pulse};
 use doyen_placement::quorum::majority;
 use doyen_placement::table::TableDelta;
-use doyen_placement::{ClusterId, Lineage, MemberId, MemberState, TableName, Term};
+use doyen_placement::{ClusterId, Lineage, MemberId, MemberState, TableName, Term, Version};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +28,9 @@ const HISTORY_MAX: usize = 16;
 const PULL_PATIENCE: Duration = Duration::from_millis(200);
 /// A term further ahead than this is junk: terms rise by one with each election.
 const TERM_AHEAD_MAX: u64 = 1 << 20;
+/// So is a version: one a millisecond for a quarter of an hour, which none of them takes. From the last that a table can have there
+/// would be no next one.
+const VERSION_AHEAD_MAX: u64 = 1 << 20;
 /// How much more patience each moment gives by which this node itself was woken late: it is rarely alone in waiting for a core.
 const PATIENCE_FACTOR: u32 = 4;
 /// More than this is no want of cores but a pause (`woke`), and after it silence is judged from the beginning anyway.
@@ -129,6 +132,11 @@ impl Council {
     /// Whether a peer may say this term at all.
     pub(super) fn plausible(&self, term: Term) -> bool {
         term.0 <= self.term.0.saturating_add(TERM_AHEAD_MAX)
+    }
+
+    /// Whether a table of this version can have been made since the last one that this node knows.
+    pub(super) fn near(&self, version: Version) -> bool {
+        version.0 <= self.accepted.version.0.saturating_add(VERSION_AHEAD_MAX)
     }
 
     // ---- time
@@ -456,6 +464,9 @@ impl Council {
     pub(super) fn on_committed(&mut self, cx: &mut Context, from: MemberId, committed: Committed) {
         if committed.name.order() <= self.committed.name.order() || self.pulling.is_none() {
             return;
+        }
+        if !self.near(committed.name.version) {
+            return cx.ignore();
         }
         let Some(table) = self.unpack(&committed.name, &committed.payload) else {
             cx.ignore();

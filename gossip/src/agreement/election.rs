@@ -234,6 +234,11 @@ impl Council {
     }
 
     pub(super) fn on_pre_vote(&mut self, cx: &mut Context, from: MemberId, ballot: Ballot) {
+        if self.leader == Some(from) && ballot.term > self.term {
+            // Whoever coordinates asks nobody whether it might: that was somebody's mistake. It answers pings, so that nothing else
+            // would ever say that it coordinates nothing.
+            self.leader = None;
+        }
         let granted =
             !self.out && !cx.hung() && !self.heard(cx) && ballot.term > self.term && ballot.accepted.order() >= self.accepted.name.order();
         let answer = Answer { term: ballot.term, granted, mine: self.term, accepted: self.accepted.name };

@@ -270,6 +270,12 @@ impl Net {
         answers
     }
 
+    /// Something that a broken process says beside what it does in order.
+    pub(super) fn say(&mut self, from: Slot, to: Slot, message: Message) {
+        let (from, to) = (self.at(from).unwrap(), self.at(to).unwrap());
+        self.push(0, Happening::Deliver { from, to, message });
+    }
+
     /// An operator's word can override what a majority committed that is dead to the last: the limit of `recover`.
     pub(super) fn forget_what_only_the_dead_knew(&mut self) {
         let known: BTreeSet<(ClusterId, Version)> =

@@ -168,6 +168,10 @@ impl Council {
             let (term, coordinator) = (self.term, self.leader);
             return cx.send(from, Message::Refuse { name, term, coordinator, whole: false });
         }
+        let contradicts = committed.version == self.committed.version && committed != self.committed.name;
+        if !self.near(name.version) || committed.order() >= name.order() || contradicts {
+            return cx.ignore();
+        }
         if name.term > self.term {
             self.join_term(cx, name.term, Some(from));
         } else if self.leader != Some(from) {
@@ -192,6 +196,9 @@ impl Council {
             let term = self.term;
             return cx.send(from, Message::Refuse { name, term, coordinator: None, whole: true });
         };
+        if !table.may_follow(&self.committed) {
+            return cx.ignore();
+        }
         if voters.is_empty() || voters.len() > doyen_placement::table::validate::VOTERS_MAX {
             return cx.ignore();
         }

@@ -224,6 +224,15 @@ impl Council {
             // It is in already and does not know: its table was lost on the way.
             return self.on_pull(cx, member.id, None);
         }
+        // Each speaks for itself; a newcomer and a person's request are passed on.
+        let of = match &message {
+            Message::InSync { origin, .. } => *origin,
+            Message::Leave { member, .. } => *member,
+            _ => from,
+        };
+        if of != from {
+            return cx.ignore();
+        }
         if !self.leading() {
             if let Some(leader) = self.leader.filter(|l| *l != from && *l != cx.me()) {
                 cx.send(leader, message);
@@ -277,7 +286,10 @@ impl Council {
     }
 
     pub(super) fn report_read(&mut self, sequence: u64) {
-        self.requests.report_seen = self.requests.report_seen.max(sequence);
+        // What was not sent yet cannot have been read.
+        if sequence <= self.requests.report {
+            self.requests.report_seen = self.requests.report_seen.max(sequence);
+        }
         if self.requests.report_seen >= self.requests.report {
             self.requests.report_at = None;
         }
