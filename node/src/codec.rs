@@ -9,8 +9,8 @@ use serde::de::DeserializeOwned;
 /// The largest encoding of anything.
 pub const BYTES_MAX: usize = 64 << 20;
 
-/// The largest value in memory, as far as its parts are counted before they are read.
-const MEMORY_BYTES_MAX: usize = 1 << 30;
+/// How many times as large a value may be in memory, as far as its parts are counted before they are read.
+const MEMORY_FACTOR: usize = 16;
 
 /// Why a value could not be encoded or decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -53,14 +53,16 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8], limit: usize) -> Result<T, Code
     if bytes.len() > limit {
         return Err(CodecError::TooLarge { bytes: bytes.len(), limit });
     }
-    // bincode's limit is part of a type, and bounds what a length prefix can make it allocate. It counts what elements
-    // take in memory, and those take many times what they take here: a number below 251 is one byte, `None` of
-    // anything is one byte. So take a class far above what really arrived, and still of its order.
+    // bincode's limit is part of a type, and bounds what a length prefix can make it allocate: a text is given its room before
+    // its bytes are looked for. It counts what elements take in memory, which is up to 16 times what they take here: of a
+    // `u128` below 251, one byte. So take the next class of sizes, and 16 times that.
     let (value, read) = match bytes.len() {
-        0..=0x400 => limited::<T, 0x4_0000>(bytes),
-        0x401..=0x4000 => limited::<T, 0x40_0000>(bytes),
-        0x4001..=0x4_0000 => limited::<T, 0x400_0000>(bytes),
-        _ => limited::<T, MEMORY_BYTES_MAX>(bytes),
+        0..=0x400 => limited::<T, { 0x400 * MEMORY_FACTOR }>(bytes),
+        0x401..=0x2000 => limited::<T, { 0x2000 * MEMORY_FACTOR }>(bytes),
+        0x2001..=0x1_0000 => limited::<T, { 0x1_0000 * MEMORY_FACTOR }>(bytes),
+        0x1_0001..=0x8_0000 => limited::<T, { 0x8_0000 * MEMORY_FACTOR }>(bytes),
+        0x8_0001..=0x40_0000 => limited::<T, { 0x40_0000 * MEMORY_FACTOR }>(bytes),
+        _ => limited::<T, { BYTES_MAX * MEMORY_FACTOR }>(bytes),
     }?;
     match bytes.len() - read {
         0 => Ok(value),
@@ -141,9 +143,11 @@ mod tests {
     /// Lists of small numbers were refused: the limit followed the encoded bytes, and counted the decoded ones.
     #[test]
     fn what_takes_more_memory_than_bytes_comes_back() {
-        for length in [0, 100, 340, 1020, 10_000, 200_000] {
+        for length in [0, 100, 340, 1020, 1024, 8189, 8192, 10_000, 65_533, 200_000] {
             let numbers = vec![7_u64; length];
             assert_eq!(decode::<Vec<u64>>(&encode(&numbers, BYTES_MAX).unwrap(), BYTES_MAX).unwrap(), numbers);
+            let wide = vec![7_u128; length];
+            assert_eq!(decode::<Vec<u128>>(&encode(&wide, BYTES_MAX).unwrap(), BYTES_MAX).unwrap(), wide);
             let nothing = vec![None::<[u64; 16]>; length];
             assert_eq!(decode::<Vec<Option<[u64; 16]>>>(&encode(&nothing, BYTES_MAX).unwrap(), BYTES_MAX).unwrap(), nothing);
         }
