@@ -162,12 +162,16 @@ impl Options {
     /// # Errors
     /// When it cannot be read, is no TOML, or has a key that is not an option.
     pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
-        let text = read(path, "--config")?;
-        toml::from_str(&text).map_err(|e| {
+        Self::from_text(&read(path, "--config")?, &path.display().to_string())
+    }
+
+    /// Reads TOML; errors call it by this name.
+    pub(crate) fn from_text(text: &str, name: &str) -> Result<Self, ConfigError> {
+        toml::from_str(text).map_err(|e| {
             let line = e.span().map_or(1, |s| text.get(..s.start).map_or(1, |before| before.matches('\n').count() + 1));
             let message = e.message().lines().next().unwrap_or_default();
             let message = unknown_key(message).unwrap_or_else(|| message.to_owned());
-            ConfigError(format!("{} line {line}: {message}", path.display()))
+            ConfigError(format!("{name} line {line}: {message}"))
         })
     }
 

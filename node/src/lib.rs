@@ -60,6 +60,9 @@ pub mod config;
 pub mod control;
 pub mod data;
 mod error;
+#[cfg(any(test, feature = "fuzz"))]
+#[doc(hidden)]
+pub mod fuzz;
 mod grow;
 pub mod http;
 mod map;

@@ -26,6 +26,8 @@ mod execute;
 mod following;
 mod forwarding;
 mod frame;
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) mod fuzz;
 mod index;
 mod inspect;
 mod log;

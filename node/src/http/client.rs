@@ -63,13 +63,18 @@ pub async fn post<T: DeserializeOwned>(address: &str, path: &str, token: &str, b
 
 async fn request<T: DeserializeOwned>(address: &str, begins_within: Duration, request: &str) -> Result<T, HttpError> {
     let connection = |why: String| HttpError::Connection { address: address.into(), why };
-    let foreign = || HttpError::Foreign { address: address.into() };
     let answer = match tokio::time::timeout(ANSWER_MAX, exchange(address, begins_within, request)).await {
         Ok(Ok(answer)) => answer,
-        Ok(Err(e)) if e.kind() == io::ErrorKind::InvalidData => return Err(foreign()),
+        Ok(Err(e)) if e.kind() == io::ErrorKind::InvalidData => return Err(HttpError::Foreign { address: address.into() }),
         Ok(Err(e)) => return Err(connection(reason(&e))),
         Err(_) => return Err(connection(format!("nothing within {ANSWER_MAX:?}"))),
     };
+    understand(address, &answer)
+}
+
+/// What a whole answer says.
+fn understand<T: DeserializeOwned>(address: &str, answer: &[u8]) -> Result<T, HttpError> {
+    let foreign = || HttpError::Foreign { address: address.into() };
     let split = answer.windows(4).position(|w| w == b"\r\n\r\n").ok_or_else(foreign)?;
     let (head, body) = answer.split_at(split);
     let body = body.get(4..).unwrap_or_default();
@@ -80,6 +85,13 @@ async fn request<T: DeserializeOwned>(address: &str, begins_within: Duration, re
     }
     let message = serde_json::from_slice::<serde_json::Value>(body).ok().and_then(|v| Some(v.get("error")?.as_str()?.to_owned()));
     Err(HttpError::Refused { status, message: message.ok_or_else(foreign)? })
+}
+
+/// Reads what a server might answer.
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) fn read(bytes: &[u8]) {
+    let _ = understand::<crate::status::ClusterReport>("127.0.0.1:1", bytes);
+    let _ = understand::<serde_json::Value>("127.0.0.1:1", bytes);
 }
 
 /// The whole answer. Something that does not begin like HTTP is `InvalidData` at once: other servers (Redis, this node's RESP

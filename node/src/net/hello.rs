@@ -53,7 +53,7 @@ impl Hello {
         Self { versions: VERSIONS, purpose, id, name: name.to_owned() }
     }
 
-    pub(super) fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64);
         out.put_slice(MAGIC);
         out.put_u16_le(self.versions.0);

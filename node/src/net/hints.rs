@@ -29,6 +29,12 @@ pub const NODES_MAX: usize = 400;
 /// The largest message that is taken or given.
 pub const MESSAGE_BYTES_MAX: usize = 32 << 10;
 const QUEUE_MAX: usize = 64;
+/// How each compressed part of a message begins (RFC 8878, section 3.1.1), and how many a message may have. One becomes 64 KiB
+/// at most.
+const COMPRESSED: &[u8; 4] = &[0x28, 0xb5, 0x2f, 0xfd];
+const COMPRESSED_MAX: usize = 8;
+/// After so many messages it is looked at once more whether too many nodes are named: each can name a thousand.
+const MESSAGES_BETWEEN_LOOKS: u32 = 32;
 /// Pings and refused ports notice the dead long before gossip does, which only adds a look. At 100 ms its messages were most of
 /// what an idle node did (1.5 % of a core).
 const GOSSIP_INTERVAL: Duration = Duration::from_secs(1);
@@ -154,7 +160,7 @@ impl Supervisor {
         let every = interval(scope.members.len());
         let mut look = tokio::time::interval(every);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut seen = Seen::default();
+        let (mut seen, mut since_look) = (Seen::default(), 0);
         let mut members = scope.members.clone();
         loop {
             tokio::select! {
@@ -179,10 +185,17 @@ impl Supervisor {
                 }
                 message = self.incoming.recv() => match message {
                     // Dropped when too many wait.
-                    Some(message) => _ = to_socket.try_send(message),
+                    Some(message) => {
+                        let _ = to_socket.try_send(message);
+                        since_look += 1;
+                        if since_look >= MESSAGES_BETWEEN_LOOKS {
+                            look.reset_immediately();
+                        }
+                    }
                     None => return End::Closed,
                 },
                 _ = look.tick() => {
+                    since_look = 0;
                     let Some(view) = View::of(&chitchat).await else { return End::Crowded };
                     for hint in seen.compare(&view, &members) {
                         let _ = self.hints.try_send(hint);
@@ -211,6 +224,16 @@ fn config(scope: &Scope) -> ChitchatConfig {
         catchup_callback: None,
         extra_liveness_predicate: None,
     }
+}
+
+/// A message of chitchat's, if it is one and as small as it looks: a part of it may be compressed, and 32 KiB of such parts
+/// would become 80 MiB. Nobody gossips anything but names and addresses here, which two parts hold.
+fn understand(bytes: &[u8]) -> anyhow::Result<ChitchatMessage> {
+    let compressed = bytes.windows(COMPRESSED.len()).filter(|w| w == COMPRESSED).count();
+    if compressed > COMPRESSED_MAX {
+        bail!("{compressed} compressed parts");
+    }
+    ChitchatMessage::deserialize(&mut &bytes[..])
 }
 
 /// Whom gossip holds for alive at one moment.
@@ -290,13 +313,75 @@ impl Socket for BridgeSocket {
 
     async fn recv(&mut self) -> anyhow::Result<(SocketAddr, ChitchatMessage)> {
         while let Some((from, bytes)) = self.incoming.recv().await {
-            match ChitchatMessage::deserialize(&mut &bytes[..]) {
+            match understand(&bytes) {
                 Ok(message) => return Ok((from, message)),
                 Err(e) => tracing::debug!(%from, "malformed gossip: {e}"),
             }
         }
         // The supervisor is gone, and ends this task.
         std::future::pending().await
+    }
+}
+
+/// Gossip as bytes: see `crate::fuzz`.
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) mod fuzz {
+    use super::{ChitchatId, MESSAGE_BYTES_MAX, Serializable, understand};
+
+    /// Chitchat's magic number and version.
+    const HEADER: [u8; 3] = [0x53, 0xb0, 0];
+    pub(crate) const SYN: u8 = 0;
+    const SYN_ACK: u8 = 1;
+    const ACK: u8 = 2;
+
+    /// A message that begins with a digest: who is known, and with which heartbeat.
+    pub(crate) fn digest(kind: u8, named: &[(ChitchatId, u64)]) -> Vec<u8> {
+        let mut bytes = [&HEADER[..], &[kind]].concat();
+        (named.len() as u16).serialize(&mut bytes);
+        for (id, heartbeat) in named {
+            id.serialize(&mut bytes);
+            [*heartbeat, 0, 0].iter().for_each(|n| n.serialize(&mut bytes));
+        }
+        bytes
+    }
+
+    /// The first message of an exchange.
+    pub(crate) fn syn(cluster: &str, named: &[(ChitchatId, u64)]) -> Vec<u8> {
+        let mut bytes = digest(SYN, named);
+        cluster.serialize(&mut bytes);
+        bytes
+    }
+
+    /// Valid messages: of nobody, and of two nodes.
+    pub(crate) fn messages() -> Vec<Vec<u8>> {
+        let id = |n: u8| ChitchatId::new(format!("{n:016x}"), 0, ([127, 0, 0, n], 7400).into());
+        let named = [(id(1), 5), (id(2), 9)];
+        // What a delta says of a node: that it is reset, and a fact.
+        let mut ops = vec![0];
+        id(1).serialize(&mut ops);
+        [0_u64, 0].iter().for_each(|n| n.serialize(&mut ops));
+        ops.push(1);
+        ["key", "value"].iter().for_each(|text| text.serialize(&mut ops));
+        1_u64.serialize(&mut ops);
+        ops.push(0);
+        let mut delta = vec![2];
+        (ops.len() as u16).serialize(&mut delta);
+        delta.extend(ops);
+        delta.push(0);
+        vec![
+            syn("a cluster", &named),
+            syn("", &[]),
+            [&digest(SYN_ACK, &named)[..], &delta].concat(),
+            [&digest(SYN_ACK, &[])[..], &[0]].concat(),
+            [&HEADER[..], &[ACK], &delta].concat(),
+            [&HEADER[..], &[3]].concat(),
+        ]
+    }
+
+    pub(crate) fn message(bytes: &[u8]) {
+        if bytes.len() <= MESSAGE_BYTES_MAX {
+            let _ = understand(bytes);
+        }
     }
 }
 

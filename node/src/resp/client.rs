@@ -142,6 +142,13 @@ impl Client {
     }
 }
 
+/// Reads what a server might send, as far as it is replies.
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) fn read_all(bytes: &[u8]) {
+    let mut rest = bytes;
+    while let Ok(Some(_)) = parse(&mut rest, 0) {}
+}
+
 /// One reply from the front; `None` while it is not whole.
 fn parse(rest: &mut &[u8], depth: usize) -> Result<Option<Reply>, ClientError> {
     let Some(end) = rest.windows(2).position(|w| w == b"\r\n") else { return Ok(None) };

@@ -411,7 +411,7 @@ impl Frame {
     }
 
     /// As it arrives.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fuzz"))]
     pub(super) fn wire(&self) -> BytesMut {
         let mut out = Out::default();
         self.put(&mut out);

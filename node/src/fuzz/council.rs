@@ -1,0 +1,233 @@
+//! Three members in virtual time, one of which says things that it should not.
+
+use crate::codec;
+use crate::net::envelope::Envelope;
+use crate::net::peers::FRAME_BYTES_MAX;
+use doyen_gossip::Time;
+use doyen_gossip::agreement::{AdminRequest, Agreement, Config, Input, Output, Peer, Timing};
+use doyen_gossip::hints::Hint;
+use doyen_gossip::wire::{LeaveStep, Message};
+use doyen_placement::planner::{self, InSyncChange, InSyncRequest, Pace};
+use doyen_placement::{
+    Addresses, Assignment, Epoch, Keyspace, KeyspaceId, Location, MemberId, Mode, OnLoss, PartitionId, PartitionRef, Role, Settings, Table,
+};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How many there are.
+pub(super) const MEMBERS: usize = 3;
+/// Whose words are not its own.
+pub(super) const BROKEN: usize = 2;
+/// The step in which time passes; every message takes one.
+const STEP: Duration = Duration::from_millis(5);
+/// Frames of one input that are handed over.
+const FRAMES_MAX: usize = 16;
+
+#[derive(Debug)]
+pub(super) struct Council {
+    now: Time,
+    members: Vec<Agreement>,
+    tables: Vec<Option<Arc<Table>>>,
+    queue: VecDeque<(usize, usize, Message)>,
+    /// Everything that was said, where it is kept.
+    said: Option<Vec<Message>>,
+}
+
+fn address(place: usize) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, 1], 7000 + place as u16))
+}
+
+pub(super) fn id(place: usize) -> MemberId {
+    MemberId((place as u64 + 1) << 4)
+}
+
+fn config(place: usize) -> Config {
+    let (control, seeds) = (address(place), (0..MEMBERS).map(address).collect());
+    Config {
+        id: id(place),
+        name: format!("n{place}"),
+        role: Role::Data,
+        addresses: Addresses { control, data: control, resp: None, resp_cluster: None, http: None, further: Vec::new() },
+        location: Location::default(),
+        weight: 100,
+        seeds,
+        expect: None,
+        settings: Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin },
+        default_keyspace: Keyspace {
+            id: KeyspaceId(0),
+            name: "default".into(),
+            mode: Mode::Fixed { partitions: 4 },
+            backups: 1,
+            min_in_sync: 1,
+            on_loss: OnLoss::Reset { after_ms: 3000 },
+            default_ttl_ms: None,
+            partitions: Vec::new(),
+        },
+        timing: Timing::default(),
+        rng_seed: 7,
+    }
+}
+
+impl Council {
+    /// They have formed a cluster.
+    pub(super) fn new() -> Self {
+        Self::begin(None)
+    }
+
+    /// What was said from the first probe to an election and a death: valid messages of nearly every kind, and some that only
+    /// people and primaries cause.
+    pub(super) fn messages() -> Vec<Message> {
+        let mut council = Self::begin(Some(Vec::new()));
+        let table = council.table(0).expect("they have formed a cluster");
+        let (cluster, at) = (table.cluster, PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(1) });
+        council.input(1, Input::Admin { ticket: 5, request: AdminRequest::CreateMap { name: "users".into(), keyspace: "default".into() } });
+        council.pass(Duration::from_millis(300));
+        council.input(0, Input::Hint(Hint::Refused(id(1))));
+        // The coordinator stands still, and another is elected.
+        let leader = (0..MEMBERS).find(|m| council.members[*m].leading()).expect("somebody leads");
+        for _ in 0..300 {
+            council.step(Some(leader));
+        }
+        council.pass(Duration::from_secs(1));
+        let mut said = council.said.take().unwrap_or_default();
+        let requests =
+            [InSyncChange::Remove(id(1)), InSyncChange::Admit(id(2)), InSyncChange::Abandon(id(0)), InSyncChange::Withdraw(id(1))]
+                .map(|change| InSyncRequest { partition: at, epoch: Epoch(1), change });
+        said.push(Message::InSync { cluster, origin: id(2), requests: requests.into() });
+        said.push(Message::Opened { cluster, sequence: 9, partitions: vec![(at, Epoch(1))] });
+        said.push(Message::JoinRefused { cluster, member: id(0), why: "no".into() });
+        for step in [LeaveStep::HandOver(Pace::Repair), LeaveStep::HandOver(Pace::AtOnce), LeaveStep::Gone] {
+            said.push(Message::Leave { cluster, member: id(2), step });
+        }
+        for request in [
+            AdminRequest::GiveUp { name: "n2".into() },
+            AdminRequest::SetOnLoss { keyspace: "default".into(), on_loss: OnLoss::Wait },
+            AdminRequest::CreateMap { name: "x".into(), keyspace: "default".into() },
+        ] {
+            said.push(Message::Admin { cluster, origin: id(2), ticket: 1, request });
+        }
+        said
+    }
+
+    fn begin(said: Option<Vec<Message>>) -> Self {
+        let now = Time(1_000_000_000_000);
+        let members = (0..MEMBERS).map(|place| Agreement::new(config(place), now)).collect();
+        let mut council = Self { now, members, tables: vec![None; MEMBERS], queue: VecDeque::new(), said };
+        council.pass(Duration::from_secs(3));
+        council
+    }
+
+    /// The table in force, as this one knows it.
+    pub(super) fn table(&self, place: usize) -> Option<Arc<Table>> {
+        self.tables[place].clone()
+    }
+
+    /// The bytes of a control stream, said by the broken one to both others.
+    pub(super) fn hear(&mut self, mut stream: &[u8]) {
+        for _ in 0..FRAMES_MAX {
+            let Some((length, rest)) = stream.split_first_chunk::<4>() else { return };
+            let length = u32::from_le_bytes(*length) as usize;
+            if length > FRAME_BYTES_MAX || rest.len() < length {
+                return;
+            }
+            let (frame, rest) = rest.split_at(length);
+            stream = rest;
+            for place in 0..MEMBERS - 1 {
+                let Ok(Envelope::Agreement(message)) = codec::decode::<Envelope>(frame, FRAME_BYTES_MAX) else { return };
+                self.input(place, Input::Message { from: id(BROKEN), message });
+            }
+        }
+    }
+
+    /// Whether one of them leads, and all follow it.
+    pub(super) fn agrees(&self) -> bool {
+        let status = |m: &Agreement| m.status(self.now);
+        let coordinator = status(&self.members[0]).coordinator;
+        coordinator.is_some() && self.members.iter().all(|m| status(m).coordinator == coordinator)
+    }
+
+    /// Whether they agree, and have all installed what is asked of one of them here.
+    pub(super) fn commits(&mut self) -> bool {
+        let request = AdminRequest::CreateMap { name: "after".into(), keyspace: "default".into() };
+        if self.tables.iter().all(|t| t.as_ref().is_some_and(|t| t.map_named("after").is_some())) {
+            return self.agrees();
+        }
+        self.input(0, Input::Admin { ticket: 77, request });
+        false
+    }
+
+    pub(super) fn summary(&self) -> String {
+        let status = |m: &Agreement| format!("{:?} ignored {}", m.status(self.now), m.ignored());
+        self.members.iter().map(status).collect::<Vec<_>>().join("\n")
+    }
+
+    pub(super) fn pass(&mut self, time: Duration) {
+        let until = self.now + time;
+        while self.now < until {
+            self.step(None);
+        }
+    }
+
+    /// A moment passes; one of them may stand still.
+    fn step(&mut self, still: Option<usize>) {
+        self.now = self.now + STEP;
+        for (from, to, message) in std::mem::take(&mut self.queue) {
+            if still != Some(to) {
+                self.input(to, Input::Message { from: id(from), message });
+            }
+        }
+        for place in (0..MEMBERS).filter(|p| still != Some(*p)) {
+            self.input(place, Input::DataThreadAlive);
+            if self.members[place].poll_timeout().is_some_and(|due| due <= self.now) {
+                self.input(place, Input::Tick);
+            }
+        }
+    }
+
+    pub(super) fn input(&mut self, place: usize, input: Input) {
+        self.members[place].handle(self.now, input);
+        let mut then = Vec::new();
+        while let Some(output) = self.members[place].poll_output() {
+            match output {
+                Output::Send { to, message } => {
+                    if let Some(said) = &mut self.said {
+                        said.push(message.clone());
+                    }
+                    let to = match to {
+                        Peer::Member(member) => (0..MEMBERS).find(|p| id(*p) == member),
+                        Peer::Address(at) => {
+                            let there = (0..MEMBERS).find(|p| address(*p) == at);
+                            then.extend(there.map(|there| Input::Identified { address: at, id: id(there) }));
+                            there
+                        }
+                    };
+                    self.queue.extend(to.filter(|to| *to != place).map(|to| (place, to, message)));
+                }
+                Output::View(view) => self.tables[place] = Some(view.installed),
+                Output::Plan(table) => then.push(Input::Planned { base: table.name(), goals: planner::plan(&table) }),
+                Output::Expelled | Output::Left => {
+                    // As a process that starts anew, but for its id.
+                    self.members[place] = Agreement::new(config(place), self.now);
+                    self.tables[place] = None;
+                }
+                Output::Lease(_)
+                | Output::AdminReply { .. }
+                | Output::Event(_)
+                | Output::UsedOk
+                | Output::HandedOver
+                | Output::Fatal(_) => {}
+            }
+        }
+        then.into_iter().for_each(|input| self.input(place, input));
+    }
+}
+
+/// A message as it travels on a control stream.
+pub(super) fn framed(message: Message) -> Vec<u8> {
+    let body = codec::encode(&Envelope::Agreement(message), FRAME_BYTES_MAX).expect("it fits");
+    let mut frame = (body.len() as u32).to_le_bytes().to_vec();
+    frame.extend(body);
+    frame
+}

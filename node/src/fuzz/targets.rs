@@ -1,0 +1,300 @@
+//! The targets, each with what it does to the bytes that it is given.
+
+use super::Target;
+use super::council::{Council, framed};
+use crate::codec;
+use crate::config::{Defaults, Options};
+use crate::net::endpoint::Purpose;
+use crate::net::envelope::Envelope;
+use crate::net::hello::Hello;
+use crate::net::peers::FRAME_BYTES_MAX;
+use crate::resp::command;
+use crate::resp::frame::Parser;
+use crate::{http, net, resp, shard};
+use bytes::Bytes;
+use doyen_placement::planner::{self, Departure, InSyncChange, InSyncRequest, MoveLimits, Pace};
+use doyen_placement::quorum::majority;
+use doyen_placement::{MapId, MemberId, PartitionRef, Table, TableDelta};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// What a decoder may allocate for an input: 16 times what it is, as its parts are counted, in steps of 8; and a little.
+const fn decoded(bytes: usize) -> usize {
+    (64 << 10) + 2 * 8 * 16 * bytes
+}
+
+/// What the machines take that an input is given to, for all that they do before it and after it.
+const fn machines(_: usize) -> usize {
+    64 << 20
+}
+
+/// Every decoder.
+pub const TARGETS: &[Target] = &[
+    Target { name: "frames", seeds: shard::fuzz::frames, run: shard::fuzz::frame, allocates: decoded, rounds: 20_000 },
+    Target { name: "shard", seeds: shard::fuzz::streams, run: shard::fuzz::stream, allocates: machines, rounds: 600 },
+    Target { name: "envelopes", seeds: envelopes, run: envelope, allocates: decoded, rounds: 5_000 },
+    Target { name: "agreement", seeds: messages, run: messages_of_a_broken_member, allocates: machines, rounds: 300 },
+    Target { name: "tables", seeds: tables, run: table, allocates: machines, rounds: 1_000 },
+    Target { name: "deltas", seeds: deltas, run: delta, allocates: machines, rounds: 1_000 },
+    Target { name: "hello", seeds: hellos, run: hello, allocates: decoded, rounds: 10_000 },
+    Target { name: "gossip", seeds: net::hints::fuzz::messages, run: net::hints::fuzz::message, allocates: machines, rounds: 3_000 },
+    Target { name: "requests", seeds: requests, run: request, allocates: machines, rounds: 10_000 },
+    Target { name: "replies", seeds: replies, run: resp::client::read_all, allocates: machines, rounds: 10_000 },
+    Target { name: "config", seeds: configurations, run: configuration, allocates: machines, rounds: 1_000 },
+    Target { name: "answers", seeds: answers, run: http::client::read, allocates: machines, rounds: 3_000 },
+];
+
+// ---- control
+
+/// One envelope: a datagram, or the body of a frame.
+fn envelopes() -> Vec<Vec<u8>> {
+    messages().into_iter().map(|frame| frame[4..].to_vec()).collect()
+}
+
+fn envelope(bytes: &[u8]) {
+    if let Ok(envelope) = codec::decode::<Envelope>(bytes, FRAME_BYTES_MAX) {
+        let again = codec::encode(&envelope, codec::BYTES_MAX).expect("what was decoded can be said");
+        assert!(codec::decode::<Envelope>(&again, codec::BYTES_MAX).is_ok(), "and is understood");
+    }
+}
+
+/// A control stream: frames, as they travel.
+fn messages() -> Vec<Vec<u8>> {
+    let mut seen = BTreeSet::new();
+    // Of each kind and length one: most are pings.
+    Council::messages().into_iter().map(framed).filter(|frame| seen.insert((frame.get(5).copied(), frame.len()))).collect()
+}
+
+/// Three members agree; one says this to both others, and goes on as if it had not. They agree again, whatever it was, and commit
+/// what they are asked for.
+fn messages_of_a_broken_member(bytes: &[u8]) {
+    let mut council = Council::new();
+    assert!(council.agrees(), "they agree before it");
+    council.hear(bytes);
+    let mut waited = Duration::ZERO;
+    while !council.commits() {
+        assert!(waited < Duration::from_secs(60), "they do not agree any more: {}", council.summary());
+        council.pass(Duration::from_millis(500));
+        waited += Duration::from_millis(500);
+    }
+}
+
+// ---- tables
+
+/// Tables from the life of a small cluster.
+fn lived() -> Vec<Table> {
+    let first = Council::new().table(0).expect("they have formed a cluster");
+    let mut tables = vec![(*first).clone()];
+    let mut next = |table: Table| {
+        let mut table = table;
+        table.version = table.version.next();
+        tables.push(table);
+    };
+    let second = first.members[1].id;
+    next(planner::remove(&first, &BTreeMap::from([(second, Departure::Silent)])));
+    next(planner::hand_over(&first, second, Pace::Repair));
+    let lacking = planner::remove(&first, &BTreeMap::from([(second, Departure::Dead)]));
+    let planned = planner::adopt(&lacking, &planner::plan(&lacking));
+    next(planner::advance(&planned, &LIMITS, &BTreeSet::new()).unwrap_or(planned));
+    tables
+}
+
+const LIMITS: MoveLimits = MoveLimits { learners_per_source: 4, learners_per_target: 4, learners: 8 };
+
+fn tables() -> Vec<Vec<u8>> {
+    lived().iter().map(|table| codec::encode(table, codec::BYTES_MAX).expect("it fits")).collect()
+}
+
+fn table(bytes: &[u8]) {
+    if let Ok(table) = codec::decode::<Table>(bytes, FRAME_BYTES_MAX)
+        && table.validate().is_ok()
+    {
+        use_table(&table, 2);
+    }
+}
+
+fn deltas() -> Vec<Vec<u8>> {
+    let tables = lived();
+    tables[1..].iter().map(|t| codec::encode(&TableDelta::between(&tables[0], t), codec::BYTES_MAX).expect("it fits")).collect()
+}
+
+fn delta(bytes: &[u8]) {
+    thread_local! {
+        static BASE: Table = lived().swap_remove(0);
+    }
+    if let Ok(delta) = codec::decode::<TableDelta>(bytes, FRAME_BYTES_MAX) {
+        BASE.with(|base| {
+            if let Ok(table) = delta.apply(base) {
+                assert_eq!(table.name(), delta.target());
+                use_table(&table, 2);
+            }
+            // Whether or not the name is right, which hardly anything that was changed gets.
+            if let Ok(table) = delta.apply_unnamed(base) {
+                use_table(&table, 2);
+            }
+        });
+    }
+}
+
+/// Everything that is ever done with a table, and with those that come of it.
+fn use_table(table: &Table, further: u32) {
+    let members: Vec<MemberId> = table.members.iter().map(|m| m.id).collect();
+    let _ = (majority(&table.voters, |v| members.contains(&v)), table.oldest_voter(), table.name(), planner::health(table));
+    for keyspace in &table.keyspaces {
+        for slot in [0, 1, 8_191, 16_383, u16::MAX] {
+            let _ = keyspace.partition_of_slot(slot).map(|p| keyspace.slots_of(p));
+        }
+        let _ = (keyspace.partition_of(MapId(0), b"{k}1"), keyspace.partition_of(MapId(9), b"k"));
+    }
+    for member in &table.members {
+        for thread in 0..member.addresses.threads() {
+            let _ = (member.addresses.data_of(thread), member.addresses.resp_cluster_of(thread), member.id.thread(thread));
+        }
+    }
+    let mut next = vec![planner::assign(table), planner::adopt(table, &planner::plan(table))];
+    next.extend(planner::advance(table, &LIMITS, &BTreeSet::new()));
+    for id in members.iter().take(3) {
+        let _ = planner::holds_anything(table, *id);
+        next.push(planner::reset(table, *id));
+        next.push(planner::revive(table, &BTreeSet::from([*id])));
+        next.extend([Pace::Repair, Pace::AtOnce].map(|pace| planner::hand_over(table, *id, pace)));
+        let gone = [Departure::Silent, Departure::Dead, Departure::Left];
+        next.extend(gone.map(|how| planner::remove(table, &BTreeMap::from([(*id, how)]))));
+    }
+    let elders = planner::elders(table);
+    next.push(Table { voters: elders, ..table.clone() });
+    if let Some(newcomer) = table.members.first() {
+        let mut newcomer = (**newcomer).clone();
+        (newcomer.id, newcomer.name) = (MemberId(0x7000), "newcomer".into());
+        next.push(planner::admit(table, vec![newcomer]));
+    }
+    let mut requests = Vec::new();
+    for keyspace in &table.keyspaces {
+        for partition in keyspace.partitions.iter().take(4) {
+            let at = PartitionRef { keyspace: keyspace.id, partition: partition.id };
+            for member in members.iter().take(3) {
+                let changes = [InSyncChange::Remove, InSyncChange::Admit, InSyncChange::Abandon, InSyncChange::Withdraw];
+                requests.extend(changes.map(|c| InSyncRequest { partition: at, epoch: partition.epoch, change: c(*member) }));
+            }
+        }
+    }
+    next.push(planner::change_in_sync(table, &requests).0);
+    for table in next {
+        let _ = TableDelta::between(&table, &table);
+        // What a planner makes of what validates may be refused in the end (a name or an id that is taken), never more.
+        if further > 0 && table.validate().is_ok() && table.members.len() <= 8 {
+            let next = TableDelta::between(&table, &table);
+            let _ = next.apply(&table);
+            if further == 2 {
+                use_table(&table, 0);
+            }
+        }
+    }
+}
+
+// ---- hellos
+
+fn hellos() -> Vec<Vec<u8>> {
+    let node = Hello::new(Purpose::Control, MemberId(0x70), "alpha");
+    let client = Hello::new(Purpose::Data, MemberId::of_client(7), "a client with a longer name");
+    [node, client].iter().map(Hello::encode).collect()
+}
+
+fn hello(bytes: &[u8]) {
+    if let Ok(hello) = Hello::decode(bytes) {
+        assert_eq!(Hello::decode(&hello.encode()), Ok(hello.clone()), "what it says can be said again");
+        let _ = hello.suits(&Hello::new(Purpose::Data, MemberId(0x10), "beta"));
+    }
+}
+
+// ---- RESP
+
+fn requests() -> Vec<Vec<u8>> {
+    let array = |words: &[&str]| {
+        let words: String = words.iter().map(|w| format!("${}\r\n{w}\r\n", w.len())).collect::<Vec<_>>().concat();
+        words
+    };
+    let commands: [&[&str]; 14] = [
+        &["SET", "k", "v", "PX", "100", "NX", "GET"],
+        &["GETEX", "k", "EXAT", "9999999999"],
+        &["MSET", "a", "1", "b", "2"],
+        &["MGET", "a", "b", "c"],
+        &["INCRBYFLOAT", "n", "1.5e3"],
+        &["EXPIRE", "k", "-1", "GT"],
+        &["SCAN", "0", "MATCH", "a*[^b-c]?\\", "COUNT", "10"],
+        &["HELLO", "3", "AUTH", "default", "x", "SETNAME", "n"],
+        &["CLIENT", "KILL", "ID", "7"],
+        &["CLUSTER", "KEYSLOT", "{a}b"],
+        &["COMMAND", "GETKEYS", "SET", "a", "b"],
+        &["CONFIG", "GET", "*"],
+        &["INFO", "everything"],
+        &["SELECT", "0"],
+    ];
+    let mut seeds: Vec<Vec<u8>> = commands.iter().map(|c| format!("*{}\r\n{}", c.len(), array(c)).into_bytes()).collect();
+    seeds.push(b"SET  a \"x\\x41\\n\\\"\" \r\nget 'it\\'s'\n*0\r\n*-1\r\nPING ''\r\n".to_vec());
+    seeds
+}
+
+/// As the server cuts a connection into commands, whatever the reads are, before and after a password was said.
+fn request(bytes: &[u8]) {
+    for authenticated in [true, false] {
+        for read in [bytes.len().max(1), 7] {
+            let mut parser = Parser::new(1 << 10);
+            let mut buffer: Vec<u8> = Vec::new();
+            for part in bytes.chunks(read) {
+                buffer.extend_from_slice(part);
+                let (taken, result) = parser.parse(&buffer, authenticated, 64);
+                let chunk = Bytes::copy_from_slice(&buffer[..taken]);
+                for args in parser.commands(&chunk) {
+                    if args.too_large().is_none()
+                        && let Ok(spec) = command::find(args)
+                    {
+                        let _ = command::parse(spec, args, 1_700_000_000_000);
+                    }
+                }
+                parser.clear();
+                buffer.drain(..taken);
+                if result.is_err() {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+fn replies() -> Vec<Vec<u8>> {
+    let texts = ["+OK\r\n", "-ERR no\r\n", ":42\r\n", "$5\r\nhello\r\n", "$-1\r\n", "*2\r\n$1\r\na\r\n*1\r\n:1\r\n", "_\r\n*-1\r\n*0\r\n"];
+    texts.map(|t| t.as_bytes().to_vec()).into()
+}
+
+// ---- configuration, HTTP
+
+fn configurations() -> Vec<Vec<u8>> {
+    let one =
+        "seed = [\"10.0.0.1:7400\", \"node:7400\"]\nexpect = 3\nlisten = \"127.0.0.1:0\"\nresp = \"off\"\nthreads = 2\nname = \"a\"\n";
+    let other = "memory-max = \"2gb\"\nvalue-max = \"64kb\"\npartitions = 64\nbackups = 1\nweight = 100\nleave-timeout = \"30s\"\non-loss = \"reset after 60s\"\n";
+    vec![one.into(), other.into()]
+}
+
+fn configuration(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    if let Ok(options) = Options::from_text(&text, "file") {
+        // No file that it names is opened: an input could name any.
+        let named = [
+            &options.secret_file,
+            &options.resp_password_file,
+            &options.http_token_file,
+            &options.tls_ca,
+            &options.tls_cert,
+            &options.tls_key,
+        ];
+        if named.iter().all(|path| path.is_none()) {
+            let _ = options.resolve(Defaults::Binary);
+        }
+    }
+}
+
+fn answers() -> Vec<Vec<u8>> {
+    let ok = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 14\r\n\r\n{\"ready\":true}".to_vec();
+    vec![ok, b"HTTP/1.1 409 Conflict\r\n\r\n{\"error\":\"there is no member n9\"}".to_vec()]
+}
