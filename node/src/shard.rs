@@ -111,7 +111,7 @@ struct Core {
     /// The newest table that was asked for.
     asked_for: Option<TableName>,
     /// Of a client: whom it was asked for, and what has come of it.
-    asked_of: Option<MemberId>,
+    asked_of: Option<(MemberId, Time)>,
     arriving: Option<Arriving>,
     /// The installed table as clients are sent it.
     encoded: Option<(TableName, Bytes)>,
@@ -972,10 +972,9 @@ impl Core {
 
     /// A peer has installed this table: if it is newer than ours, it is asked for.
     fn heard_of(&mut self, name: TableName) {
-        let order = |n: &TableName| (n.term, n.version);
-        let newest = self.name.into_iter().chain(self.asked_for).max_by_key(order);
-        let ours = self.name.is_none_or(|n| n.cluster == name.cluster);
-        if ours && newest.is_none_or(|n| order(&n) < order(&name)) {
+        let newer = self.name.is_none_or(|ours| ours.cluster == name.cluster && ours.order() < name.order());
+        // A name that no table has must not keep those that come after it from being asked for.
+        if newer && self.asked_for != Some(name) {
             self.asked_for = Some(name);
             self.requests.push_back(Request::Newer(name));
         }

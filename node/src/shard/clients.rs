@@ -43,6 +43,11 @@ const REASON_BYTES_MAX: usize = 1024;
 /// A client's call up to this size may wait at a member; a larger one is sent back, and waits where it came from.
 const PARKED_BYTES_MAX: usize = 1 << 10;
 
+/// A table of which nothing comes for this long is not waited for: of the next member that names one it is asked for.
+const TABLE_PATIENCE: Duration = Duration::from_secs(2);
+/// And whoever named it is not asked for so long.
+const BROKEN_WORD: Duration = Duration::from_secs(30);
+
 /// What one of the two ends of a connection between member and client knows of the other.
 #[derive(Debug, Default)]
 pub(super) struct Visit {
@@ -56,6 +61,8 @@ pub(super) struct Visit {
     value_bytes_max: Option<u64>,
     /// Of a member: its last clock, and when that came; until it is sent back.
     clock: Option<(u64, Time)>,
+    /// Of a member: when it was last found not to have a table that it had named.
+    broke_word: Option<Time>,
 }
 
 /// A table on its way to a client.
@@ -208,18 +215,32 @@ impl Core {
         if other {
             return self.requests.push_back(Request::OtherCluster(known));
         }
+        let now = self.now;
+        if let Some((late, since)) = self.asked_of
+            && now.since(since) >= TABLE_PATIENCE
+        {
+            // It would keep everybody else from being asked for what they have.
+            if let Some(peer) = self.peers.get(late) {
+                peer.visit.broke_word = Some(now);
+            }
+            self.pull_again(late);
+        }
+        let trusted = |p: &mut Peer| p.visit.broke_word.is_none_or(|at| now.since(at) >= BROKEN_WORD);
+        if !self.peers.get(member).is_some_and(trusted) {
+            return;
+        }
         let newest = self.name.into_iter().chain(self.asked_for).map(|name| name.order()).max();
         if newest.is_none_or(|newest| newest < known.order()) {
             self.asked_for = Some(known);
             self.arriving = None;
-            self.asked_of = Some(member);
+            self.asked_of = Some((member, now));
             self.peers.send(member, Lane::Calls, &Frame::Pull { have: self.name });
         }
     }
 
     /// A member is gone: what was asked of it is asked again, of whoever says next that there is something newer.
     pub(super) fn pull_again(&mut self, member: MemberId) {
-        if self.asked_of == Some(member) {
+        if self.asked_of.is_some_and(|(asked, _)| asked == member) {
             (self.asked_of, self.asked_for, self.arriving) = (None, None, None);
         }
     }
@@ -256,9 +277,10 @@ impl Core {
         (part, parts): (u32, u32),
         body: &Bytes,
     ) -> Result<Option<Arc<Table>>, Malformed> {
-        if self.asked_of != Some(from) {
+        match &mut self.asked_of {
+            Some((asked, since)) if *asked == from => *since = self.now,
             // Nobody asked, or somebody else was asked since, for a newer one.
-            return Ok(None);
+            _ => return Ok(None),
         }
         if part == 0 {
             self.arriving = Some(Arriving { from, name, next: 0, bytes: Vec::new() });

@@ -496,6 +496,10 @@ impl Core {
         if ack.epoch != held.epoch || ack.session != link.session || ack.seq > held.log.last() {
             return;
         }
+        if ack.seq >= link.next {
+            // Nobody has what was not sent to it. (Or it was sent before something was begun again, and comes once more.)
+            return;
+        }
         let mut begun = false;
         if let Some(teaching) = &mut link.teaching {
             begun = teaching.acked(self.now);

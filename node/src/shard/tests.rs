@@ -1,6 +1,7 @@
 //! Several shards and their tables in one deterministic world: queues of bytes, a clock, a coordinator of few words.
 
 mod clients;
+mod hostile;
 mod order;
 mod slices;
 mod threads;
