@@ -4,6 +4,7 @@
 
 use super::api::{AdminRequest, Input};
 use super::net::{Net, Slot};
+use crate::hints::Hint;
 use crate::wire::{Ack, Answer, Ballot, Commit, Committed, LeaveStep, Message, Payload, Proposal, Pulse};
 use doyen_placement::planner::{InSyncChange, InSyncRequest, Pace};
 use doyen_placement::table::validate::COUNT_MAX;
@@ -236,6 +237,25 @@ fn newcomers_by_the_thousand_that_do_not_exist_take_no_vote_and_are_gone_soon() 
     assert!(net.table(leader).voters.iter().all(|v| real.contains(v)), "{:#?}", net.summary());
     assert!(net.table(leader).members.len() < 200, "it is let in faster than anybody could join");
     goes_on(&mut net, 20_000);
+}
+
+#[test]
+fn hints_without_end_expel_nobody() {
+    let (mut net, leader, broken) = three(41);
+    let before = net.table(leader).name();
+    let members: Vec<MemberId> = net.processes.keys().copied().collect();
+    for round in 0..300_u16 {
+        for slot in 0..3 {
+            for member in members.iter().copied().chain([MemberId(u64::from(round) << 8), MemberId(u64::MAX)]) {
+                [Hint::Suspected(member), Hint::Refused(member), Hint::Alive(member)].map(|hint| net.input(slot, Input::Hint(hint)));
+            }
+            net.input(slot, Input::Hint(Hint::Address(([10, 7, (round >> 8) as u8, round as u8], 7000).into())));
+        }
+        net.run_ms(10);
+        assert!((0..3).all(|slot| net.holds_lease(slot)), "{:#?}", net.summary());
+    }
+    assert_eq!((net.leaders(), net.table(broken).name()), (vec![leader], before));
+    goes_on(&mut net, 2000);
 }
 
 /// Reports and requests are said by whoever they are about. One member could make the coordinator drop the copies of another, or

@@ -41,6 +41,8 @@ const GOSSIP_INTERVAL: Duration = Duration::from_secs(1);
 /// A message names every node: with twice as many nodes than this, half as many messages, so that a node's bytes stay the same.
 const GOSSIP_NODES: usize = 16;
 const RESTART_WAIT: Duration = Duration::from_secs(1);
+/// After too many nodes were named. Members are fewer, or gossip would not have begun: one of them made the others up.
+const CROWDED_WAIT: Duration = Duration::from_secs(60);
 const PHI_THRESHOLD: f64 = 8.0;
 const SAMPLES: usize = 100;
 /// The longest interval between two signs of life that counts as one, in gossip intervals.
@@ -143,10 +145,14 @@ impl Supervisor {
                     tokio::time::sleep(RESTART_WAIT).await;
                 }
                 End::Crowded => {
-                    tracing::warn!("gossip names more than {NODES_MAX} nodes and is off: dead members are noticed a little later");
-                    if self.scope.changed().await.is_err() {
+                    tracing::warn!(
+                        "gossip names more than {NODES_MAX} nodes and is off for a while: dead members are noticed a little later"
+                    );
+                    if let Ok(Err(_)) = tokio::time::timeout(CROWDED_WAIT, self.scope.changed()).await {
                         return;
                     }
+                    // What came meanwhile may be what it ended of.
+                    while self.incoming.try_recv().is_ok() {}
                 }
             }
         }
@@ -375,7 +381,15 @@ pub(crate) mod fuzz {
             [&digest(SYN_ACK, &[])[..], &[0]].concat(),
             [&HEADER[..], &[ACK], &delta].concat(),
             [&HEADER[..], &[3]].concat(),
+            bomb(2_300),
         ]
+    }
+
+    /// Of so many compressed parts, each of which is 14 bytes and becomes 65,535: one byte over and over, which reads as one fact
+    /// after another.
+    pub(crate) fn bomb(parts: usize) -> Vec<u8> {
+        let part = [1, 11, 0, 0x28, 0xb5, 0x2f, 0xfd, 0x60, 0xff, 0xfe, 0xfb, 0xff, 0x07, 2];
+        [&HEADER[..], &[ACK], &part.repeat(parts), &[0]].concat()
     }
 
     pub(crate) fn message(bytes: &[u8]) {
@@ -416,6 +430,61 @@ mod tests {
         assert_eq!(member_of("+00000000000000a"), None);
         assert_eq!(member_of("somebody else"), None);
         assert_eq!(member_of(""), None);
+    }
+
+    /// One message of 32 KB became 150 MB, and those more than a gigabyte of facts.
+    #[test]
+    fn what_becomes_much_larger_than_it_looks_is_refused() {
+        let bomb = fuzz::bomb(2_300);
+        assert!(bomb.len() <= MESSAGE_BYTES_MAX);
+        assert!(understand(&bomb).is_err_and(|e| e.to_string().contains("2300 compressed parts")));
+        let valid = fuzz::messages().into_iter().filter(|m| m.len() < 1000).collect::<Vec<_>>();
+        assert!(valid.len() > 4 && valid.iter().all(|m| understand(m).is_ok()), "{valid:?}");
+    }
+
+    /// A member names another with the highest heartbeat that there is, so that no later one counts, and then a thousand members
+    /// that nobody knows. The others go on telling each other who lives: about all but the one, and after the thousand once they
+    /// are forgotten.
+    #[tokio::test(start_paused = true)]
+    async fn made_up_heartbeats_and_members_end_gossip_for_a_while_at_most() {
+        let members: BTreeMap<_, _> = (1..=4).map(|n| (MemberId(n), address(n as u16))).collect();
+        let scope = |me: u64| Scope { cluster: ClusterId(7), me: MemberId(me), address: address(me as u16), members: members.clone() };
+        let (mut a, run_a) = Hints::new();
+        let (mut b, run_b) = Hints::new();
+        let tasks = [tokio::spawn(run_a), tokio::spawn(run_b)];
+        a.set_scope(Some(scope(1)));
+        b.set_scope(Some(scope(2)));
+        let named = |n: u64| ChitchatId::new(MemberId(n).to_string(), 0, address(n as u16));
+        let cluster = ClusterId(7).to_string();
+        let highest: Vec<_> = (1..=4).filter(|n| *n != 2).map(|n| (named(n), u64::MAX)).collect();
+        // And its own, overwritten: it must not end of that.
+        let crowd = |from: u64| (0..350).map(|n| (named(from + n), u64::MAX)).collect::<Vec<_>>();
+        a.receive(address(3), fuzz::syn(&cluster, &highest));
+        let (mut alive, mut until) = (0, None);
+        while alive < 2 {
+            tokio::select! {
+                Some((to, bytes)) = a.outgoing.recv() => if to == address(2) { b.receive(address(1), bytes) },
+                Some((to, bytes)) = b.outgoing.recv() => if to == address(1) { a.receive(address(2), bytes) },
+                Some(hint) = a.hints.recv() => {
+                    if hint == Hint::Alive(MemberId(2)) {
+                        alive += 1;
+                        for from in [1_000, 2_000, 3_000] {
+                            let message = fuzz::syn(&cluster, &crowd(from));
+                            assert!(message.len() <= MESSAGE_BYTES_MAX);
+                            if until.is_none() {
+                                a.receive(address(3), message);
+                            }
+                        }
+                        until.get_or_insert_with(|| tokio::time::Instant::now() + CROWDED_WAIT);
+                    }
+                }
+            }
+        }
+        assert!(until.is_some_and(|until| tokio::time::Instant::now() >= until), "it was off, or all those were let in");
+        drop((a, b));
+        for task in tasks {
+            task.await.unwrap();
+        }
     }
 
     /// Two gossips, wired to each other; then one falls silent.
