@@ -40,6 +40,10 @@ sim SEEDS="2000":
 sim-one SEED:
     cargo run --release -p doyen-tests --bin sim -- --seed {{SEED}}
 
+# mutated inputs for a decoder, e.g. `just fuzz frames 600`; `just fuzz all 60` for each
+fuzz TARGET="all" SECONDS="60" *ARGS:
+    cargo run --release -p doyen-tests --bin fuzz -- --target {{TARGET}} --seconds {{SECONDS}} {{ARGS}}
+
 # what failures, starts, joins, idling and memory cost on this machine (some minutes)
 figures:
     cargo build --release -p doyen -p doyen-tests

@@ -5,11 +5,12 @@
 //! processes over real sockets, [`native`] drives them through the native client. [`mod@bench`] measures them beside others, [`scale`] what
 //! they cost as they become more, [`starve`] who is taken for dead where cores are scarce, [`stall`] how long a cluster stands still,
 //! [`calls`] system calls by operation, [`large`] how long passes become with the largest values, [`threads`] what several data threads
-//! give a node.
+//! give a node. [`fuzz`] gives every decoder what a peer should not send.
 
 pub mod bench;
 pub mod calls;
 pub mod cluster;
+pub mod fuzz;
 pub mod journal;
 pub mod large;
 pub mod linear;

@@ -1,0 +1,102 @@
+//! Gives decoders what a peer should not send, for as long as is wanted: `cargo run --release -p doyen-tests --bin fuzz -- --target
+//! frames --seconds 600`. It stops at a panic, or where one input makes a target allocate more than it may, with the smallest input
+//! that it finds to do so.
+
+use clap::Parser;
+use doyen::fuzz::{Mutator, TARGETS, Target};
+use doyen_tests::fuzz;
+use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+use std::alloc::System;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// Mutates valid inputs of a decoder, from a seed.
+#[derive(Debug, Parser)]
+#[command(name = "fuzz")]
+struct Options {
+    /// Which decoder, or all of them one after the other
+    #[arg(long, value_name = "NAME", default_value = "all")]
+    target: String,
+    /// For how long, each
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    seconds: u64,
+    /// The same seed makes the same inputs
+    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    seed: u64,
+    /// Inputs to begin with, a directory for each decoder
+    #[arg(long, value_name = "DIR", default_value = fuzz::CORPUS)]
+    corpus: PathBuf,
+    /// Run this input, and nothing else
+    #[arg(long, value_name = "FILE")]
+    input: Option<PathBuf>,
+    /// Write the decoder's own inputs there, and end
+    #[arg(long)]
+    write: bool,
+}
+
+fn allocated() -> usize {
+    ALLOCATOR.stats().bytes_allocated
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let targets: Vec<&Target> = TARGETS.iter().filter(|t| options.target == "all" || options.target == t.name).collect();
+    if targets.is_empty() {
+        let names: Vec<&str> = TARGETS.iter().map(|t| t.name).collect();
+        eprintln!("no decoder is called {}: there are {}, and all", options.target, names.join(", "));
+        return ExitCode::FAILURE;
+    }
+    // A panic is a result here: it is told once, with the input.
+    std::panic::set_hook(Box::new(|_| {}));
+    for target in targets {
+        if let Err(why) = work(target, &options) {
+            eprintln!("{}: {why}", target.name);
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn work(target: &Target, options: &Options) -> Result<(), String> {
+    let said = |e: std::io::Error| e.to_string();
+    if options.write {
+        let written = fuzz::write(&options.corpus, target).map_err(said)?;
+        println!("{}: {written} inputs", target.name);
+        return Ok(());
+    }
+    if let Some(file) = &options.input {
+        return fuzz::run(target, &std::fs::read(file).map_err(said)?, allocated);
+    }
+    let mut seeds = (target.seeds)();
+    seeds.extend(fuzz::read(&options.corpus, target).map_err(said)?);
+    let mut mutator = Mutator::new(options.seed);
+    let (began, mut told, mut runs) = (Instant::now(), Instant::now(), 0_u64);
+    let mut pending = seeds.clone().into_iter();
+    while began.elapsed() < Duration::from_secs(options.seconds) {
+        let input = pending.next().unwrap_or_else(|| mutator.input(&seeds));
+        if let Err(why) = fuzz::run(target, &input, allocated) {
+            let least = fuzz::minimise(&input, |input| fuzz::run(target, input, allocated).is_err());
+            let file = PathBuf::from(format!("fuzz-{}-{}", target.name, options.seed));
+            std::fs::write(&file, &least).map_err(said)?;
+            return Err(format!(
+                "run {runs} of seed {}: {why}\n{} bytes do it, in {}; again: --target {} --input {}\n{least:?}",
+                options.seed,
+                least.len(),
+                file.display(),
+                target.name,
+                file.display()
+            ));
+        }
+        runs += 1;
+        if told.elapsed() >= Duration::from_secs(10) {
+            told = Instant::now();
+            println!("{}: {runs} runs, {:.0} a second", target.name, runs as f64 / began.elapsed().as_secs_f64());
+        }
+    }
+    println!("{}: {runs} runs, {:.0} a second, nothing found", target.name, runs as f64 / began.elapsed().as_secs_f64());
+    Ok(())
+}

@@ -1,0 +1,153 @@
+//! What no input may cost: memory beyond what it is worth, for every decoder; and what those may not who have no certificate.
+
+use doyen::fuzz::{Mutator, TARGETS};
+use doyen_tests::cluster::Cluster;
+use doyen_tests::fuzz;
+use doyen_tests::load::Load;
+use doyen_tests::procfs;
+use doyen_tests::resp::Reply;
+use quinn_proto::crypto::rustls::QuicClientConfig;
+use quinn_proto::{ClientConfig, Endpoint, EndpointConfig};
+use rustls::RootCertStore;
+use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+use std::alloc::System;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// What is allocated is counted for the whole process: one test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// The committed inputs of every decoder, its own, and mutated ones, of other seeds than the tests of the crate itself: no panic, and
+/// nothing allocated that is out of proportion to what was sent.
+#[test]
+fn no_input_makes_a_decoder_allocate_more_than_it_is_worth() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let allocated = || ALLOCATOR.stats().bytes_allocated;
+    for target in TARGETS {
+        let kept = fuzz::read(Path::new(fuzz::CORPUS), target).expect("the inputs are there");
+        assert!(!kept.is_empty(), "{} has no committed inputs", target.name);
+        let seeds: Vec<Vec<u8>> = kept.into_iter().chain((target.seeds)()).collect();
+        let mut mutator = Mutator::new(1 << 40);
+        let mutated = (0..target.rounds / 4).map(|_| mutator.input(&seeds));
+        for input in seeds.iter().cloned().chain(mutated) {
+            if let Err(why) = fuzz::run(target, &input, allocated) {
+                panic!("{}: {why}\n{input:?}", target.name);
+            }
+        }
+    }
+}
+
+/// The first packets of connections that are never gone on with.
+struct Dialler {
+    endpoint: Endpoint,
+    config: ClientConfig,
+    socket: UdpSocket,
+}
+
+impl Dialler {
+    fn new() -> Self {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let tls = rustls::ClientConfig::builder_with_provider(provider).with_protocol_versions(&[&rustls::version::TLS13]);
+        let mut tls = tls.expect("ring has TLS 1.3").with_root_certificates(RootCertStore::empty()).with_no_client_auth();
+        tls.alpn_protocols = vec![b"doyen/1".to_vec()];
+        let config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).expect("TLS 1.3 has what QUIC needs")));
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        Self { endpoint: Endpoint::new(Arc::new(EndpointConfig::default()), None, true, None), config, socket }
+    }
+
+    fn dial(&mut self, to: SocketAddr) {
+        let now = Instant::now();
+        let (_, mut connection) = self.endpoint.connect(now, self.config.clone(), to, "doyen").expect("anybody can be dialled");
+        let mut packet = Vec::new();
+        while let Some(transmit) = connection.poll_transmit(now, 1, &mut packet) {
+            // A full buffer loses some: there are enough.
+            let _ = self.socket.send_to(&packet[..transmit.size], to);
+            packet.clear();
+        }
+    }
+}
+
+/// Ten thousand connections are begun at both ports of a node, by somebody without a certificate who never goes on.
+#[test]
+fn a_flood_of_handshakes_costs_bounded_memory_and_the_cluster_serves() {
+    const CONNECTIONS: usize = 10_000;
+    const GROWTH_MAX: u64 = 64 << 20;
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let cluster = Cluster::of(BINARY, 3);
+    let term = cluster.status("n0").expect("a status")["term"].clone();
+    let load = Load::start(cluster.resp_addresses(), 2);
+    cluster.eventually("writes go on", |_| load.acknowledged() > 500);
+    let (target, pid) = (cluster.node("n1").ready.clone(), cluster.node("n1").pid());
+    let (before, _) = procfs::memory(pid);
+    let mut client = cluster.client("n1");
+    let mut diallers: Vec<Dialler> = (0..8).map(|_| Dialler::new()).collect();
+    let mut most = 0;
+    for n in 0..CONNECTIONS {
+        let to = if n % 2 == 0 { target.listen } else { target.data };
+        diallers[n / 2 % 8].dial(to);
+        if n % 50 == 0 {
+            // It answers, and so has had its turn to read what was sent.
+            assert_eq!(client.command(&[b"PING"]).expect("a reply"), Reply::Simple("PONG".into()));
+            most = most.max(procfs::memory(pid).0);
+        }
+    }
+    let (from, late) = (load.acknowledged(), procfs::memory(pid).0);
+    cluster.eventually("writes go on", |_| load.acknowledged() > from + 500);
+    let growth = most.max(late).saturating_sub(before);
+    assert!(growth < GROWTH_MAX, "{CONNECTIONS} half-open connections cost {} MiB", growth >> 20);
+    let tally = load.finish();
+    assert_eq!((tally.refused, tally.unknown, tally.stale.len()), (0, 0, 0), "{:?}", tally.errors);
+    assert_eq!(cluster.status("n0").expect("a status")["term"], term, "the cluster was disturbed");
+    // And whoever belongs to it is let in all the same.
+    let mut cluster = cluster;
+    cluster.join("n3");
+    cluster.await_safe(4);
+}
+
+/// Requests of HTTP that were valid, tokens among them: what is changed is refused, and everything is answered or closed.
+#[test]
+fn mutated_requests_of_http_change_nothing_and_are_answered_or_closed() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut cluster = Cluster::new(BINARY);
+    cluster.join("n0");
+    cluster.await_safe(1);
+    let http = cluster.node("n0").ready.http;
+    let token = "0123456789abcdef".repeat(4);
+    let body = "{\"assert_dead\":[\"n0\"]}";
+    let post = format!(
+        "POST /recover HTTP/1.1\r\nHost: a\r\nConnection: close\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let chunked = "POST /recover HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{\"ass\r\n0\r\n\r\n".to_owned();
+    let paths = ["/status", "/table", "/healthz", "/readyz", "/metrics", "/x?y=z%00"];
+    let gets = paths.map(|path| format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nAccept: */*\r\n\r\n"));
+    let valid: Vec<Vec<u8>> = gets.into_iter().chain([post, chunked]).map(String::into_bytes).collect();
+    let mut mutator = Mutator::new(3);
+    let mutated: Vec<Vec<u8>> = (0..400).map(|_| mutator.input(&valid)).collect();
+    let mut answers = 0;
+    for request in valid.iter().chain(&mutated) {
+        let mut stream = TcpStream::connect(http).expect("it listens");
+        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket has one");
+        // It may be closed in our face; that is an answer. Our end is closed: no request waits for more.
+        let _ = stream.write_all(request);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut answer = Vec::new();
+        if let Err(e) = stream.read_to_end(&mut answer) {
+            assert_eq!(e.kind(), std::io::ErrorKind::ConnectionReset, "neither answered nor closed: {request:?}");
+        }
+        answers += usize::from(answer.starts_with(b"HTTP/1.1 "));
+        let text = String::from_utf8_lossy(&answer);
+        assert!(!text.contains("\"recovered\""), "{request:?}");
+    }
+    assert!(answers > 100, "{answers} were answered");
+    let health = cluster.node("n0").http("/healthz").expect("it is healthy");
+    assert!(health.contains("true"), "{health}");
+}
