@@ -12,7 +12,6 @@ pub mod calls;
 pub mod cluster;
 pub mod journal;
 pub mod large;
-pub mod linear;
 pub mod load;
 pub mod native;
 pub mod process;
@@ -23,3 +22,5 @@ pub mod sim;
 pub mod stall;
 pub mod starve;
 pub mod threads;
+
+pub use doyen::testkit::linear;
