@@ -314,6 +314,11 @@ impl Cluster {
         self.process(node).map(Process::log).unwrap_or_default()
     }
 
+    /// The directory with the logs (and the secret) stays when this is dropped. Says where it is.
+    pub fn keep_logs(&mut self) -> &Path {
+        self.household.keep()
+    }
+
     /// SIGKILL; when this returns, the process is no more, and its ports refuse.
     pub fn kill(&mut self, node: usize) {
         if let Ok(slot) = self.slot_mut(node) {

@@ -56,6 +56,8 @@ pub struct Violation {
     pub key: String,
     /// What is wrong.
     pub wrong: Wrong,
+    /// The operation before which every explanation ends.
+    pub entry: Option<Entry>,
     /// The operations around it, in the order of their calls.
     pub around: Vec<Entry>,
 }
@@ -160,7 +162,7 @@ fn judge(key: &str, entries: &[Entry]) -> Option<Violation> {
         Verdict::Violated(at) => (ordered.get(at).map_or(Wrong::Answer, |entry| wrong(&ordered, entry)), at),
     };
     let around = ordered[at.saturating_sub(SHOWN.0)..(at + SHOWN.1).min(ordered.len())].to_vec();
-    Some(Violation { key: key.to_owned(), wrong, around })
+    Some(Violation { key: key.to_owned(), wrong, entry: ordered.get(at).cloned(), around })
 }
 
 /// What is wrong with an entry that nothing explains.

@@ -22,7 +22,7 @@ pub fn node_name(number: usize) -> String {
 pub struct Household {
     secret: PathBuf,
     path: PathBuf,
-    _dir: Option<TempDir>,
+    dir: Option<TempDir>,
 }
 
 impl Household {
@@ -52,13 +52,21 @@ impl Household {
         let bytes: [u8; 32] = rand::random();
         let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
         file.write_all(hex.as_bytes()).map_err(cannot())?;
-        Ok(Self { secret, path, _dir: dir })
+        Ok(Self { secret, path, dir })
     }
 
     /// The file with the secret.
     #[must_use]
     pub fn secret_file(&self) -> &Path {
         &self.secret
+    }
+
+    /// The directory stays when this is dropped. Says where it is.
+    pub fn keep(&mut self) -> &Path {
+        if let Some(dir) = &mut self.dir {
+            dir.disable_cleanup(true);
+        }
+        &self.path
     }
 
     /// A file of this name in the directory.

@@ -1,7 +1,7 @@
 //! The demo's nodes: child processes of this very binary, which end when the demo does, however that ends.
 
 use crate::cli::Failed;
-use crate::testkit::{Household, NotStarted, TestkitError, node_name};
+use crate::testkit::{Household, node_name};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -24,18 +24,6 @@ pub(super) struct Process {
     pub(super) resp: SocketAddr,
     pub(super) http: SocketAddr,
     process: crate::testkit::Process,
-}
-
-impl From<TestkitError> for Failed {
-    fn from(e: TestkitError) -> Self {
-        Self::new(e.to_string())
-    }
-}
-
-impl From<NotStarted> for Failed {
-    fn from(e: NotStarted) -> Self {
-        Self::new(e.to_string())
-    }
 }
 
 impl Nursery {
