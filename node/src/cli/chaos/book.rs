@@ -47,7 +47,7 @@ pub(super) struct Wait {
 }
 
 /// A fault, from its beginning until all was safe again.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
 pub(super) struct Fault {
     pub(super) kind: String,
     pub(super) text: String,
