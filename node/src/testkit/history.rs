@@ -65,11 +65,11 @@ pub struct Violation {
 /// What is wrong with a history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wrong {
-    /// A read gave nothing where an acknowledged write should be, or what was never there.
+    /// A read gave nothing where an acknowledged write should be.
     Missing,
-    /// A read gave what was overwritten, or came from a write that may not be seen there.
+    /// A read gave what was overwritten, or is not there yet.
     Stale,
-    /// The answer of a write has no explanation: it was applied twice, or upon what was not there.
+    /// Another answer has no explanation: a write was applied twice, or upon what was not there, or a read gave what nobody wrote.
     Answer,
     /// The search for an explanation was given up: a limit of the search, and no proof of anything.
     Undecided,
@@ -80,7 +80,7 @@ impl fmt::Display for Wrong {
         f.write_str(match self {
             Self::Missing => "an acknowledged write is missing",
             Self::Stale => "a read is stale",
-            Self::Answer => "the answer of a write has no explanation",
+            Self::Answer => "an answer has no explanation",
             Self::Undecided => "no explanation was found within the limits of the search",
         })
     }
@@ -168,8 +168,8 @@ fn judge(key: &str, entries: &[Entry]) -> Option<Violation> {
 /// What is wrong with an entry that nothing explains.
 fn wrong(history: &[Entry], entry: &Entry) -> Wrong {
     match (&entry.call, &entry.answered) {
+        (Call::Get, Some((_, Answer::Nil))) => Wrong::Missing,
         (Call::Get, Some((_, Answer::Bulk(read)))) if written(history, read) => Wrong::Stale,
-        (Call::Get, _) => Wrong::Missing,
         _ => Wrong::Answer,
     }
 }
@@ -269,6 +269,6 @@ mod tests {
         read(&history, Answer::Bulk(b"b".to_vec()));
         assert_eq!(wrongs(&history), []);
         read(&history, Answer::Bulk(b"c".to_vec()));
-        assert_eq!(wrongs(&history), [Wrong::Missing], "it was never written");
+        assert_eq!(wrongs(&history), [Wrong::Answer], "it was never written");
     }
 }

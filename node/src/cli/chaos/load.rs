@@ -306,3 +306,51 @@ pub(super) async fn read_back(book: &Shared, history: &History) -> u64 {
     }
     unread
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::chaos::book::Book;
+    use crate::testkit::Wrong;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    /// A client of a server that gives these answers, whatever it is asked.
+    async fn client_of(answers: &'static [&'static str]) -> Resp {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let book = Rc::new(RefCell::new(Book::new(false)));
+        book.borrow_mut().endpoints.insert(0, listener.local_addr().expect("bound"));
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.expect("a client");
+            let mut asked = [0; 1000];
+            for answer in answers {
+                let _ = stream.read(&mut asked).await;
+                let _ = stream.write_all(answer.as_bytes()).await;
+            }
+        });
+        Resp { book, turn: 0, connection: None }
+    }
+
+    async fn judged(calls: [Call; 2], answers: &'static [&'static str]) -> Vec<Wrong> {
+        let (mut resp, history) = (client_of(answers).await, History::new());
+        for call in calls {
+            let pending = history.call("key", 1, call.clone());
+            match resp.ask("key", &call).await {
+                Outcome::Answered(answer) => pending.answered(answer),
+                Outcome::Unknown => pending.unknown(),
+                Outcome::NotDone => pending.refused(),
+            }
+        }
+        history.judge().iter().map(|violation| violation.wrong).collect()
+    }
+
+    #[tokio::test]
+    async fn a_store_that_forgets_or_does_what_it_refused_is_found_out() {
+        let set = || Call::Set(b"x".to_vec());
+        assert_eq!(judged([set(), Call::Get], &["+OK\r\n", "$1\r\nx\r\n"]).await, []);
+        assert_eq!(judged([set(), Call::Get], &["+OK\r\n", "$-1\r\n"]).await, [Wrong::Missing]);
+        assert_eq!(judged([set(), Call::Get], &["-TRYAGAIN later\r\n", "$1\r\nx\r\n"]).await, [Wrong::Answer]);
+        assert_eq!(judged([set(), Call::Get], &["-UNKNOWN it may have happened\r\n", "$1\r\nx\r\n"]).await, []);
+        assert_eq!(judged([Call::Incr(2), Call::Incr(2)], &[":2\r\n", ":6\r\n"]).await, [Wrong::Answer]);
+    }
+}
