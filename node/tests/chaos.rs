@@ -33,7 +33,9 @@ fn a_short_chaos_finds_everything_as_promised_and_says_so() {
 
 #[test]
 fn what_cannot_be_played_is_refused_in_a_line() {
-    for (wrong, word) in [(["--nodes", "2"], "3..=7"), (["--minutes", "0"], "0.1 to 60")] {
+    let wrong: [(&[&str], &str); 3] =
+        [(&["--nodes", "2"], "3..=7"), (&["--minutes", "0"], "0.1 to 60"), (&["--minutes", "60", "--rate", "5000"], "lower one of them")];
+    for (wrong, word) in wrong {
         let chaos = Command::new(env!("CARGO_BIN_EXE_doyen")).arg("chaos").args(wrong).output().expect("the binary runs");
         let complaint = String::from_utf8_lossy(&chaos.stderr);
         assert_eq!(chaos.status.code(), Some(2), "{complaint}");

@@ -33,6 +33,8 @@ use tokio::task::LocalSet;
 
 /// How long the cluster may take, after a fault is over, until all is safe.
 const HEAL_MAX: Duration = Duration::from_secs(60);
+/// Operations of a run at most: all of them are remembered, some 150 bytes each, until they are judged.
+const OPERATIONS_MAX: f64 = 4e6;
 /// Between two lines of figures.
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -90,6 +92,13 @@ impl Chaos {
     }
 
     async fn play(self) -> Result<ExitCode, Failed> {
+        let operations = self.minutes * 60.0 * f64::from(self.rate);
+        if operations > OPERATIONS_MAX {
+            return Err(Failed::usage(format!(
+                "--minutes {} at --rate {} are {operations:.0} operations, and {OPERATIONS_MAX:.0} can be judged: lower one of them",
+                self.minutes, self.rate
+            )));
+        }
         let seed = self.seed.unwrap_or_else(|| rand::random::<u32>().into());
         let book = Rc::new(RefCell::new(Book::new(!self.json)));
         book.borrow().say(format_args!("seed {seed}: {} nodes with {} copies of everything, behind relays", self.nodes, self.backups + 1));
