@@ -166,6 +166,7 @@ async fn rampage(mut plan: Plan, cluster: &mut Cluster, book: &Shared, until: In
         };
         fault.heal(&book.borrow(), healed.is_ok());
         let (lasted, took) = (fault.lasted(), fault.healing());
+        // Who still waits is counted once there is an answer: the report at the end knows of all.
         let unavailable = book.borrow().unavailable(&fault);
         book.borrow_mut().faults.push(fault);
         book.borrow_mut().excused.clear();
@@ -174,7 +175,7 @@ async fn rampage(mut plan: Plan, cluster: &mut Cluster, book: &Shared, until: In
             return Some(e.to_string());
         }
         book.borrow().say(format_args!(
-            "  over after {:.2} s, all is safe {:.2} s later; the longest that a client waited: {:.2} s",
+            "  over after {:.2} s, all is safe {:.2} s later; the longest answer waited for so far: {:.2} s",
             lasted.as_secs_f64(),
             took.as_secs_f64(),
             unavailable.as_secs_f64()
