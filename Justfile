@@ -8,6 +8,10 @@ default:
 demo *ARGS:
     cargo run --release -- demo {{ARGS}}
 
+# everything that may go wrong with a cluster on this machine, and a judgement of every operation, e.g. `just chaos --minutes 2`
+chaos *ARGS:
+    cargo run --release -- chaos --report chaos.html {{ARGS}}
+
 # every test
 test:
     cargo test --workspace

@@ -6,20 +6,23 @@
 //! | 1 | it failed |
 //! | 2 | a flag, a file or the environment says something wrong |
 //! | 3 | `run` left after `--leave-timeout`, not in order: what only it held is gone |
-//! | 130 | `demo` was ended by hand |
+//! | 130 | `demo` or `chaos` was ended by hand |
 //! | 141 | nobody reads what it prints |
 //! | 128 + n | `run` was told twice to end (signal n), and ended at once |
 
 mod admin;
 mod bench;
+mod chaos;
 mod demo;
 mod run;
 
 use crate::config::ConfigError;
+use crate::testkit::{NotStarted, TestkitError};
 use clap::{Parser, Subcommand};
 use std::fmt;
 use std::io::Write;
 use std::process::ExitCode;
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Nobody reads what is printed: as of a program that SIGPIPE ended.
 const CANNOT_PRINT: i32 = 141;
@@ -33,7 +36,7 @@ struct Cli {
 }
 
 const STATUS_HELP: &str = "Status: 0 done; 1 it failed; 2 a flag, a file or a variable says something wrong; 3 `run` left, but not in order; \
-    130 `demo` was ended by hand. What failed is said in one line on stderr.";
+    130 `demo` or `chaos` was ended by hand. What failed is said in one line on stderr.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -41,6 +44,8 @@ enum Command {
     Run(Box<run::Run>),
     /// Start a cluster on this machine, kill its coordinator under load, and count what was lost
     Demo(demo::Demo),
+    /// Start a cluster on this machine, let everything go wrong that may, and judge what clients saw
+    Chaos(chaos::Chaos),
     /// Put load on servers that speak Redis, and tell how fast they answer
     Bench(Box<bench::Bench>),
     /// Show the members, the keyspaces and whether all is safe
@@ -76,6 +81,18 @@ impl From<ConfigError> for Failed {
     }
 }
 
+impl From<TestkitError> for Failed {
+    fn from(e: TestkitError) -> Self {
+        Self::new(e.to_string())
+    }
+}
+
+impl From<NotStarted> for Failed {
+    fn from(e: NotStarted) -> Self {
+        Self::new(e.to_string())
+    }
+}
+
 /// The whole program.
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -90,6 +107,7 @@ pub fn main() -> ExitCode {
     let done = match cli.command {
         Command::Run(run) => run.main(),
         Command::Demo(demo) => demo.main(),
+        Command::Chaos(chaos) => chaos.main(),
         Command::Bench(bench) => bench.main(),
         Command::Status(status) => block_on(status.main()),
         Command::Table(table) => block_on(table.main()),
@@ -133,13 +151,25 @@ fn one_line(e: &clap::Error) -> String {
         }
     }
     if parts.first().is_none_or(|first: &String| first.starts_with("A peer-to-peer")) {
-        return "say what to do: doyen run, demo, bench, status, table, recover or version; `doyen --help` tells more".into();
+        return "say what to do: doyen run, demo, chaos, bench, status, table, recover or version; `doyen --help` tells more".into();
     }
     format!("{} (see `doyen --help`, `doyen COMMAND --help`)", parts.join(" "))
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime, Failed> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| Failed::new(format!("cannot start: {e}")))
+}
+
+/// Waits for Ctrl-C or SIGTERM. Whatever was started ends with its owner.
+async fn interrupted(command: &str) -> Failed {
+    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    Failed { message: format!("interrupted: every node of the {command} was ended"), status: 130 }
 }
 
 fn block_on(work: impl Future<Output = Result<ExitCode, Failed>>) -> Result<ExitCode, Failed> {

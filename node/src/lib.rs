@@ -73,6 +73,12 @@ pub mod resp;
 pub mod shard;
 pub mod shared;
 pub mod status;
+#[cfg(feature = "testkit")]
+pub mod testkit;
+// The binary's `chaos` and `demo` are made of it, whoever else may see it; and they do not use all of it.
+#[cfg(not(feature = "testkit"))]
+#[allow(dead_code, unreachable_pub, unused_imports)]
+mod testkit;
 
 pub use builder::{Builder, start};
 pub use client::{Client, ClientBuilder};

@@ -240,7 +240,7 @@ impl Cluster {
 
     /// SIGTERM, and waits for the end.
     pub fn leave(&mut self, name: &str) -> std::process::ExitStatus {
-        let process = self.nodes.remove(name).expect("a node of this name");
+        let mut process = self.nodes.remove(name).expect("a node of this name");
         process.terminate();
         process.wait()
     }

@@ -13,7 +13,6 @@ pub mod cluster;
 pub mod fuzz;
 pub mod journal;
 pub mod large;
-pub mod linear;
 pub mod load;
 pub mod native;
 pub mod process;
@@ -24,3 +23,5 @@ pub mod sim;
 pub mod stall;
 pub mod starve;
 pub mod threads;
+
+pub use doyen::testkit::linear;

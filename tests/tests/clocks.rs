@@ -28,7 +28,7 @@ fn ahead_by(client: &mut Client) -> i64 {
 
 #[test]
 fn a_wall_clock_that_is_set_expires_nothing_early_or_late() {
-    let cluster = Cluster::of(BINARY, 3);
+    let mut cluster = Cluster::of(BINARY, 3);
     let mut client = cluster.client("n0");
     let set = Instant::now();
     for i in 0..32 {
@@ -38,7 +38,7 @@ fn a_wall_clock_that_is_set_expires_nothing_early_or_late() {
         client.command(&[b"SET", key.as_bytes(), b"x", b"PX", b"1500"]).expect("a reply");
     }
     for (forward, ahead) in [(true, HOUR), (false, 0), (false, -HOUR)] {
-        for process in cluster.nodes.values() {
+        for process in cluster.nodes.values_mut() {
             if forward { process.set_clock_forward() } else { process.set_clock_back() }
         }
         // Every primary has the probe's key somewhere; the signal is taken by each in its own time.

@@ -1,6 +1,7 @@
 //! Real processes that are told to leave: nothing is lost with them, whatever else dies, and nobody waits for nothing.
 
 use doyen_tests::cluster::Cluster;
+use doyen_tests::process::Process;
 use doyen_tests::resp::{Client, Reply};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
@@ -36,7 +37,7 @@ fn what_a_leaver_held_survives_the_next_death() {
     for wait_for_its_end in [true, false] {
         let mut cluster = Cluster::of(BINARY, 3);
         fill(&mut cluster.client("n0"));
-        let leaver = cluster.nodes.remove("n0").expect("it runs");
+        let mut leaver = cluster.nodes.remove("n0").expect("it runs");
         leaver.terminate();
         if wait_for_its_end {
             assert!(leaver.wait().success());
@@ -74,8 +75,8 @@ fn a_cluster_that_is_stopped_as_a_whole_waits_for_nobody() {
     }
     cluster.await_safe(3);
     fill(&mut cluster.client("n0"));
-    let leavers = std::mem::take(&mut cluster.nodes);
-    leavers.values().for_each(|p| p.terminate());
+    let mut leavers = std::mem::take(&mut cluster.nodes);
+    leavers.values_mut().for_each(Process::terminate);
     for (name, process) in leavers {
         let status = process.wait();
         assert!(status.success(), "{name} ended with {status}");
@@ -90,7 +91,7 @@ fn stuck_leaver(leave_timeout: &str) -> (Cluster, doyen_tests::process::Process)
     cluster.join("n1");
     cluster.await_safe(2);
     cluster.nodes.get_mut("n0").expect("it runs").stop();
-    let leaver = cluster.nodes.remove("n1").expect("it runs");
+    let mut leaver = cluster.nodes.remove("n1").expect("it runs");
     leaver.terminate();
     cluster.eventually("it begins to leave", |_| leaver.log().contains("leaving: handing over"));
     (cluster, leaver)
@@ -105,7 +106,7 @@ fn the_leave_timeout_ends_a_leave_that_cannot_be_completed() {
 
 #[test]
 fn a_second_signal_leaves_at_once() {
-    let (_cluster, leaver) = stuck_leaver("1h");
+    let (_cluster, mut leaver) = stuck_leaver("1h");
     leaver.terminate();
     let status = leaver.wait();
     assert_eq!(status.code(), Some(128 + 15), "{status}");

@@ -17,13 +17,12 @@ mod scene;
 mod script;
 mod view;
 
-use super::{Failed, runtime};
+use super::{Failed, interrupted, runtime};
 use scene::Scene;
 use std::cell::RefCell;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::rc::Rc;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::LocalSet;
 
 /// Start a cluster on this machine, kill its coordinator under load, and count what was lost.
@@ -56,7 +55,7 @@ impl Demo {
         let outcome = tokio::select! {
             outcome = script::play(self.nodes, self.seconds, scene.clone()) => outcome,
             why = view.run() => Err(why),
-            why = interrupted() => Err(why),
+            why = interrupted("demo") => Err(why),
         };
         // The terminal first, whatever happened: what follows is for the scrollback.
         view.close();
@@ -64,15 +63,4 @@ impl Demo {
         super::say(format_args!("{verdict}\n"));
         Ok(if verdict.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
-}
-
-async fn interrupted() -> Failed {
-    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
-    Failed { message: "interrupted: every node of the demo was ended".into(), status: 130 }
 }

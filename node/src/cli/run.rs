@@ -6,6 +6,7 @@ use super::{Failed, runtime};
 use crate::config::{Defaults, Options};
 use crate::error::StartError;
 use crate::node::{Departure, Node};
+use crate::testkit::Ready;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::{IsTerminal, Read, Write};
 use std::path::PathBuf;
@@ -121,18 +122,7 @@ async fn run(config: crate::config::Config) -> Result<ExitCode, Failed> {
 
 /// The real ports, in one line that programs can read.
 fn announce(node: &Node) -> Result<(), Failed> {
-    let a = node.addresses();
-    let port = |address: Option<std::net::SocketAddr>| address.map_or_else(|| "off".to_owned(), |a| a.to_string());
-    let line = format!(
-        "ready name={} listen={} data={} resp={} resp-cluster={} http={} threads={}",
-        node.name(),
-        a.control,
-        a.data,
-        port(a.resp),
-        port(a.resp_cluster),
-        port(a.http),
-        a.threads()
-    );
+    let line = Ready::of(node);
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}").and_then(|()| out.flush()).map_err(|e| Failed::new(format!("cannot write to stdout: {e}")))
 }

@@ -1,0 +1,34 @@
+//! A kill test of the service `notes`, as its team would write it: three of its processes, two of which die.
+
+use doyen::testkit::{Cluster, PATIENCE};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+#[tokio::test]
+async fn a_note_outlives_the_services_that_took_it() -> anyhow::Result<()> {
+    let mut cluster = Cluster::builder().binary(env!("CARGO_BIN_EXE_notes")).arguments(["--web", "127.0.0.1:0"]).start(3).await?;
+    assert_eq!(http(&cluster, 0, "PUT", "buy milk").await?, (204, String::new()));
+    cluster.kill(0);
+    assert_eq!(http(&cluster, 1, "GET", "").await?, (200, "buy milk".into()), "the other copy has it");
+    cluster.restart(0).await?;
+    cluster.await_safe(PATIENCE).await?;
+    cluster.kill(1);
+    assert_eq!(http(&cluster, 2, "GET", "").await?, (200, "buy milk".into()), "there were two copies again");
+    Ok(())
+}
+
+/// A request to one of the services: its status and its body.
+async fn http(cluster: &Cluster, node: usize, method: &str, body: &str) -> anyhow::Result<(u16, String)> {
+    let address = cluster.ready(node).and_then(|ready| ready.address("web")).ok_or_else(|| anyhow::anyhow!("it does not run"))?;
+    let mut stream = TcpStream::connect(address).await?;
+    let length = body.len();
+    stream
+        .write_all(
+            format!("{method} /notes/7 HTTP/1.1\r\nHost: notes\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}").as_bytes(),
+        )
+        .await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(|| anyhow::anyhow!("no answer: {answer}"))?;
+    Ok((head.split(' ').nth(1).unwrap_or_default().parse()?, body.to_owned()))
+}

@@ -1,0 +1,102 @@
+//! Kill tests: clusters of real processes on one machine, whose network a test can hurt.
+//!
+//! ```text
+//!   test ──> Cluster ── starts, kills, pauses ──> node processes
+//!               │                                    │ ▲  every datagram between two nodes
+//!               └── cuts, delays, corrupts ──> Relay ┴─┘
+//!   clients ──> History ──> linear: can what was answered be explained?
+//! ```
+//!
+//! [`Cluster`] owns the processes and their [`Relay`]; [`Faults`] says what a link does to the datagrams on it; a [`History`] records what
+//! clients asked and were answered, and judges whether any order of the operations explains it, key by key ([`linear`]).
+//! Nothing of this knows how a node works inside: the processes are the production's, and so are their protocol and their ports.
+//!
+//! ```no_run
+//! use doyen::testkit::{Cluster, Faults};
+//! use std::time::Duration;
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! const PATIENCE: Duration = Duration::from_secs(60);
+//!
+//! let mut cluster = Cluster::builder().binary("target/release/doyen").start(3).await?;
+//! cluster.degrade(Faults { loss: 0.05, ..Faults::NONE });
+//! cluster.kill(0);
+//! let took = cluster.await_safe(PATIENCE).await?;
+//! println!("all is safe without {}, {took:?} after", cluster.name(0));
+//! cluster.restart(0).await?;
+//! cluster.cut(1, 2);
+//! cluster.heal();
+//! cluster.await_safe(PATIENCE).await?;
+//! # Ok(()) }
+//! ```
+//!
+//! # How traffic gets through relays
+//!
+//! Every node has two loopback addresses of its own, `127.x.y.n` to listen on and another to advertise; where it advertises, its relay
+//! listens. Who dials an advertised address reaches the relay, which knows by the source address which node that is. This takes a system
+//! where all of 127.0.0.0/8 is the machine itself: Linux.
+//!
+//! # Limits
+//!
+//! Nodes have one data thread each. Clients of RESP and HTTP go to the node directly: what they see is what the nodes do, and not
+//! what the relay does to them.
+
+mod cluster;
+mod history;
+mod household;
+pub mod linear;
+mod link;
+mod process;
+mod relay;
+
+pub use cluster::{Cluster, ClusterBuilder, NODES_MAX, PATIENCE};
+pub use history::{History, Pending, Violation, Wrong};
+pub use household::{Household, node_name};
+pub use link::{Counts, Faults};
+pub use process::{NotStarted, Process, Ready};
+pub use relay::{Plane, Relay};
+
+use std::io;
+use std::time::Duration;
+
+/// A test cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum TestkitError {
+    /// A node's process did not come up.
+    #[error(transparent)]
+    Start(#[from] NotStarted),
+    /// The system refuses something.
+    #[error("{what}: {why}")]
+    System {
+        /// What was to be done.
+        what: String,
+        /// Why it is not.
+        why: io::Error,
+    },
+    /// There is no such node, or it is not in a state in which this can be asked of it. Nothing happened.
+    #[error("{0}")]
+    Misuse(String),
+    /// A node does not answer.
+    #[error("{name} does not answer: {why}")]
+    Unanswered {
+        /// Which one.
+        name: String,
+        /// Why not.
+        why: String,
+    },
+    /// What was waited for did not happen.
+    #[error("not within {within:?}: {what}")]
+    TimedOut {
+        /// What was waited for, and what was seen last.
+        what: String,
+        /// How long.
+        within: Duration,
+    },
+}
+
+impl TestkitError {
+    fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let what = what.into();
+        move |why| Self::System { what, why }
+    }
+}

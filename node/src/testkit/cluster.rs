@@ -1,0 +1,527 @@
+//! A cluster of processes behind relays: started, hurt, waited for.
+//!
+//! Each node has a number, from 0 in the order of their starts, which it keeps for as long as the cluster lives, dead or alive.
+
+use super::household::{Household, deafen, node_name};
+use super::link::{Counts, Faults};
+use super::process::{Process, Ready};
+use super::relay::{Plane, Relay};
+use super::{NotStarted, TestkitError};
+use crate::http::client;
+use crate::status::{ClusterReport, TableReport};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+/// Nodes that a cluster may ever have, the dead among them.
+pub const NODES_MAX: usize = 200;
+/// How long anything may take before a test gives up: a guard against hangs, no measure of speed.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a process may take to open its ports.
+const OPEN_MAX: Duration = Duration::from_secs(20);
+/// How long a node may take to answer a look.
+const ANSWER_MAX: Duration = Duration::from_millis(700);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Builds a [`Cluster`].
+///
+/// ```no_run
+/// # async fn example() -> Result<(), doyen::testkit::TestkitError> {
+/// let cluster = doyen::testkit::Cluster::builder().binary("target/release/doyen").option("backups", 2).seed(7).start(5).await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "a builder does nothing until `start`"]
+pub struct ClusterBuilder {
+    binary: Option<PathBuf>,
+    arguments: Vec<String>,
+    options: BTreeMap<String, String>,
+    seed: u64,
+    directory: Option<PathBuf>,
+}
+
+impl ClusterBuilder {
+    /// What every node runs; by default the program that is running now. See [`ClusterBuilder::arguments`].
+    pub fn binary(mut self, path: impl Into<PathBuf>) -> Self {
+        self.binary = Some(path.into());
+        self
+    }
+
+    /// What it is run with; by default `run --exit-with-stdin`, which is for `doyen` itself.
+    ///
+    /// A program that embeds a node is told by variables what `doyen run` is: `DOYEN_NAME`, `DOYEN_LISTEN`, `DOYEN_DATA`, `DOYEN_ADVERTISE`,
+    /// `DOYEN_SEED`, `DOYEN_SECRET_FILE`, `DOYEN_RESP`, `DOYEN_RESP_CLUSTER`, `DOYEN_HTTP`, and what [`ClusterBuilder::option`] says. One that
+    /// has [`config::Options`](crate::config::Options) among its clap arguments understands all of them. Once its node runs, it prints
+    /// [`Ready::of`] the node in a line of its own.
+    pub fn arguments<S: Into<String>>(mut self, arguments: impl IntoIterator<Item = S>) -> Self {
+        self.arguments = arguments.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// An option for every node, named as the flag without its dashes: `option("partitions", 64)`.
+    pub fn option(mut self, name: &str, value: impl ToString) -> Self {
+        self.options.insert(format!("DOYEN_{}", name.replace('-', "_").to_uppercase()), value.to_string());
+        self
+    }
+
+    /// Where the relays' randomness begins; 0 by default.
+    pub const fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Where logs and the secret are written, and stay; by default in a temporary directory that is removed with the cluster.
+    pub fn directory(mut self, path: impl Into<PathBuf>) -> Self {
+        self.directory = Some(path.into());
+        self
+    }
+
+    /// Starts so many nodes and waits until they are one cluster in which all is safe, for [`PATIENCE`] at most.
+    ///
+    /// # Errors
+    /// A node does not start, or they do not become a cluster. Then nothing runs.
+    pub async fn start(self, nodes: usize) -> Result<Cluster, TestkitError> {
+        let binary = match self.binary {
+            Some(binary) => binary,
+            None => std::env::current_exe().map_err(TestkitError::system("cannot tell which program this is"))?,
+        };
+        let household = match &self.directory {
+            Some(path) => Household::at(path)?,
+            None => Household::new()?,
+        };
+        let relay = Relay::start(self.seed).map_err(TestkitError::system("cannot start the relays"))?;
+        let mut options = self.options;
+        // Nothing is given out before all are there: nothing moves later, and every node begins with its share.
+        options.entry("DOYEN_MEMBERS_MIN".into()).or_insert_with(|| nodes.to_string());
+        let net = [rand::random_range(1..=254), rand::random_range(0..=127) * 2];
+        let mut cluster = Cluster { slots: Vec::new(), relay, household, binary, arguments: self.arguments, options, net };
+        for _ in 0..nodes {
+            cluster.join().await?;
+        }
+        cluster.await_safe(PATIENCE).await?;
+        Ok(cluster)
+    }
+}
+
+/// A cluster of processes. All of them are killed when this is dropped.
+///
+/// Whoever asks for a node of a number that there is not learns so as [`TestkitError::Misuse`]; where nothing can be returned, nothing happens.
+#[derive(Debug)]
+pub struct Cluster {
+    /// Before `relay`: processes end before their network does.
+    slots: Vec<Slot>,
+    relay: Relay,
+    household: Household,
+    binary: PathBuf,
+    arguments: Vec<String>,
+    options: BTreeMap<String, String>,
+    /// The middle of the addresses: `127.x.y.n` inside, `127.x.(y + 1).n` outside.
+    net: [u8; 2],
+}
+
+/// A node, dead or alive.
+#[derive(Debug)]
+struct Slot {
+    name: String,
+    process: Option<Process>,
+    paused: bool,
+    starts: u32,
+    /// Its control and its data port, once it had some.
+    ports: Option<[u16; 2]>,
+}
+
+impl Cluster {
+    /// Begins to build a cluster.
+    pub fn builder() -> ClusterBuilder {
+        ClusterBuilder {
+            binary: None,
+            arguments: ["run", "--exit-with-stdin"].map(str::to_owned).to_vec(),
+            options: BTreeMap::new(),
+            seed: 0,
+            directory: None,
+        }
+    }
+
+    /// Starts another node, which joins through all that run. Says its number; it is a member some moments later ([`Cluster::await_safe`]).
+    ///
+    /// # Errors
+    /// It does not start, or there are [`NODES_MAX`] already.
+    pub async fn join(&mut self) -> Result<usize, TestkitError> {
+        let node = self.slots.len();
+        if node >= NODES_MAX {
+            return Err(TestkitError::Misuse(format!("a cluster of the testkit has {NODES_MAX} nodes in its life")));
+        }
+        self.slots.push(Slot { name: node_name(node), process: None, paused: false, starts: 0, ports: None });
+        let started = self.start(node).await;
+        if started.is_err() {
+            self.slots.pop();
+        }
+        started.map(|()| node)
+    }
+
+    /// Starts a node that does not run, with its old name, at its old ports where they are free.
+    ///
+    /// # Errors
+    /// It runs, or does not start.
+    pub async fn start(&mut self, node: usize) -> Result<(), TestkitError> {
+        let slot = self.slot(node)?;
+        if slot.process.is_some() {
+            return Err(TestkitError::Misuse(format!("{} runs already", slot.name)));
+        }
+        let ports = slot.ports;
+        let process = match self.spawn(node, ports.unwrap_or_default()).await {
+            // Somebody else took a port meanwhile.
+            Err(refused) if ports.is_some() && refused.log.contains("in use") => self.spawn(node, [0; 2]).await?,
+            other => other?,
+        };
+        let mut ports = [0; 2];
+        for ((plane, field), port) in Plane::ALL.into_iter().zip(["listen", "data"]).zip(&mut ports) {
+            let front = process.ready().address(field);
+            let front = front.ok_or_else(|| TestkitError::Misuse(format!("{} does not say where its `{field}` is", self.name(node))))?;
+            let behind = SocketAddr::new(self.inside(node), front.port());
+            let cannot = TestkitError::system(format!("cannot relay for {} at {front}", self.name(node)));
+            self.relay.open(node, plane, front, behind).map_err(cannot)?;
+            *port = front.port();
+        }
+        let slot = self.slot_mut(node)?;
+        (slot.process, slot.ports, slot.paused) = (Some(process), Some(ports), false);
+        Ok(())
+    }
+
+    async fn spawn(&mut self, node: usize, [control, data]: [u16; 2]) -> Result<Process, NotStarted> {
+        let (inside, outside) = (self.inside(node), self.outside(node));
+        let seeds: Vec<String> = self.running().filter_map(|n| self.control(n)).map(|a| a.to_string()).collect();
+        let slot = &mut self.slots[node];
+        slot.starts += 1;
+        let mut command = Command::new(&self.binary);
+        command.args(&self.arguments);
+        deafen(&mut command);
+        command.env("DOYEN_NAME", &slot.name).env("DOYEN_SECRET_FILE", self.household.secret_file());
+        command.env("DOYEN_LISTEN", SocketAddr::new(inside, control).to_string());
+        command.env("DOYEN_DATA", SocketAddr::new(inside, data).to_string());
+        command.env("DOYEN_ADVERTISE", outside.to_string());
+        for port in ["DOYEN_RESP", "DOYEN_RESP_CLUSTER", "DOYEN_HTTP"] {
+            command.env(port, "127.0.0.1:0");
+        }
+        if !seeds.is_empty() {
+            command.env("DOYEN_SEED", seeds.join(","));
+        }
+        command.envs(&self.options);
+        let log = self.household.file(&format!("{}-{}.log", slot.name, slot.starts));
+        Process::start(&slot.name, command, &log, OPEN_MAX).await
+    }
+
+    /// Where a node listens: the relay alone talks to it there.
+    fn inside(&self, node: usize) -> IpAddr {
+        let [x, y] = self.net;
+        // There are fewer than 255 nodes.
+        IpAddr::V4(Ipv4Addr::new(127, x, y, u8::try_from(node + 1).unwrap_or(u8::MAX)))
+    }
+
+    /// What a node advertises: its relay.
+    fn outside(&self, node: usize) -> IpAddr {
+        let [x, y] = self.net;
+        IpAddr::V4(Ipv4Addr::new(127, x, y + 1, u8::try_from(node + 1).unwrap_or(u8::MAX)))
+    }
+
+    fn slot(&self, node: usize) -> Result<&Slot, TestkitError> {
+        self.slots.get(node).ok_or_else(|| TestkitError::Misuse(format!("there is no node {node}")))
+    }
+
+    fn slot_mut(&mut self, node: usize) -> Result<&mut Slot, TestkitError> {
+        self.slots.get_mut(node).ok_or_else(|| TestkitError::Misuse(format!("there is no node {node}")))
+    }
+
+    fn process(&self, node: usize) -> Option<&Process> {
+        self.slots.get(node)?.process.as_ref()
+    }
+
+    /// How many nodes there ever were: their numbers are below this.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether there was never any.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// The numbers of those that run, paused or not.
+    pub fn running(&self) -> impl Iterator<Item = usize> {
+        self.slots.iter().enumerate().filter(|(_, slot)| slot.process.is_some()).map(|(node, _)| node)
+    }
+
+    /// A node's name.
+    #[must_use]
+    pub fn name(&self, node: usize) -> &str {
+        self.slots.get(node).map_or("nobody", |slot| &slot.name)
+    }
+
+    /// The number of the node of this name.
+    #[must_use]
+    pub fn number(&self, name: &str) -> Option<usize> {
+        self.slots.iter().position(|slot| slot.name == name)
+    }
+
+    /// A node's process id, while it runs.
+    #[must_use]
+    pub fn pid(&self, node: usize) -> Option<u32> {
+        self.process(node).map(Process::pid)
+    }
+
+    /// What a node said when it was ready, while it runs.
+    #[must_use]
+    pub fn ready(&self, node: usize) -> Option<&Ready> {
+        self.process(node).map(Process::ready)
+    }
+
+    /// Where Redis clients reach a node that runs.
+    #[must_use]
+    pub fn resp(&self, node: usize) -> Option<SocketAddr> {
+        self.ready(node)?.address("resp")
+    }
+
+    /// Where a node that runs answers HTTP.
+    #[must_use]
+    pub fn http(&self, node: usize) -> Option<SocketAddr> {
+        self.ready(node)?.address("http")
+    }
+
+    /// Where native clients reach a node that runs: through its relay, which does nothing to them.
+    #[must_use]
+    pub fn data(&self, node: usize) -> Option<SocketAddr> {
+        self.ready(node)?.address("data")
+    }
+
+    fn control(&self, node: usize) -> Option<SocketAddr> {
+        self.ready(node)?.address("listen")
+    }
+
+    /// The file with the secret that all nodes share.
+    #[must_use]
+    pub fn secret_file(&self) -> &Path {
+        self.household.secret_file()
+    }
+
+    /// What a node wrote to stderr since its last start; empty where it does not run.
+    #[must_use]
+    pub fn log(&self, node: usize) -> String {
+        self.process(node).map(Process::log).unwrap_or_default()
+    }
+
+    /// The directory with the logs (and the secret) stays when this is dropped. Says where it is.
+    pub fn keep_logs(&mut self) -> &Path {
+        self.household.keep()
+    }
+
+    /// SIGKILL; when this returns, the process is no more, and its ports refuse.
+    pub fn kill(&mut self, node: usize) {
+        if let Ok(slot) = self.slot_mut(node) {
+            // Dropping it is killing it.
+            (slot.process, slot.paused) = (None, false);
+            self.relay.close(node);
+        }
+    }
+
+    /// SIGSTOP; when this returns, every thread of the process stands still.
+    pub fn pause(&mut self, node: usize) {
+        if let Ok(Slot { process: Some(process), paused, .. }) = self.slot_mut(node) {
+            process.pause();
+            *paused = true;
+        }
+    }
+
+    /// SIGCONT.
+    pub fn resume(&mut self, node: usize) {
+        if let Ok(Slot { process: Some(process), paused, .. }) = self.slot_mut(node) {
+            process.resume();
+            *paused = false;
+        }
+    }
+
+    /// SIGTERM, and waits until the node has left in order: for [`PATIENCE`] at most, then it is killed.
+    ///
+    /// # Errors
+    /// It does not run, or took too long.
+    pub async fn stop(&mut self, node: usize) -> Result<ExitStatus, TestkitError> {
+        let slot = self.slot_mut(node)?;
+        let mut process = slot.process.take().ok_or_else(|| TestkitError::Misuse(format!("{} does not run", slot.name)))?;
+        process.terminate();
+        let ended = tokio::time::timeout(PATIENCE, process.ended()).await;
+        let what = format!("{} leaves in order: {}", slot.name, process.last_words());
+        drop(process);
+        self.relay.close(node);
+        let ended = ended.map_err(|_| TestkitError::TimedOut { what, within: PATIENCE })?;
+        ended.map_err(TestkitError::system(format!("cannot tell how {} ended", self.name(node))))
+    }
+
+    /// Starts a node anew: one that runs leaves in order first.
+    ///
+    /// # Errors
+    /// It does not leave, does not say 0 as its status, or does not start.
+    pub async fn restart(&mut self, node: usize) -> Result<(), TestkitError> {
+        if self.slot(node)?.process.is_some() {
+            let status = self.stop(node).await?;
+            if !status.success() {
+                return Err(TestkitError::Unanswered { name: self.name(node).to_owned(), why: format!("it left with {status}") });
+            }
+        }
+        self.start(node).await
+    }
+
+    /// Nothing passes between two nodes.
+    pub fn cut(&self, a: usize, b: usize) {
+        self.cut_one_way(a, b);
+        self.cut_one_way(b, a);
+    }
+
+    /// Nothing passes from one node to the other; the other direction stays as it is.
+    pub fn cut_one_way(&self, from: usize, to: usize) {
+        self.relay.cut(from, to, &Plane::ALL);
+    }
+
+    /// Nothing of one plane passes from one node to the other.
+    pub fn cut_plane(&self, from: usize, to: usize, plane: Plane) {
+        self.relay.cut(from, to, &[plane]);
+    }
+
+    /// Nothing passes between these nodes and all others, in either direction.
+    pub fn isolate(&self, nodes: &BTreeSet<usize>) {
+        for inner in nodes {
+            (0..self.len()).filter(|outer| !nodes.contains(outer)).for_each(|outer| self.cut(*inner, outer));
+        }
+    }
+
+    /// Every link between two nodes is like this from now on.
+    pub fn degrade(&self, faults: Faults) {
+        self.relay.degrade(faults);
+    }
+
+    /// One direction between two nodes is like this from now on.
+    pub fn degrade_link(&self, from: usize, to: usize, faults: Faults) {
+        self.relay.degrade_link(from, to, &Plane::ALL, faults);
+    }
+
+    /// The network is whole again: no cuts, no faults. Processes stay as they are.
+    pub fn heal(&self) {
+        self.relay.heal();
+    }
+
+    /// What happened to datagrams between nodes so far.
+    #[must_use]
+    pub fn datagrams(&self) -> Counts {
+        self.relay.counts()
+    }
+
+    /// What a node says of the cluster.
+    ///
+    /// # Errors
+    /// It does not run, or does not answer.
+    pub async fn status(&self, node: usize) -> Result<ClusterReport, TestkitError> {
+        self.ask(node, "/status").await
+    }
+
+    /// Who holds what, as a node says.
+    ///
+    /// # Errors
+    /// It does not run, or does not answer.
+    pub async fn table(&self, node: usize) -> Result<TableReport, TestkitError> {
+        self.ask(node, "/table").await
+    }
+
+    async fn ask<T: serde::de::DeserializeOwned>(&self, node: usize, path: &str) -> Result<T, TestkitError> {
+        let unanswered = |why: String| TestkitError::Unanswered { name: self.name(node).to_owned(), why };
+        let address = self.http(node).ok_or_else(|| unanswered("it does not run".into()))?.to_string();
+        match tokio::time::timeout(ANSWER_MAX, client::get(&address, path)).await {
+            Ok(answer) => answer.map_err(|e| unanswered(e.to_string())),
+            Err(_) => Err(unanswered(format!("nothing within {ANSWER_MAX:?}"))),
+        }
+    }
+
+    /// The number of the node that coordinates, as the others that run say.
+    pub async fn coordinator(&self) -> Option<usize> {
+        for node in self.awake() {
+            if let Ok(report) = self.status(node).await
+                && let Some(name) = report.coordinator
+            {
+                return self.number(&name);
+            }
+        }
+        None
+    }
+
+    fn awake(&self) -> impl Iterator<Item = usize> {
+        self.running().filter(|node| !self.slots[*node].paused)
+    }
+
+    /// Whether every process runs that was not killed or told to leave.
+    ///
+    /// # Errors
+    /// One has ended by itself.
+    pub fn check(&mut self) -> Result<(), TestkitError> {
+        for slot in &mut self.slots {
+            if let Some(process) = &mut slot.process
+                && let Some(status) = process.status()
+            {
+                let why = format!("it ended unasked, with {status}: {}", process.last_words());
+                return Err(TestkitError::Unanswered { name: slot.name.clone(), why });
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until every node that runs and is not paused says that these are the members, all of them live, and that all is safe: every
+    /// partition serves with its full number of copies, and nothing moves. Says how long it took.
+    ///
+    /// # Errors
+    /// Not in time, with what the last node that did not say so said instead; or a process ended by itself.
+    pub async fn await_safe(&mut self, timeout: Duration) -> Result<Duration, TestkitError> {
+        let began = Instant::now();
+        loop {
+            self.check()?;
+            let Some(missing) = self.unsafe_because().await else { return Ok(began.elapsed()) };
+            if began.elapsed() >= timeout {
+                return Err(TestkitError::TimedOut { what: format!("all is safe; {missing}"), within: timeout });
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// `None`: all is safe.
+    async fn unsafe_because(&self) -> Option<String> {
+        let expected: BTreeSet<&str> = self.awake().map(|node| self.name(node)).collect();
+        for node in self.awake() {
+            let name = self.name(node);
+            let report = match self.status(node).await {
+                Ok(report) => report,
+                Err(e) => return Some(e.to_string()),
+            };
+            let members: BTreeSet<&str> = report.members.iter().map(|m| m.name.as_str()).collect();
+            if members != expected || report.members.len() != expected.len() {
+                return Some(format!("{name} says that {members:?} are the members, and {expected:?} run"));
+            }
+            if let Some(member) = report.members.iter().find(|m| m.state != "live") {
+                return Some(format!("{name} says that {} is {}", member.name, member.state));
+            }
+            if !report.safe {
+                let lacks: Vec<String> = report
+                    .keyspaces
+                    .iter()
+                    .map(|k| format!("{} unavailable, {} with too few copies", k.unavailable, k.under_replicated))
+                    .collect();
+                let moves = report.moves.len();
+                return Some(format!(
+                    "{name} says that {moves} partitions move, {} ({})",
+                    lacks.join("; "),
+                    report.waiting.as_deref().unwrap_or("and nothing that it would wait for")
+                ));
+            }
+        }
+        None
+    }
+}

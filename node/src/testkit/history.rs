@@ -1,0 +1,274 @@
+//! What clients asked and were answered, in which order, and whether it can be explained.
+//!
+//! A moment is a number that every call and every answer draws from one counter: an answer that was drawn before a call was there before it.
+//! Operations that certainly did not happen leave no trace; those of which nobody knows may have happened at any moment after their call.
+
+use super::linear::{Answer, Call, Entry, Verdict, check};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Entries that a violation shows before the one that nothing explains, and after it.
+const SHOWN: (usize, usize) = (12, 3);
+
+/// Records operations, from any thread. Clones record into the same history.
+///
+/// ```
+/// use doyen::testkit::History;
+/// use doyen::testkit::linear::{Answer, Call};
+///
+/// let history = History::new();
+/// let write = history.call("key", 1, Call::Set(b"new".to_vec()));
+/// write.answered(Answer::Ok);
+/// let read = history.call("key", 2, Call::Get);
+/// read.answered(Answer::Nil);
+/// assert_eq!(history.judge().len(), 1, "an acknowledged write is not there");
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct History {
+    record: Arc<Record>,
+}
+
+#[derive(Debug, Default)]
+struct Record {
+    moments: AtomicU64,
+    /// Held to add one entry, or to judge when all is over.
+    keys: Mutex<BTreeMap<String, Vec<Entry>>>,
+}
+
+/// An operation under way. Dropped without a word, it is unknown: the safe thing to say of a client that was cut short.
+#[derive(Debug)]
+#[must_use = "what becomes of it must be said"]
+pub struct Pending {
+    record: Arc<Record>,
+    key: String,
+    client: u32,
+    /// `None`: what became of it was said.
+    call: Option<Call>,
+    called: u64,
+}
+
+/// A key whose history nothing explains.
+#[derive(Debug, Clone)]
+pub struct Violation {
+    /// The key.
+    pub key: String,
+    /// What is wrong.
+    pub wrong: Wrong,
+    /// The operation before which every explanation ends.
+    pub entry: Option<Entry>,
+    /// The operations around it, in the order of their calls.
+    pub around: Vec<Entry>,
+}
+
+/// What is wrong with a history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Wrong {
+    /// A read gave nothing where an acknowledged write should be.
+    Missing,
+    /// A read gave what was overwritten, or is not there yet.
+    Stale,
+    /// Another answer has no explanation: a write was applied twice, or upon what was not there, or a read gave what nobody wrote.
+    Answer,
+    /// The search for an explanation was given up: a limit of the search, and no proof of anything.
+    Undecided,
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Missing => "an acknowledged write is missing",
+            Self::Stale => "a read is stale",
+            Self::Answer => "an answer has no explanation",
+            Self::Undecided => "no explanation was found within the limits of the search",
+        })
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.key, self.wrong)?;
+        self.around.iter().try_for_each(|entry| write!(f, "\n  {}", Told(entry)))
+    }
+}
+
+/// One operation in a line.
+struct Told<'a>(&'a Entry);
+
+impl fmt::Display for Told<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let Entry { client, call, called, answered } = self.0;
+        write!(f, "client {client}, {called}: ")?;
+        match call {
+            Call::Set(value) => write!(f, "SET {}", text(value))?,
+            Call::GetSet(value) => write!(f, "GETSET {}", text(value))?,
+            Call::Append(value) => write!(f, "APPEND {}", text(value))?,
+            Call::Incr(by) => write!(f, "INCRBY {by}")?,
+            other => write!(f, "{other:?}")?,
+        }
+        match answered {
+            None => f.write_str(" -> unknown"),
+            Some((at, Answer::Bulk(value))) => write!(f, " -> {} at {at}", text(value)),
+            Some((at, answer)) => write!(f, " -> {answer:?} at {at}"),
+        }
+    }
+}
+
+impl Record {
+    fn moment(&self) -> u64 {
+        self.moments.fetch_add(1, Ordering::SeqCst)
+    }
+
+    fn keys(&self) -> MutexGuard<'_, BTreeMap<String, Vec<Entry>>> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl History {
+    /// Nothing yet. Every key starts absent.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A client asks something of a key, now. A number names a client; what one client has under way on a key happens in its order.
+    pub fn call(&self, key: impl Into<String>, client: u32, call: Call) -> Pending {
+        let called = self.record.moment();
+        Pending { record: self.record.clone(), key: key.into(), client, call: Some(call), called }
+    }
+
+    /// Every key that was asked for.
+    #[must_use]
+    pub fn keys(&self) -> Vec<String> {
+        self.record.keys().keys().cloned().collect()
+    }
+
+    /// Judges every key. Empty: each of them is linearizable. Takes some milliseconds for a key with hundreds of operations.
+    #[must_use]
+    pub fn judge(&self) -> Vec<Violation> {
+        let keys = self.record.keys();
+        keys.iter().filter_map(|(key, entries)| judge(key, entries)).collect()
+    }
+}
+
+fn judge(key: &str, entries: &[Entry]) -> Option<Violation> {
+    let mut ordered = entries.to_vec();
+    ordered.sort_by_key(|entry| entry.called);
+    let (wrong, at) = match check(&ordered) {
+        Verdict::Linearizable => return None,
+        Verdict::Undecided => (Wrong::Undecided, ordered.len()),
+        Verdict::Violated(at) => (ordered.get(at).map_or(Wrong::Answer, |entry| wrong(&ordered, entry)), at),
+    };
+    let around = ordered[at.saturating_sub(SHOWN.0)..(at + SHOWN.1).min(ordered.len())].to_vec();
+    Some(Violation { key: key.to_owned(), wrong, entry: ordered.get(at).cloned(), around })
+}
+
+/// What is wrong with an entry that nothing explains.
+fn wrong(history: &[Entry], entry: &Entry) -> Wrong {
+    match (&entry.call, &entry.answered) {
+        (Call::Get, Some((_, Answer::Nil))) => Wrong::Missing,
+        (Call::Get, Some((_, Answer::Bulk(read)))) if written(history, read) => Wrong::Stale,
+        _ => Wrong::Answer,
+    }
+}
+
+/// Whether any operation may have written this. Sums and what was appended cannot be told: they count as written.
+fn written(history: &[Entry], read: &[u8]) -> bool {
+    history.iter().any(|entry| match &entry.call {
+        Call::Set(value) | Call::GetSet(value) | Call::CompareAndSwap { value, .. } | Call::SetFor { value, .. } => value == read,
+        Call::Incr(_) | Call::Append(_) => true,
+        _ => false,
+    })
+}
+
+impl Pending {
+    /// It was answered, now.
+    pub fn answered(mut self, answer: Answer) {
+        let at = self.record.moment();
+        self.end(Some((at, answer)));
+    }
+
+    /// Nobody knows whether it happened, or whether it still will.
+    pub fn unknown(self) {
+        drop(self);
+    }
+
+    /// It certainly did not happen.
+    pub fn refused(mut self) {
+        self.call = None;
+    }
+
+    fn end(&mut self, answered: Option<(u64, Answer)>) {
+        let Some(call) = self.call.take() else { return };
+        // A read of which nobody saw the answer says nothing.
+        if answered.is_none() && call == Call::Get {
+            return;
+        }
+        let entry = Entry { client: self.client, call, called: self.called, answered };
+        let mut keys = self.record.keys();
+        match keys.get_mut(&self.key) {
+            Some(entries) => entries.push(entry),
+            None => drop(keys.insert(std::mem::take(&mut self.key), vec![entry])),
+        }
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.end(None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(history: &History, value: &str) {
+        history.call("k", 1, Call::Set(value.into())).answered(Answer::Ok);
+    }
+
+    fn read(history: &History, answer: Answer) {
+        history.call("k", 2, Call::Get).answered(answer);
+    }
+
+    fn wrongs(history: &History) -> Vec<Wrong> {
+        history.judge().iter().map(|v| v.wrong).collect()
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let history = History::new();
+        set(&history, "a");
+        read(&history, Answer::Bulk(b"a".to_vec()));
+        assert_eq!(wrongs(&history), []);
+        read(&history, Answer::Nil);
+        assert_eq!(wrongs(&history), [Wrong::Missing]);
+
+        let history = History::new();
+        set(&history, "a");
+        set(&history, "b");
+        read(&history, Answer::Bulk(b"a".to_vec()));
+        assert_eq!(wrongs(&history), [Wrong::Stale]);
+        assert!(history.judge()[0].to_string().contains("client 1, 0: SET a -> Ok at 1"), "{}", history.judge()[0]);
+
+        let history = History::new();
+        history.call("n", 1, Call::Incr(1)).answered(Answer::Int(1));
+        history.call("n", 1, Call::Incr(1)).answered(Answer::Int(3));
+        assert_eq!(wrongs(&history), [Wrong::Answer]);
+    }
+
+    #[test]
+    fn an_operation_that_is_cut_short_is_unknown_and_a_refused_one_is_none() {
+        let history = History::new();
+        set(&history, "a");
+        drop(history.call("k", 1, Call::Set(b"b".to_vec())));
+        history.call("k", 1, Call::Set(b"c".to_vec())).refused();
+        read(&history, Answer::Bulk(b"a".to_vec()));
+        read(&history, Answer::Bulk(b"b".to_vec()));
+        assert_eq!(wrongs(&history), []);
+        read(&history, Answer::Bulk(b"c".to_vec()));
+        assert_eq!(wrongs(&history), [Wrong::Answer], "it was never written");
+    }
+}

@@ -1,0 +1,252 @@
+//! Relays for UDP in user space: every datagram between two nodes passes one, and may be lost, held up or changed there.
+//!
+//! ```text
+//!   node A ── from its own socket ──> front of B ── one upstream for each sender ──> node B
+//!   node A <── from the front of B ──    relay    <── to the upstream ────────────── node B
+//! ```
+//!
+//! B sees one stable address for each sender, and A sees the address that it dialled, as with NAT. Who sent a datagram tells its source
+//! address, because a node's QUIC leaves from the very socket that it listens on. What B answers travels on the link from B to A, whichever
+//! of them dialled. Others than nodes (native clients) pass too, without faults.
+//!
+//! A relay has a thread of its own, so that a test that computes or blocks holds up nobody's datagrams.
+
+mod front;
+mod post;
+
+use super::link::{Counts, Faults, Link, Sent};
+use post::PostOffice;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+/// How long a front may take to close.
+const CLOSE_MAX: Duration = Duration::from_secs(5);
+
+/// Which of a node's two ports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Plane {
+    /// Agreement, gossip, joins.
+    Control,
+    /// Operations and copies.
+    Data,
+}
+
+impl Plane {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Control, Self::Data];
+}
+
+/// One direction between two nodes, of one plane: from, to.
+pub(super) type Way = (usize, usize, Plane);
+
+/// The relays of all nodes. They end when this is dropped.
+///
+/// Nodes are numbers that the caller gives. Every change holds for what comes after it; what is on its way already arrives.
+///
+/// ```no_run
+/// use doyen::testkit::{Faults, Plane, Relay};
+///
+/// # fn example() -> std::io::Result<()> {
+/// let relay = Relay::start(7)?;
+/// // Node 0 listens on 127.0.0.2:7400 and advertises 127.0.0.3:7400.
+/// relay.open(0, Plane::Control, "127.0.0.3:7400".parse().unwrap(), "127.0.0.2:7400".parse().unwrap())?;
+/// relay.degrade(Faults { loss: 0.1, ..Faults::NONE });
+/// relay.cut(0, 1, &Plane::ALL);
+/// relay.heal();
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct Relay {
+    switch: Arc<Switch>,
+    runtime: Handle,
+    fronts: Mutex<BTreeMap<(usize, Plane), Open>>,
+    /// The thread ends when this goes.
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A front that listens.
+#[derive(Debug)]
+struct Open {
+    stop: oneshot::Sender<()>,
+    /// Closes when the sockets are closed.
+    ended: mpsc::Receiver<()>,
+}
+
+/// What all fronts share: who is who, and what is wrong with which way.
+#[derive(Debug)]
+pub(super) struct Switch {
+    post: PostOffice,
+    /// Held for one datagram or one change.
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    seed: u64,
+    /// By the address that a node sends from.
+    senders: BTreeMap<SocketAddr, usize>,
+    links: BTreeMap<Way, Link>,
+    /// Where no fault of its own is said.
+    everywhere: Faults,
+    own: BTreeMap<Way, Faults>,
+    cuts: BTreeSet<Way>,
+}
+
+impl Relay {
+    /// Starts the thread, with nobody to relay for. All randomness comes from this seed.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn start(seed: u64) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let (stop, stopped) = oneshot::channel();
+        let post = {
+            let _inside = handle.enter();
+            PostOffice::open()
+        };
+        let thread = std::thread::Builder::new().name("doyen-relay".into()).spawn(move || {
+            // Ends with the sender, too.
+            let _ = runtime.block_on(stopped);
+        })?;
+        let state = State {
+            seed,
+            senders: BTreeMap::new(),
+            links: BTreeMap::new(),
+            everywhere: Faults::NONE,
+            own: BTreeMap::new(),
+            cuts: BTreeSet::new(),
+        };
+        let switch = Arc::new(Switch { post, state: Mutex::new(state) });
+        Ok(Self { switch, runtime: handle, fronts: Mutex::default(), stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Listens at `front`, which the node advertises, for what listens at `behind`, which is also where this node's datagrams come from.
+    /// Says where the front is, for a port 0. One that was open for this node and plane is closed.
+    ///
+    /// # Errors
+    /// The address cannot be listened on.
+    pub fn open(&self, node: usize, plane: Plane, front: SocketAddr, behind: SocketAddr) -> io::Result<SocketAddr> {
+        self.close_one(node, plane);
+        let (socket, address) = front::bind(front)?;
+        self.switch.state().senders.insert(behind, node);
+        let (stop, stopped) = oneshot::channel();
+        let (alive, ended) = mpsc::channel();
+        let mut front = {
+            let _inside = self.runtime.enter();
+            front::Front::new(self.switch.clone(), (node, plane), socket, address.ip(), behind)?
+        };
+        self.runtime.spawn(async move {
+            tokio::select! {
+                _ = stopped => {}
+                () = front.serve() => {}
+            }
+            front.close().await;
+            drop(alive);
+        });
+        self.fronts().insert((node, plane), Open { stop, ended });
+        Ok(address)
+    }
+
+    /// Listens no more for this node: as with a process that ended, its ports refuse what comes. Waits until that is so.
+    pub fn close(&self, node: usize) {
+        Plane::ALL.into_iter().for_each(|plane| self.close_one(node, plane));
+        self.switch.state().senders.retain(|_, of| *of != node);
+    }
+
+    fn close_one(&self, node: usize, plane: Plane) {
+        let open = self.fronts().remove(&(node, plane));
+        if let Some(Open { stop, ended }) = open {
+            drop(stop);
+            // The other end only ever goes away.
+            let _ = ended.recv_timeout(CLOSE_MAX);
+        }
+    }
+
+    /// From now on every way between two nodes is like this, but for those with faults of their own.
+    pub fn degrade(&self, faults: Faults) {
+        self.switch.state().everywhere = faults;
+    }
+
+    /// From now on the way from one node to another is like this, on these planes.
+    pub fn degrade_link(&self, from: usize, to: usize, planes: &[Plane], faults: Faults) {
+        self.switch.state().own.extend(planes.iter().map(|plane| ((from, to, *plane), faults)));
+    }
+
+    /// Nothing passes from one node to the other, on these planes; the other direction stays as it is.
+    pub fn cut(&self, from: usize, to: usize, planes: &[Plane]) {
+        self.switch.state().cuts.extend(planes.iter().map(|plane| (from, to, *plane)));
+    }
+
+    /// Every cut is mended, and no way has faults any more.
+    pub fn heal(&self) {
+        let mut state = self.switch.state();
+        state.everywhere = Faults::NONE;
+        state.own.clear();
+        state.cuts.clear();
+    }
+
+    /// What happened to datagrams between nodes so far.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let mut all = Counts::default();
+        self.switch.state().links.values().for_each(|link| all.add(&link.counts));
+        all
+    }
+
+    /// What happened to datagrams from one node to another so far.
+    #[must_use]
+    pub fn counts_of(&self, from: usize, to: usize, plane: Plane) -> Counts {
+        self.switch.state().links.get(&(from, to, plane)).map(|link| link.counts).unwrap_or_default()
+    }
+
+    fn fronts(&self) -> MutexGuard<'_, BTreeMap<(usize, Plane), Open>> {
+        self.fronts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.stop.take();
+        if let Some(thread) = self.thread.take() {
+            // It only waits for the sender that has just gone.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Switch {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Which node sends from there.
+    fn sender(&self, address: SocketAddr) -> Option<usize> {
+        self.state().senders.get(&address).copied()
+    }
+
+    /// What becomes of a datagram on this way.
+    fn pass(&self, way: Way, datagram: &mut [u8]) -> Sent {
+        let (from, to, plane) = way;
+        // What a node tells itself leaves no machine.
+        if from == to {
+            return Sent::Once(None);
+        }
+        let mut state = self.state();
+        let State { seed, links, everywhere, own, cuts, .. } = &mut *state;
+        let stream = ((from as u64) << 32) | ((to as u64) << 1) | u64::from(plane == Plane::Data);
+        let link = links.entry(way).or_insert_with(|| Link::new(*seed, stream));
+        let faults = own.get(&way).unwrap_or(everywhere);
+        link.pass(Instant::now(), faults, cuts.contains(&way), datagram)
+    }
+}
+
+#[cfg(test)]
+mod tests;

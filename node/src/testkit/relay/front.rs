@@ -1,0 +1,175 @@
+//! One port that a node advertises: takes what is sent there, and has a socket towards the node for each sender.
+
+use super::post::{Parcel, send};
+use super::{Plane, Switch};
+use crate::testkit::link::Sent;
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use tokio::net::UdpSocket;
+use tokio::task::{AbortHandle, JoinSet};
+
+/// The largest datagram that UDP has.
+const DATAGRAM_BYTES_MAX: usize = 64 << 10;
+/// What the system keeps for a socket that is not read at the moment.
+const BUFFER_BYTES: usize = 4 << 20;
+/// Senders at a time; beyond that the one that was silent for longest is forgotten.
+const SENDERS_MAX: usize = 256;
+/// Shorter ones are no QUIC: others than nodes send them to see whether the port is open, which it is.
+const QUIC_BYTES_MIN: usize = 21;
+
+pub(super) struct Front {
+    switch: Arc<Switch>,
+    node: usize,
+    plane: Plane,
+    socket: Arc<UdpSocket>,
+    /// Where upstream sockets are bound.
+    ip: IpAddr,
+    behind: SocketAddr,
+    /// By the sender's address.
+    upstreams: BTreeMap<SocketAddr, Upstream>,
+    returning: JoinSet<()>,
+    /// Counts datagrams: who sent the last one when.
+    turn: u64,
+}
+
+struct Upstream {
+    socket: Arc<UdpSocket>,
+    used: u64,
+    returning: AbortHandle,
+}
+
+/// Outside of the runtime, so that whoever asks learns whether it is possible.
+pub(super) fn bind(address: SocketAddr) -> io::Result<(std::net::UdpSocket, SocketAddr)> {
+    let socket = std::net::UdpSocket::bind(address)?;
+    socket.set_nonblocking(true)?;
+    enlarge(&socket2::SockRef::from(&socket));
+    let address = socket.local_addr()?;
+    Ok((socket, address))
+}
+
+/// The system gives what it allows; with less, a busy machine loses a little more.
+fn enlarge(socket: &socket2::SockRef<'_>) {
+    let _ = socket.set_recv_buffer_size(BUFFER_BYTES);
+    let _ = socket.set_send_buffer_size(BUFFER_BYTES);
+}
+
+impl Front {
+    /// Within the runtime.
+    pub(super) fn new(
+        switch: Arc<Switch>,
+        (node, plane): (usize, Plane),
+        socket: std::net::UdpSocket,
+        ip: IpAddr,
+        behind: SocketAddr,
+    ) -> io::Result<Self> {
+        let socket = Arc::new(UdpSocket::from_std(socket)?);
+        Ok(Self { switch, node, plane, socket, ip, behind, upstreams: BTreeMap::new(), returning: JoinSet::new(), turn: 0 })
+    }
+
+    /// For ever, unless the socket breaks.
+    pub(super) async fn serve(&mut self) {
+        let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
+        // Until it was asked, a socket passes for full, and what is sent without waiting would be lost.
+        if self.socket.writable().await.is_err() {
+            return;
+        }
+        while let Ok((length, from)) = self.socket.recv_from(&mut buffer).await {
+            self.datagram(from, &mut buffer[..length]).await;
+        }
+    }
+
+    /// Returns when the sockets are closed.
+    pub(super) async fn close(mut self) {
+        // Every way back holds the front's socket: they have ended when this has.
+        self.returning.shutdown().await;
+    }
+
+    async fn datagram(&mut self, from: SocketAddr, datagram: &mut [u8]) {
+        let sender = self.switch.sender(from);
+        if sender.is_none() && datagram.len() < QUIC_BYTES_MIN {
+            return;
+        }
+        let sent = sender.map_or(Sent::Once(None), |sender| self.switch.pass((sender, self.node, self.plane), datagram));
+        if sent == Sent::Never {
+            return;
+        }
+        // Without a socket the datagram is lost, as it is where anything else is missing.
+        if let Ok(upstream) = self.upstream(from).await {
+            forward(&self.switch, sent, datagram, &upstream, None);
+        }
+    }
+
+    async fn upstream(&mut self, from: SocketAddr) -> io::Result<Arc<UdpSocket>> {
+        self.turn += 1;
+        if let Some(upstream) = self.upstreams.get_mut(&from) {
+            upstream.used = self.turn;
+            return Ok(upstream.socket.clone());
+        }
+        if self.upstreams.len() >= SENDERS_MAX
+            && let Some(oldest) = self.upstreams.iter().min_by_key(|(_, u)| u.used).map(|(from, _)| *from)
+            && let Some(upstream) = self.upstreams.remove(&oldest)
+        {
+            upstream.returning.abort();
+        }
+        let socket = UdpSocket::bind(SocketAddr::new(self.ip, 0)).await?;
+        enlarge(&socket2::SockRef::from(&socket));
+        socket.connect(self.behind).await?;
+        socket.writable().await?;
+        let socket = Arc::new(socket);
+        let back = Back {
+            switch: self.switch.clone(),
+            front: self.socket.clone(),
+            upstream: socket.clone(),
+            from: (self.node, self.plane),
+            to: from,
+        };
+        // What has ended is forgotten now and then, or it would pile up.
+        while self.returning.try_join_next().is_some() {}
+        let returning = self.returning.spawn(back.serve());
+        self.upstreams.insert(from, Upstream { socket: socket.clone(), used: self.turn, returning });
+        Ok(socket)
+    }
+}
+
+/// The way back to one sender.
+struct Back {
+    switch: Arc<Switch>,
+    front: Arc<UdpSocket>,
+    upstream: Arc<UdpSocket>,
+    from: (usize, Plane),
+    to: SocketAddr,
+}
+
+impl Back {
+    async fn serve(self) {
+        let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
+        loop {
+            // An error says that nobody was there when something was sent: once for each datagram, so this never spins.
+            let Ok(length) = self.upstream.recv(&mut buffer).await else { continue };
+            let datagram = &mut buffer[..length];
+            // Asked each time: a node that has just started sends before it is known who it is.
+            let (node, plane) = self.from;
+            let sent = self.switch.sender(self.to).map_or(Sent::Once(None), |to| self.switch.pass((node, to, plane), datagram));
+            forward(&self.switch, sent, datagram, &self.front, Some(self.to));
+        }
+    }
+}
+
+fn forward(switch: &Switch, sent: Sent, datagram: &[u8], by: &Arc<UdpSocket>, to: Option<SocketAddr>) {
+    let (due, copies) = match sent {
+        Sent::Never => return,
+        Sent::Once(due) => (due, 1),
+        Sent::Twice(due) => (due, 2),
+    };
+    for _ in 0..copies {
+        match due {
+            None => send(by, datagram, to),
+            Some(due) => {
+                // A full post loses it.
+                let _ = switch.post.take(Parcel { due, datagram: datagram.to_vec(), by: Arc::downgrade(by), to });
+            }
+        }
+    }
+}

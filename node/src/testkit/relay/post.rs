@@ -1,0 +1,115 @@
+//! Holds datagrams until they are due.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+use std::net::SocketAddr;
+use std::sync::Weak;
+use std::time::Instant;
+use tokio::net::UdpSocket;
+use tokio::sync::mpsc;
+
+/// Datagrams that wait at most; more are lost, as everywhere.
+const PARCELS_MAX: usize = 1 << 16;
+/// Of these, those that the post has not looked at yet.
+const INBOX_MAX: usize = 4096;
+
+/// A datagram that is sent later.
+#[derive(Debug)]
+pub(super) struct Parcel {
+    pub(super) due: Instant,
+    pub(super) datagram: Vec<u8>,
+    /// Who sends it. A front that closed meanwhile sends nothing.
+    pub(super) by: Weak<UdpSocket>,
+    /// Where to; `None`: where the socket is connected.
+    pub(super) to: Option<SocketAddr>,
+}
+
+/// Takes parcels.
+#[derive(Debug)]
+pub(super) struct PostOffice {
+    inbox: mpsc::Sender<Parcel>,
+}
+
+impl PostOffice {
+    /// On the runtime that it is called in; ends with this value.
+    pub(super) fn open() -> Self {
+        let (inbox, parcels) = mpsc::channel(INBOX_MAX);
+        tokio::spawn(deliver(parcels));
+        Self { inbox }
+    }
+
+    /// Sends it when it is due. Says whether there is room for it.
+    pub(super) fn take(&self, parcel: Parcel) -> bool {
+        self.inbox.try_send(parcel).is_ok()
+    }
+}
+
+async fn deliver(mut inbox: mpsc::Receiver<Parcel>) {
+    let mut waiting: BinaryHeap<Reverse<Waiting>> = BinaryHeap::new();
+    let mut number = 0;
+    loop {
+        let due = waiting.peek().map(|Reverse(next)| next.parcel.due);
+        let next = async {
+            match due {
+                Some(due) => tokio::time::sleep_until(due.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            parcel = inbox.recv() => match parcel {
+                None => return,
+                Some(parcel) if waiting.len() < PARCELS_MAX => {
+                    number += 1;
+                    waiting.push(Reverse(Waiting { number, parcel }));
+                }
+                Some(_) => {}
+            },
+            () = next => {
+                let now = Instant::now();
+                while let Some(Reverse(next)) = waiting.peek()
+                    && next.parcel.due <= now
+                    && let Some(Reverse(Waiting { parcel, .. })) = waiting.pop()
+                {
+                    if let Some(by) = parcel.by.upgrade() {
+                        send(&by, &parcel.datagram, parcel.to);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A full socket, and a port where nobody is any more, lose what is sent there: that is UDP.
+pub(super) fn send(by: &UdpSocket, datagram: &[u8], to: Option<SocketAddr>) {
+    let _ = match to {
+        Some(to) => by.try_send_to(datagram, to),
+        None => by.try_send(datagram),
+    };
+}
+
+/// Ordered by when they are due, then as they came.
+#[derive(Debug)]
+struct Waiting {
+    number: u64,
+    parcel: Parcel,
+}
+
+impl Ord for Waiting {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.parcel.due, self.number).cmp(&(other.parcel.due, other.number))
+    }
+}
+
+impl PartialOrd for Waiting {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Waiting {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Waiting {}

@@ -1,0 +1,44 @@
+//! A short chaos on real processes: it ends as it should, tells what it did, and finds nothing wrong.
+
+use serde_json::Value;
+use std::process::{Command, Stdio};
+
+#[test]
+fn a_short_chaos_finds_everything_as_promised_and_says_so() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let page = dir.path().join("report.html");
+    let chaos = Command::new(env!("CARGO_BIN_EXE_doyen"))
+        .args(["chaos", "--nodes", "3", "--minutes", "0.2", "--seed", "1", "--rate", "500", "--json", "--report"])
+        .arg(&page)
+        .stdin(Stdio::null())
+        .output()
+        .expect("the binary runs");
+    let said = String::from_utf8_lossy(&chaos.stdout);
+    let complaint = String::from_utf8_lossy(&chaos.stderr);
+    let report: Value = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}{complaint}"));
+    assert!(chaos.status.success(), "{said}{complaint}");
+    for wrong in ["lost", "stale", "unexplained", "undecided", "unread"] {
+        assert_eq!(report[wrong], 0, "{wrong}: {said}");
+    }
+    assert_eq!(report["unhealed"], Value::Null, "{said}");
+    assert!(report["operations"].as_u64().is_some_and(|n| n > 500), "clients did their part: {said}");
+    // The first two of this seed, whatever the machine does: a restart and flipped bits, which only the relays can have done.
+    let faults: Vec<&str> = report["faults"].as_array().expect("faults").iter().filter_map(|f| f["kind"].as_str()).collect();
+    assert!(faults.starts_with(&["restart in order"]), "{faults:?}");
+    assert!(faults.len() < 2 || faults[1] == "corruption" && report["datagrams"]["corrupted"].as_u64() > Some(0), "{said}");
+    assert!(report["datagrams"]["received"].as_u64().is_some_and(|n| n > 100), "traffic passes the relays: {said}");
+    let page = std::fs::read_to_string(&page).expect("a page");
+    assert!(page.contains("<svg") && page.contains("leaves in order and comes back"), "{page}");
+}
+
+#[test]
+fn what_cannot_be_played_is_refused_in_a_line() {
+    let wrong: [(&[&str], &str); 3] =
+        [(&["--nodes", "2"], "3..=7"), (&["--minutes", "0"], "0.1 to 60"), (&["--minutes", "60", "--rate", "5000"], "lower one of them")];
+    for (wrong, word) in wrong {
+        let chaos = Command::new(env!("CARGO_BIN_EXE_doyen")).arg("chaos").args(wrong).output().expect("the binary runs");
+        let complaint = String::from_utf8_lossy(&chaos.stderr);
+        assert_eq!(chaos.status.code(), Some(2), "{complaint}");
+        assert!(complaint.contains(word) && complaint.trim_end().lines().count() == 1, "{complaint}");
+    }
+}
