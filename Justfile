@@ -40,6 +40,10 @@ sim SEEDS="2000":
 sim-one SEED:
     cargo run --release -p doyen-tests --bin sim -- --seed {{SEED}}
 
+# breaks each rule of the design on purpose, and simulates until something notices, e.g. `just mutants --only votes`
+mutants *ARGS:
+    cargo run --release -p doyen-tests --features mutants --bin mutants -- {{ARGS}}
+
 # what failures, starts, joins, idling and memory cost on this machine (some minutes)
 figures:
     cargo build --release -p doyen -p doyen-tests
