@@ -48,6 +48,10 @@ sim-one SEED:
 fuzz TARGET="all" SECONDS="60" *ARGS:
     cargo run --release -p doyen-tests --bin fuzz -- --target {{TARGET}} --seconds {{SECONDS}} {{ARGS}}
 
+# breaks each rule of the design on purpose, and simulates until something notices, e.g. `just mutants --only votes`
+mutants *ARGS:
+    cargo run --release -p doyen-tests --features mutants --bin mutants -- {{ARGS}}
+
 # what failures, starts, joins, idling and memory cost on this machine (some minutes)
 figures:
     cargo build --release -p doyen -p doyen-tests

@@ -37,6 +37,7 @@ use crate::wire::{Commit, Message, Stand, Standing};
 use bootstrap::{Formed, Forming};
 use context::{Context, Named, earlier};
 use council::Council;
+use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::{ClusterId, MemberId, MemberState};
 use election::Role;
 use join::Joining;
@@ -333,7 +334,7 @@ impl Agreement {
             }
             return;
         }
-        let fresh = !council.used && council.committed.members.len() == 1;
+        let fresh = (!council.used || broken(Mutant::SurrendersUsed)) && council.committed.members.len() == 1;
         if fresh && (used || theirs < ours) {
             cx.event(Event::Note(format!("this cluster of one, {ours}, is unused: it gives way to {theirs} and joins it")));
             self.phase = Phase::Joining(Box::new(Joining::new(cx, theirs, from)));

@@ -47,6 +47,7 @@ use copying::Sink;
 use dedup::Dedup;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest, View};
+use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::{Epoch, KeyspaceId, Lineage, MapId, MemberId, Partition, PartitionRef, TableName};
 use following::Follow;
 use forwarding::{Call, Calls, Executed, Source};
@@ -277,7 +278,17 @@ impl Slot {
 
     /// Whether this node may execute here: primary in the installed and in the accepted table (rule 5).
     fn serving(&self) -> bool {
-        self.held.as_ref().and_then(|h| h.lead.as_ref()).is_some_and(|l| l.serving)
+        self.held.as_ref().and_then(|h| h.lead.as_ref()).is_some_and(|l| l.serving || broken(Mutant::ServesByInstalled))
+    }
+}
+
+/// What must be committed before this may be read: the write that made it so, or any that may have taken it away.
+fn read_at(found: Option<&entry::Entry>, log: &log::Log) -> u64 {
+    match found {
+        Some(_) if broken(Mutant::ReadsUncommitted) => 0,
+        Some(entry) => entry.version(),
+        None if broken(Mutant::ReadsDeletions) => 0,
+        None => log.deleted(),
     }
 }
 
@@ -485,7 +496,7 @@ impl Shard {
             return None;
         }
         let found = held.store.entry(map, held.store.order(key), key);
-        let seq = found.map_or_else(|| held.log.deleted(), entry::Entry::version);
+        let seq = read_at(found, &held.log);
         if seq > held.log.committed() || found.is_some_and(|e| e.overdue(held.clock.advance(self.core.now))) {
             return None;
         }
@@ -512,7 +523,7 @@ impl Shard {
     /// says whether the view last installed is still the one that the control thread shows.
     #[must_use]
     pub fn may_answer(now: Time, lease: Time, current: bool) -> bool {
-        current && now <= lease
+        (current || broken(Mutant::AnswersByOldView)) && (now <= lease || broken(Mutant::AnswersWithoutLease))
     }
 
     /// How many operations may be submitted before `Overloaded` is the answer.

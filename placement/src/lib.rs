@@ -7,6 +7,8 @@
 pub mod hash;
 pub mod id;
 mod mode;
+#[doc(hidden)]
+pub mod mutant;
 pub mod planner;
 pub mod quorum;
 pub mod table;

@@ -1,6 +1,7 @@
 //! What counts as a majority.
 
 use crate::id::MemberId;
+use crate::mutant::{Mutant, broken};
 
 /// Whether those that acknowledged are a majority of these voters: more than half, or exactly half with the oldest.
 ///
@@ -19,7 +20,7 @@ pub fn majority(voters_in_order_of_age: &[MemberId], acks: impl Fn(MemberId) -> 
     let Some(oldest) = voters_in_order_of_age.first() else { return false };
     let given = voters_in_order_of_age.iter().filter(|voter| acks(**voter)).count();
     let all = voters_in_order_of_age.len();
-    given * 2 > all || (given * 2 == all && acks(*oldest))
+    given * 2 > all || (given * 2 == all && (acks(*oldest) || broken(Mutant::HalfIsEnough)))
 }
 
 #[cfg(test)]

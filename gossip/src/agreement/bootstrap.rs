@@ -9,6 +9,7 @@ use super::context::{Context, Named};
 use super::join::REFUSED_MAX;
 use crate::time::Time;
 use crate::wire::{Message, Stand, Standing};
+use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::{ClusterId, Member, MemberId, TableName, Term, Version, planner};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -333,7 +334,7 @@ impl Forming {
     pub(super) fn on_found(&mut self, cx: &mut Context, from: MemberId, table: Named) {
         let founders: BTreeSet<MemberId> = table.members.iter().map(|m| m.id).collect();
         let sound = table.term == Term(1) && table.version == Version(1) && table.validate().is_ok() && founders.first() == Some(&from);
-        let free = self.promise.as_ref().is_none_or(|p| p.name == table.name);
+        let free = self.promise.as_ref().is_none_or(|p| p.name == table.name) || broken(Mutant::PromisesTwice);
         let listened = cx.now.since(self.started) >= cx.config.timing.listen;
         if !sound || !listened || !free || !self.agrees(cx, &founders) {
             return cx.ignore();
@@ -346,7 +347,9 @@ impl Forming {
     pub(super) fn on_promise(&mut self, from: MemberId, name: TableName) -> Option<Formed> {
         let founding = self.founding.as_mut().filter(|f| f.table.name == name)?;
         founding.promised.insert(from);
-        founding.table.members.iter().all(|m| founding.promised.contains(&m.id)).then(|| Formed::Founded(founding.table.clone()))
+        let all = founding.table.members.iter().all(|m| founding.promised.contains(&m.id));
+        let most = broken(Mutant::FoundsWithMost) && founding.promised.len() * 2 > founding.table.members.len();
+        (all || most).then(|| Formed::Founded(founding.table.clone()))
     }
 
     /// Drops a first table that cannot come to be.

@@ -3,6 +3,7 @@
 use super::api::{Config, Event, Output, Peer};
 use crate::time::Time;
 use crate::wire::{Message, Stand, Standing};
+use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::{Age, ClusterId, Member, MemberId, MemberState, Table, TableName};
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Display;
@@ -97,7 +98,7 @@ impl Context {
 
     /// Rule 12: the data threads hang, so this node says nothing by which it could pass for working.
     pub(super) fn hung(&self) -> bool {
-        self.now.since(self.alive_at) > self.config.timing.lease * 2
+        self.now.since(self.alive_at) > self.config.timing.lease * 2 && !broken(Mutant::PingsThoughHung)
     }
 }
 

@@ -15,6 +15,7 @@ use crate::detector::Detector;
 use crate::hints::Hint;
 use crate::time::Time;
 use crate::wire::{Commit, Committed, Message, Payload, Pulse};
+use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::quorum::majority;
 use doyen_placement::table::TableDelta;
 use doyen_placement::{ClusterId, Lineage, MemberId, MemberState, TableName, Term, Version};
@@ -172,7 +173,9 @@ impl Council {
 
     /// This process slept: nothing that it sent before says anything about others.
     pub(super) fn woke(&mut self) {
-        self.detector.woke();
+        if !broken(Mutant::CountsOldPings) {
+            self.detector.woke();
+        }
     }
 
     pub(super) fn late(&self, cx: &Context) -> bool {
@@ -261,6 +264,7 @@ impl Council {
 
     pub(super) fn on_pong(&mut self, cx: &mut Context, from: MemberId, pong: Pulse) {
         let Some(sent) = self.detector.answered(from, pong.sequence) else { return cx.ignore() };
+        let sent = if broken(Mutant::LeaseFromArrival) { cx.now } else { sent };
         self.answers.take(from, sent, pong.accepted.order(), self.accepted.name.order());
         self.heard_committed.insert(from, pong.committed);
         self.hear(cx, from, &pong);
@@ -336,12 +340,14 @@ impl Council {
     pub(super) fn accept(&mut self, cx: &mut Context, table: Named) {
         self.accepted = table;
         self.answers.accepted(self.accepted.name.order());
-        self.show(cx);
+        if !broken(Mutant::AcksUnseen) {
+            self.show(cx);
+        }
     }
 
     /// A table is committed. `commit`: what is known of it.
     pub(super) fn install(&mut self, cx: &mut Context, table: Named, commit: Option<Commit>) {
-        if table.version <= self.committed.version || table.name.order() <= self.committed.name.order() {
+        if (table.version <= self.committed.version || table.name.order() <= self.committed.name.order()) && !broken(Mutant::GoesBack) {
             return;
         }
         let old = std::mem::replace(&mut self.committed, table);
@@ -391,7 +397,7 @@ impl Council {
             return;
         }
         let installed = |v| self.heard_committed.get(&v).is_some_and(|name| name.order() >= self.committed.name.order());
-        if majority(&self.committed.voters, installed) {
+        if majority(&self.committed.voters, installed) || broken(Mutant::LeavesEarly) {
             self.over = true;
             cx.outputs.push_back(Output::Left);
         }
@@ -462,7 +468,8 @@ impl Council {
     }
 
     pub(super) fn on_committed(&mut self, cx: &mut Context, from: MemberId, committed: Committed) {
-        if committed.name.order() <= self.committed.name.order() || self.pulling.is_none() {
+        let older = committed.name.order() <= self.committed.name.order() && !broken(Mutant::GoesBack);
+        if older || self.pulling.is_none() {
             return;
         }
         if !self.near(committed.name.version) {

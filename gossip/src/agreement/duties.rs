@@ -9,6 +9,7 @@ use super::election::Role;
 use super::lease::partitions;
 use crate::time::Time;
 use crate::wire::{LeaveStep, Message};
+use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::planner::{self, Departure, InSyncChange, InSyncRequest, MoveLimits, Pace, Plan};
 use doyen_placement::quorum::majority;
 use doyen_placement::{Epoch, MapEntry, MapId, Member, MemberId, MemberState, OnLoss, PartitionRef, Table, TableName};
@@ -197,7 +198,7 @@ impl Council {
     }
 
     fn draft(&mut self, cx: &mut Context, duties: &mut Duties, joined: &BTreeSet<MemberId>) -> Option<Draft> {
-        let base = self.accepted.clone();
+        let base = if broken(Mutant::ForgetsAccepted) { self.committed.clone() } else { self.accepted.clone() };
         let mut table: Cow<'_, Table> = Cow::Borrowed(&base.table);
         let mut draft = Draft::default();
         self.draft_members(cx, duties, &mut table);
@@ -332,9 +333,11 @@ impl Council {
     fn draft_voters(&self, base: &Named, table: &mut Cow<'_, Table>, joined: &BTreeSet<MemberId>) {
         let same = self.committed_voters == base.voters;
         let may = |voters: &[MemberId]| {
-            !voters.is_empty() && (!self.asserted_dead.is_empty() || (same && majority(voters, |v| joined.contains(&v))))
+            let settled = (same && majority(voters, |v| joined.contains(&v))) || broken(Mutant::VotersUnsettled);
+            !voters.is_empty() && (!self.asserted_dead.is_empty() || settled)
         };
-        let wanted: Vec<MemberId> = planner::elders(table).into_iter().filter(|v| base.member(*v).is_some()).collect();
+        let may_vote = |v: &MemberId| base.member(*v).is_some() || broken(Mutant::NewcomersVote);
+        let wanted: Vec<MemberId> = planner::elders(table).into_iter().filter(may_vote).collect();
         if wanted == base.voters && table.voters == wanted {
             return;
         }

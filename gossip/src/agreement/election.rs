@@ -6,6 +6,7 @@ use super::council::Council;
 use super::publication::Leader;
 use crate::time::Time;
 use crate::wire::{Answer, Ballot, Message};
+use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::quorum::majority;
 use doyen_placement::{MemberId, TableName, Term};
 use std::collections::BTreeMap;
@@ -55,7 +56,8 @@ impl Council {
 
     /// Whether majorities of the committed and the accepted configuration are among these (rule 2). Oneself counts.
     pub(super) fn both_majorities(&self, with: impl Fn(MemberId) -> bool) -> bool {
-        self.quorum(&self.committed_voters, &with) && self.quorum(&self.accepted.voters, &with)
+        (self.quorum(&self.committed_voters, &with) || broken(Mutant::WinsWithoutCommitted))
+            && (self.quorum(&self.accepted.voters, &with) || broken(Mutant::WinsWithoutAccepted))
     }
 
     /// A majority of these voters. After an operator declared some dead: everybody else, because what a lost majority
@@ -127,7 +129,7 @@ impl Council {
         match self.leader {
             Some(leader) if leader == me => {
                 let answers = |v: MemberId| v == me || !self.silent(cx, v);
-                if !self.both_majorities(answers) {
+                if !self.both_majorities(answers) && !broken(Mutant::LeadsUnheard) {
                     self.follow(cx);
                 }
             }
@@ -239,15 +241,19 @@ impl Council {
             // would ever say that it coordinates nothing.
             self.leader = None;
         }
-        let granted =
-            !self.out && !cx.hung() && !self.heard(cx) && ballot.term > self.term && ballot.accepted.order() >= self.accepted.name.order();
+        let granted = !self.out
+            && !cx.hung()
+            && (!self.heard(cx) || broken(Mutant::Preempts))
+            && ballot.term > self.term
+            && ballot.accepted.order() >= self.accepted.name.order();
         let answer = Answer { term: ballot.term, granted, mine: self.term, accepted: self.accepted.name };
         cx.send(from, Message::PreVoteAnswer(answer));
     }
 
     pub(super) fn on_vote(&mut self, cx: &mut Context, from: MemberId, ballot: Ballot) {
-        let up_to_date = ballot.accepted.order() >= self.accepted.name.order();
-        let free = ballot.term > self.term || (ballot.term == self.term && self.voted.is_none_or(|v| v == from) && self.leader.is_none());
+        let up_to_date = ballot.accepted.order() >= self.accepted.name.order() || broken(Mutant::VotesForStale);
+        let first = (self.voted.is_none_or(|v| v == from) && self.leader.is_none()) || broken(Mutant::VotesTwice);
+        let free = ballot.term > self.term || (ballot.term == self.term && first);
         let granted = !self.out && up_to_date && free;
         self.term_seen = self.term_seen.max(ballot.term);
         if granted {

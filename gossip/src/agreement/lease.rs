@@ -3,6 +3,7 @@
 use super::context::Named;
 use crate::time::Time;
 use crate::wire::Commit;
+use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::quorum::majority;
 use doyen_placement::{Epoch, MemberId, PartitionRef, Table, Term, Version};
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,7 +32,7 @@ impl Answers {
     /// A voter answered a ping that was sent at `sent` and named its accepted table.
     pub(super) fn take(&mut self, voter: MemberId, sent: Time, theirs: (Term, Version), ours: (Term, Version)) {
         let voter = self.voters.entry(voter).or_default();
-        if theirs <= ours {
+        if theirs <= ours || broken(Mutant::LeaseFromNewer) {
             voter.counted = voter.counted.max(Some(sent));
             return;
         }
@@ -61,7 +62,9 @@ impl Answers {
         let mut times: Vec<Time> = installed.iter().chain(accepted).filter_map(|v| at(*v)).collect();
         times.sort_unstable();
         times.dedup();
-        let enough = |s: &Time| majority(installed, |v| at(v) >= Some(*s)) && majority(accepted, |v| at(v) >= Some(*s));
+        let enough = |s: &Time| {
+            majority(installed, |v| at(v) >= Some(*s)) && (majority(accepted, |v| at(v) >= Some(*s)) || broken(Mutant::LeaseByInstalled))
+        };
         times.into_iter().rev().find(enough)
     }
 
@@ -161,9 +164,11 @@ impl Tenures {
         let least = |primary: MemberId, partitions: &[PartitionRef]| {
             // One's own lease ends with one's own ack; others hear of that by the seal.
             let answered = if primary == me { None } else { self.answered.get(&primary) };
+            let answered = answered.filter(|_| !broken(Mutant::AgesWithoutAnswers));
             let tenures = partitions.iter().map(|at| self.began.get(at).map_or(0, |(_, began)| age(*began)));
+            let tenures = tenures.filter(|_| !broken(Mutant::AgesWithoutTenure));
             let least = tenures.chain(answered.map(|at| age(*at))).min().unwrap_or(0);
-            least.min(age(self.voters_since))
+            if broken(Mutant::AgesWithoutVoters) { least } else { least.min(age(self.voters_since)) }
         };
         deposed.iter().map(|(primary, partitions)| (*primary, least(*primary, partitions))).collect()
     }
@@ -171,13 +176,15 @@ impl Tenures {
     /// This node's seal, if `next` deposes it: the partitions that it had not opened.
     pub(super) fn seal(&self, me: MemberId, installed: &Table, next: &Table) -> Option<Vec<PartitionRef>> {
         let mine = deposed(installed, next).remove(&me)?;
-        let open = |at: &PartitionRef| installed.partition(*at).is_some_and(|p| self.opened.get(at) == Some(&p.since));
+        let open = |at: &PartitionRef| {
+            installed.partition(*at).is_some_and(|p| self.opened.get(at) == Some(&p.since)) || broken(Mutant::SealsUnopened)
+        };
         Some(mine.into_iter().filter(|at| !open(at)).collect())
     }
 }
 
 fn wait(commit: &Commit, at: PartitionRef, predecessor: MemberId, whole: Duration) -> Duration {
-    if commit.seals.iter().any(|(m, unopened)| *m == predecessor && !unopened.contains(&at)) {
+    if broken(Mutant::OpensAtOnce) || commit.seals.iter().any(|(m, unopened)| *m == predecessor && !unopened.contains(&at)) {
         return Duration::ZERO;
     }
     let age = commit.ages.iter().find(|(m, _)| *m == predecessor).map_or(0, |(_, ms)| *ms);

@@ -7,6 +7,7 @@ use super::election::Role;
 use super::lease::deposed;
 use crate::time::Time;
 use crate::wire::{Ack, Commit, Message, Payload, Proposal};
+use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::quorum::majority;
 use doyen_placement::table::TableDelta;
 use doyen_placement::{MemberId, MemberState, PartitionRef, TableName, Term};
@@ -120,7 +121,9 @@ impl Council {
         // The dead ack nothing.
         hold.retain(|m| *m != me && table.member(*m).is_some_and(|m| m.state != MemberState::Silent));
         let delta = TableDelta::between(&self.committed, &table);
-        self.accept(cx, table.clone());
+        if !broken(Mutant::ProposesUnstored) {
+            self.accept(cx, table.clone());
+        }
         let flight = Flight {
             predecessor: self.committed.name,
             delta,
@@ -141,7 +144,7 @@ impl Council {
 
     /// What this node's ack of a table says. Before it is stored: afterwards this node is closed.
     fn stored(&self, cx: &Context, predecessor: TableName, table: &Named) -> Stored {
-        let known = predecessor == self.committed.name && predecessor.version.next() == table.version;
+        let known = (predecessor == self.committed.name && predecessor.version.next() == table.version) || broken(Mutant::AgesUnknown);
         let ages = known.then(|| self.tenures.ages(cx.me(), cx.now, &self.committed, table).into_iter().collect());
         let seal = if known { self.tenures.seal(cx.me(), &self.committed, table) } else { None };
         Stored { ages, seal }
@@ -164,7 +167,7 @@ impl Council {
 
     pub(super) fn on_propose(&mut self, cx: &mut Context, from: MemberId, proposal: Proposal) {
         let Proposal { name, committed, commit, voters, payload } = proposal;
-        if name.term < self.term {
+        if name.term < self.term && !broken(Mutant::TakesOldTerms) {
             let (term, coordinator) = (self.term, self.leader);
             return cx.send(from, Message::Refuse { name, term, coordinator, whole: false });
         }
@@ -186,7 +189,8 @@ impl Council {
             // The ack was lost. What it said then may be untrue by now, so it says nothing.
             return cx.send(from, Message::Ack(Box::new(Ack { name, ages: None, seal: None })));
         }
-        if name.order() <= self.accepted.name.order() || name.version <= self.committed.version {
+        let older = name.order() <= self.accepted.name.order() && !broken(Mutant::TakesOldTerms);
+        if older || name.version <= self.committed.version {
             return cx.ignore();
         }
         let Some(table) = self.unpack(&name, &payload) else {
@@ -254,7 +258,9 @@ impl Council {
         let Role::Leader(leader) = &self.role else { return };
         let Some(flight) = &leader.flight else { return };
         let acked = |v| flight.acks.contains_key(&v);
-        if !self.quorum(&self.committed_voters, &acked) || !self.quorum(&flight.table.voters, &acked) {
+        let old = self.quorum(&self.committed_voters, &acked) || broken(Mutant::CommitsWithoutOld);
+        let new = self.quorum(&flight.table.voters, &acked) || broken(Mutant::CommitsWithoutNew);
+        if !old || !new {
             return;
         }
         let comes = |m: &MemberId| !flight.acks.contains_key(m) && !self.silent(cx, *m);

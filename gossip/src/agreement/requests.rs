@@ -7,6 +7,7 @@ use super::election::Role;
 use super::lease::partitions;
 use crate::time::Time;
 use crate::wire::{LeaveStep, Message};
+use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::planner::{self, InSyncRequest, Pace};
 use doyen_placement::{Epoch, MemberId, MemberState, PartitionRef, Role as MemberRole};
 use std::collections::BTreeMap;
@@ -263,7 +264,8 @@ impl Council {
         // Rule 7: only the primary asks.
         let table = &self.accepted.table;
         requests.truncate(REQUESTS_MAX);
-        requests.retain(|r| table.partition(r.partition).is_some_and(|p| p.primary() == origin && p.epoch == r.epoch));
+        let may_ask = |r: &InSyncRequest| table.partition(r.partition).is_some_and(|p| p.primary() == origin && p.epoch == r.epoch);
+        requests.retain(|r| may_ask(r) || broken(Mutant::AnyoneAsks));
         let Role::Leader(leader) = &mut self.role else { return };
         if requests.is_empty() {
             return cx.ignore();

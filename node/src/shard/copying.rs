@@ -30,6 +30,7 @@ use super::{Core, ENTRY_WORK, Held, Lane, Malformed, PartitionRef, SLICE, Slot};
 use bytes::Bytes;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::InSyncChange;
+use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::{Epoch, Lineage, MemberId};
 use std::time::Duration;
 
@@ -327,7 +328,7 @@ impl Core {
         let session = teaching.session;
         let mut following = store.following(&teaching.cursor).take(CHUNK_ENTRIES).peekable();
         if following.peek().is_none() {
-            for (origin, finished, applied) in dedup.all() {
+            for (origin, finished, applied) in dedup.all().filter(|_| !broken(Mutant::SnapshotForgets)) {
                 // A record at a time: an outcome may be as large as a value.
                 for record in applied {
                     let dedup = vec![(origin, finished, vec![record.clone()])];
@@ -453,7 +454,7 @@ impl Core {
         let Some(teaching) = &mut link.teaching else { return };
         match teaching.phase {
             Phase::Verified(seq) if link.acked >= log.committed() && log.committed() >= seq && self.peers.up(id) => {
-                link.required = true;
+                link.required = !broken(Mutant::AdmitsUnrequired);
                 link.stalled = None;
                 teaching.phase = Phase::Admitting(seq);
                 (teaching.asks, teaching.ask_at) = (0, now);
@@ -516,7 +517,7 @@ impl Core {
         self.garbage.append(&mut held.store.take());
         held.was_in_sync = false;
         held.store = held.store.emptied();
-        held.store.keep_tombstones(true);
+        held.store.keep_tombstones(!broken(Mutant::RaisesTheDead));
         self.old_logs.push(std::mem::replace(&mut held.log, Log::after(seq)));
         held.dedup = Dedup::default();
         held.wanted = None;
@@ -545,7 +546,7 @@ impl Core {
         }
         let entries = frame::entries(body)?;
         let before = held.bytes();
-        for (map, entry) in entries {
+        for (map, entry) in entries.into_iter().skip(usize::from(broken(Mutant::LearnsUnproven))) {
             held.store.adopt(map, entry);
         }
         if let Some(sink) = &mut held.sink {
@@ -638,7 +639,7 @@ impl Core {
         }
         // Where nothing was written since, this is the first word on the clock.
         held.clock.hear(clock, self.now);
-        let equal = held.store.sum(session) == Some(sum);
+        let equal = held.store.sum(session) == Some(sum) || broken(Mutant::LearnsUnproven) || broken(Mutant::RaisesTheDead);
         held.store.end_sum(session);
         self.peers.send(from, Lane::Calls, &Frame::Verdict { at, session, equal });
     }

@@ -8,6 +8,7 @@ use super::frame::{self, Forwarded, Frame};
 use super::op::{Action, Failure, Operation, Outcome, Work};
 use super::{Core, Lane, Malformed, Slot};
 use bytes::Bytes;
+use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::{MapId, MemberId, PartitionRef};
 use std::collections::{BTreeSet, VecDeque};
 
@@ -27,6 +28,7 @@ impl Core {
     pub(super) fn dispatch(&mut self, at: PartitionRef, slot: &mut Slot, call: Call) -> Option<Call> {
         if let Source::Peer { member, lineage, attempt, .. } = call.source
             && slot.installed.as_ref().is_some_and(|a| a.lineage != lineage)
+            && !broken(Mutant::AsksNewLineage)
         {
             // It may have been applied in what was lost: its origin says so as soon as it knows of the loss.
             self.outstanding -= 1;

@@ -9,6 +9,7 @@ use super::log::{Logged, RECORD_OVERHEAD};
 use super::op::{Failure, Outcome, PartitionAction, Work};
 use super::store::{ENTRY_OVERHEAD, Effect, Key};
 use super::{Core, Held, PartitionRef, Request, Slot, Token, scan};
+use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::{MapId, MemberId};
 
 /// What executing came to.
@@ -110,7 +111,8 @@ impl Core {
         let Forwarded { at, lineage, n, finished, .. } = *forwarded;
         let id = OpId { origin: peer, n, finished };
         let led = slot.installed.as_ref().is_some_and(|a| a.lineage == lineage) && self.is_clear(slot, entry.key(), entry.value());
-        if !led || slot.held.as_ref().is_none_or(|h| h.dedup.known(id) != Known::New) {
+        let new = |h: &Held| h.dedup.known(id) == Known::New || broken(Mutant::AppliesTwice);
+        if !led || !slot.held.as_deref().is_some_and(new) {
             return Err(entry);
         }
         let asker = Asker { source: Source::of_forwarded(peer, forwarded), n, write: true };
@@ -152,12 +154,15 @@ impl Core {
                 return Step::Park;
             }
             match held.dedup.known(id) {
+                _ if broken(Mutant::AppliesTwice) => {}
                 Known::New => {}
                 Known::Applied(seq, outcome) => return Step::Done(outcome, seq, true),
                 Known::Finished => return Step::Drop,
             }
         }
-        if let Some(seq) = call.before().and_then(|n| held.dedup.reached(id.origin, n)) {
+        if let Some(seq) = call.before().and_then(|n| held.dedup.reached(id.origin, n))
+            && !broken(Mutant::ExecutesOvertaken)
+        {
             return Step::Overtaken(seq);
         }
         if call.work.is_write() {
@@ -207,7 +212,7 @@ impl Core {
                 let effect = match change {
                     Change::None => {
                         // Nobody reads what may still be undone, nor that something is gone whose deletion may be.
-                        let seq = found.map_or_else(|| held.log.deleted(), Entry::version);
+                        let seq = super::read_at(found, &held.log);
                         return Step::Done(outcome, seq, false);
                     }
                     Change::Put(value, deadline) => Effect::Put { map: op.map, entry: Entry::new(&op.key, &value, 0, 0), deadline },

@@ -2,7 +2,10 @@
 
 use super::frame::{Ack, Frame, Head};
 use super::log::Logged;
+use super::store::Effect;
 use super::{Assigned, Core, Held, Lane, PartitionRef, Slot};
+use doyen_gossip::Time;
+use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::{Epoch, MemberId};
 
 /// Whose log a copy continues: a tenure, and the session in which the copy began (0: aligned).
@@ -46,14 +49,18 @@ impl Core {
             seq += 1;
         }
         if seq > last {
-            held.cut(last + 1);
+            if !broken(Mutant::KeepsTail) {
+                held.cut(last + 1);
+            }
             held.follow = Some(Follow { since, session: head.session });
             if resumes {
                 self.sum_sink(held, head.at);
             } else {
                 held.sink = None;
             }
-            held.clock.hear(head.clock, self.now);
+            if !broken(Mutant::DeafToTheClock) {
+                held.clock.hear(head.clock, self.now);
+            }
             held.log.commit(head.committed, &mut self.garbage);
             held.wanted = None;
             self.acknowledge(held, from, head.at, head.epoch);
@@ -86,7 +93,12 @@ impl Core {
             seq += 1;
         }
         held.wanted = None;
-        held.clock.hear(head.clock, self.now);
+        if !broken(Mutant::DeafToTheClock) {
+            held.clock.hear(head.clock, self.now);
+        }
+        if broken(Mutant::CopiesExpire) {
+            held.expire_alone(self.now);
+        }
         // What came again may be committed already.
         held.log.commit(head.committed, &mut self.garbage);
         self.memory = (self.memory + held.bytes()).saturating_sub(before);
@@ -104,9 +116,10 @@ impl Core {
         let held = slot.held.as_ref()?;
         let of = |a: &Option<Assigned>| {
             let a = a.as_ref()?;
-            (a.epoch == epoch && a.primary == from && a.lineage == held.lineage).then_some(a.since)
+            let epoch = a.epoch == epoch || broken(Mutant::NoFence);
+            (epoch && a.primary == from && a.lineage == held.lineage).then_some(a.since)
         };
-        of(&slot.installed).or_else(|| of(&slot.accepted)).filter(|_| epoch >= held.epoch.max(held.fence))
+        of(&slot.installed).or_else(|| of(&slot.accepted)).filter(|_| epoch >= held.epoch.max(held.fence) || broken(Mutant::NoFence))
     }
 
     fn want(&mut self, held: &mut Held, from: MemberId, head: &Head) {
@@ -175,6 +188,14 @@ impl Core {
 }
 
 impl Held {
+    /// What `Mutant::CopiesExpire` does: nothing of it is in the log.
+    fn expire_alone(&mut self, now: Time) {
+        let seq = self.log.last();
+        for (map, key) in self.store.overdue(self.clock.advance(now), usize::MAX) {
+            self.store.apply(seq, &Effect::Delete { map, key });
+        }
+    }
+
     /// Undoes everything from `seq` on. A committed entry is never among it (I9).
     fn cut(&mut self, seq: u64) {
         while self.log.last() >= seq {

@@ -15,6 +15,7 @@ use super::log::begin_anew;
 use super::op::{Action, Operation, Outcome, PartitionAction, Work};
 use bytes::Bytes;
 use doyen_gossip::Time;
+use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::{KeyspaceId, Lineage, MapId, MemberId};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -212,7 +213,7 @@ impl Calls {
 
     /// Every local operation below this number is finished; `n` is one that is not.
     pub(super) fn finished(&self, n: u64) -> u64 {
-        self.unfinished.front().map_or(n, |(first, _)| (*first).min(n))
+        self.unfinished.front().filter(|_| !broken(Mutant::FinishesEarly)).map_or(n, |(first, _)| (*first).min(n))
     }
 
     /// What was sent and not answered is parked again, in front, and may have been applied.

@@ -15,6 +15,7 @@ use super::upkeep::{EXPIRE_SLICE, UPKEEP};
 use super::{Assigned, Core, DROP_DELAY, Held, Lane, PartitionRef, Slot};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::InSyncChange;
+use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::{Epoch, MemberId, Partition};
 use litemap::LiteMap;
 use std::collections::{BTreeMap, BTreeSet};
@@ -187,7 +188,7 @@ impl Core {
     /// that may have been applied there must not be asked again here: nobody could tell that it is a retry.
     fn lost(&mut self, at: PartitionRef, slot: &mut Slot) {
         slot.calls.unsend();
-        let maybe = |c: &Call| c.maybe && c.source.peer().is_none() && c.work.is_write();
+        let maybe = |c: &Call| c.maybe && c.source.peer().is_none() && c.work.is_write() && !broken(Mutant::AsksNewLineage);
         let (lost, left) = std::mem::take(&mut slot.calls.parked).into_iter().partition::<Vec<_>, _>(maybe);
         slot.calls.parked = left.into();
         for call in lost {
@@ -237,7 +238,7 @@ impl Core {
             self.peer_of(accepted.primary(), at) == self.me && accepted.since == installed.since && accepted.lineage == installed.lineage;
         let said = self.opens.get(&at).filter(|(since, _)| *since == installed.since).map(|(_, time)| *time);
         let held_since = slot.held.as_ref().and_then(|h| h.lead.as_ref()).map(|l| l.since);
-        if held_since != Some(installed.since) {
+        if held_since != Some(installed.since) && !(held_since.is_some() && broken(Mutant::KeepsTenure)) {
             if held_since.is_some() {
                 self.depose(at, slot);
             }
@@ -259,7 +260,9 @@ impl Core {
         }
         let now = self.now;
         let in_sync: BTreeSet<MemberId> = self.in_sync(installed).filter(|m| *m != self.me).collect();
-        let required: BTreeSet<MemberId> = self.in_sync(accepted).filter(|m| *m != self.me).chain(in_sync.iter().copied()).collect();
+        let kept = |_: &&MemberId| !broken(Mutant::DropsEarly);
+        let required: BTreeSet<MemberId> =
+            self.in_sync(accepted).filter(|m| *m != self.me).chain(in_sync.iter().filter(kept).copied()).collect();
         let learners: BTreeSet<MemberId> = self.learners(installed).collect();
         let Some(held) = &mut slot.held else { return };
         let moved = held.epoch != installed.epoch;
@@ -322,7 +325,7 @@ impl Core {
             }
             return;
         }
-        held.drop_at = None;
+        held.drop_at = (!soon && broken(Mutant::DeletesByProposal)).then_some(self.now);
         let moved = held.epoch != installed.epoch;
         held.epoch = installed.epoch;
         let follows = held.follow.is_some_and(|f| f.since == installed.since);
@@ -573,20 +576,24 @@ impl Core {
             aligned &= link.aligned;
             point = point.min(if link.aligned { link.acked } else { 0 });
         }
+        if broken(Mutant::OneCopySuffices) {
+            point = required().map(|l| l.acked).max().unwrap_or(point).min(log.last());
+        }
         // Deposed by an accepted table: nothing more is committed by this node's word (rule 10: its ack was the seal).
-        if lead.serving && point > log.committed() {
+        if (lead.serving || broken(Mutant::CommitsDeposed)) && point > log.committed() {
             log.commit(point, &mut self.garbage);
             let share = self.tail_bytes(held.store.bytes());
             trim(held, share, &mut self.memory);
         }
         let Held { lead: Some(lead), log, .. } = &mut **held else { return };
-        if !lead.open && lead.serving && aligned && log.committed() >= lead.tail && self.now >= lead.opens_at {
+        let tail = (aligned && log.committed() >= lead.tail) || broken(Mutant::OpensWithoutTail);
+        if !lead.open && lead.serving && tail && self.now >= lead.opens_at {
             lead.open = true;
             self.opened.push((at, lead.since));
             // Parked writes go on, but not from within whoever called this.
             self.timers.insert((self.now, at));
         }
-        if lead.serving {
+        if lead.serving || broken(Mutant::CommitsDeposed) {
             let committed = log.committed();
             while slot.calls.waiting.front().is_some_and(|e| e.seq <= committed) {
                 self.ready.extend(slot.calls.waiting.pop_front().map(|executed| (at, executed)));

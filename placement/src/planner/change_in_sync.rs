@@ -1,6 +1,7 @@
 //! What primaries ask for (rule 7).
 
 use crate::id::{Epoch, MemberId, PartitionRef};
+use crate::mutant::{Mutant, broken};
 use crate::table::{MemberState, Partition, Table};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -42,7 +43,7 @@ pub fn change_in_sync(table: &Table, requests: &[InSyncRequest]) -> (Table, Vec<
 
 fn change_one(table: &mut Table, request: &InSyncRequest) -> Option<()> {
     let partition = table.partition(request.partition)?;
-    if partition.epoch != request.epoch {
+    if partition.epoch != request.epoch && !broken(Mutant::AnyoneAsks) {
         return None;
     }
     let may_count = |m: MemberId| table.member(m).is_some_and(|m| !matches!(m.state, MemberState::Silent | MemberState::Leaving));
@@ -71,7 +72,9 @@ fn changed(partition: &Partition, change: &InSyncChange, may_count: impl Fn(Memb
         // The primary requires this learner's acks until it installs another epoch, whether or not it is still listed.
         InSyncChange::Withdraw(_) => {
             let mut next = partition.with_replicas(&in_sync, &learners);
-            next.epoch = partition.epoch.next();
+            if !broken(Mutant::WithdrawsQuietly) {
+                next.epoch = partition.epoch.next();
+            }
             return Some(next);
         }
         _ => return None,

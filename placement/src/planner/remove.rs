@@ -5,6 +5,7 @@ use super::elders;
 use super::health::holders;
 use super::layout::Spare;
 use crate::id::{KeyspaceId, MemberId};
+use crate::mutant::{Mutant, broken};
 use crate::table::{Keyspace, MemberState, OnLoss, Partition, Table};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -95,7 +96,7 @@ fn survivors(partition: &Partition, departure: &impl Fn(MemberId) -> Option<Depa
     if !answering.is_empty() {
         return Survivors::Answering(answering);
     }
-    let returning = left(&|d| d != Some(Departure::Dead));
+    let returning = left(&|d| d != Some(Departure::Dead) && !broken(Mutant::ExpelsLastCopy));
     match (returning.is_empty(), reset) {
         (false, _) => Survivors::Silent(returning),
         (true, false) => Survivors::Silent(left(&|_| true)),

@@ -10,6 +10,7 @@ use doyen::shard::op::{Action, Failure, Outcome, Work};
 use doyen::shard::{Lane, Malformed, Request, Shard};
 use doyen_gossip::{Input, Time};
 use doyen_placement::MemberId;
+use doyen_placement::mutant::{Mutant, broken};
 use rand::Rng;
 
 /// What other data threads of the process left is the shard's.
@@ -91,6 +92,7 @@ impl World {
                 self.processes[p].threads[t].shard.install(now, view);
             }
         }
+        self.processes[p].threads[t].checked = (now, self.processes[p].lease, self.processes[p].generation);
         self.siblings((p, t), now, |siblings, handler| siblings.work(handler));
         let mut batch = self.rng.random_range(1..64);
         while batch > 0
@@ -219,10 +221,14 @@ impl World {
         if self.processes[p].gone {
             return;
         }
-        let now = self.processes[p].clock(self.schedule.now());
-        let lease = self.processes[p].lease;
-        let generation = self.processes[p].generation;
+        let mut now = self.processes[p].clock(self.schedule.now());
+        let mut lease = self.processes[p].lease;
+        let mut generation = self.processes[p].generation;
         let thread = &mut self.processes[p].threads[t];
+        if broken(Mutant::ChecksThenReads) {
+            // As they were when the pass began.
+            (now, lease, generation) = thread.checked;
+        }
         let current = generation == thread.shard_generation;
         let well = Shard::may_answer(now, lease, current);
         for (asked, n, operation, outcome) in std::mem::take(&mut thread.read) {
@@ -278,7 +284,9 @@ impl World {
             let delay = self.rng.random_range(500..40_000);
             self.schedule.after(delay, Event::Data((p, other), DataInput::Wake));
         }
-        if let Err(what) = self.oracle.logs.look(&self.processes, (p, t), current && now <= self.processes[p].lease) {
+        if let Err(what) =
+            self.oracle.logs.look(&self.processes, (p, t), self.schedule.now(), Shard::may_answer(now, self.processes[p].lease, current))
+        {
             self.broken(format!("p{p}: {what}"));
         }
         let process = &self.processes[p];

@@ -37,6 +37,10 @@ pub(crate) const KINDS: &[Kind] = &[
     Kind { name: "false hint", weight: 3, begin: World::false_hint },
     Kind { name: "wall clock jump", weight: 1, begin: World::jump },
     Kind { name: "recover", weight: 2, begin: World::recover_one },
+    Kind { name: "coordinator crash", weight: 4, begin: World::crash_coordinator },
+    Kind { name: "coordinator cut", weight: 4, begin: World::cut_coordinator },
+    Kind { name: "coordinator pause", weight: 3, begin: World::pause_coordinator },
+    Kind { name: "bridge", weight: 3, begin: World::bridge },
 ];
 
 /// How many of them are drawn from a seed's first numbers.
@@ -119,8 +123,21 @@ impl World {
         self.rng.random_range(MS..longest.max(2 * MS))
     }
 
+    /// A process that coordinates, or thinks so: after a cut there may be two for a while.
+    fn coordinator(&mut self) -> Option<ProcessId> {
+        let leading: Vec<ProcessId> = self.running().into_iter().filter(|p| self.processes[*p].agreement.leading()).collect();
+        (!leading.is_empty()).then(|| leading[self.rng.random_range(0..leading.len())])
+    }
+
     fn pause(&mut self) -> bool {
-        let Some(p) = self.one() else { return false };
+        self.one().is_some_and(|p| self.pause_of(p))
+    }
+
+    fn pause_coordinator(&mut self) -> bool {
+        self.coordinator().is_some_and(|p| self.pause_of(p))
+    }
+
+    fn pause_of(&mut self, p: ProcessId) -> bool {
         let span = self.span(self.mix.pause_max);
         self.longest_stall = self.longest_stall.max(span);
         let until = self.schedule.now() + span;
@@ -179,6 +196,44 @@ impl World {
                 if a != b && side.contains(&a) != side.contains(&b) && (both || side.contains(&a)) {
                     cuts.extend([(Plane::Control, a, b), (Plane::Data, a, b)]);
                 }
+            }
+        }
+        !cuts.is_empty() && self.cut(cuts)
+    }
+
+    /// The coordinator is cut off from some or all others, in one direction or both, for control or for everything.
+    fn cut_coordinator(&mut self) -> bool {
+        let Some(p) = self.coordinator() else { return false };
+        let (at, n) = (self.processes[p].slot, self.slots.len());
+        let from: BTreeSet<usize> = if self.rng.random_bool(0.5) {
+            (0..n).filter(|s| *s != at).collect()
+        } else {
+            (0..n).filter(|s| *s != at && self.rng.random_bool(0.6)).collect()
+        };
+        let (out, into) = [(true, true), (true, true), (true, false), (false, true)][self.rng.random_range(0..4)];
+        let planes: &[Plane] = if self.rng.random_bool(0.4) { &[Plane::Control] } else { &[Plane::Control, Plane::Data] };
+        let mut cuts = Vec::new();
+        for other in from {
+            for plane in planes {
+                cuts.extend(out.then_some((*plane, at, other)));
+                cuts.extend(into.then_some((*plane, other, at)));
+            }
+        }
+        !cuts.is_empty() && self.cut(cuts)
+    }
+
+    /// Two sides that do not reach each other, and one that both reach.
+    fn bridge(&mut self) -> bool {
+        let n = self.slots.len();
+        if n < 3 {
+            return false;
+        }
+        let bridge = self.rng.random_range(0..n);
+        let side: Vec<bool> = (0..n).map(|_| self.rng.random_bool(0.5)).collect();
+        let mut cuts = Vec::new();
+        for a in (0..n).filter(|a| *a != bridge) {
+            for b in (0..n).filter(|b| *b != bridge && side[a] != side[*b]) {
+                cuts.extend([(Plane::Control, a, b), (Plane::Data, a, b)]);
             }
         }
         !cuts.is_empty() && self.cut(cuts)
@@ -268,7 +323,14 @@ impl World {
     }
 
     fn crash_one(&mut self) -> bool {
-        let Some(p) = self.one() else { return false };
+        self.one().is_some_and(|p| self.crash(p))
+    }
+
+    fn crash_coordinator(&mut self) -> bool {
+        self.coordinator().is_some_and(|p| self.crash(p))
+    }
+
+    fn crash(&mut self, p: ProcessId) -> bool {
         if !self.may_go(p) {
             return false;
         }

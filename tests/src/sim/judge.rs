@@ -190,7 +190,7 @@ impl World {
             self.schedule.after(0, Event::ClientNext(id));
         }
         // Time for all of them on a slow network, and for the last acks, so that copies can be compared at rest.
-        self.schedule.after(7 * SECOND, Event::Healed);
+        self.schedule.after(7 * SECOND + 60 * (self.mix.delay_min + self.mix.jitter), Event::Healed);
     }
 
     pub(crate) fn judge(&mut self) -> Result<Report, String> {

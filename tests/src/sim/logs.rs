@@ -3,6 +3,7 @@
 //! different things at one place of one log).
 
 use super::process::{Process, ThreadId};
+use super::schedule::Nanos;
 use doyen::shard::{Inspection, Shard};
 use doyen_placement::{ClusterId, Epoch, Lineage, MemberId, PartitionRef};
 use std::collections::BTreeMap;
@@ -46,7 +47,7 @@ macro_rules! hold {
 
 impl Logs {
     /// A data thread ended a pass; `may_answer` says whether its lease and view let it release.
-    pub(crate) fn look(&mut self, processes: &[Process], (p, t): ThreadId, may_answer: bool) -> Result<(), String> {
+    pub(crate) fn look(&mut self, processes: &[Process], (p, t): ThreadId, at: Nanos, may_answer: bool) -> Result<(), String> {
         let count = processes[p].threads.len();
         let process = &processes[p].threads[t];
         for now in process.shard.inspect() {
@@ -65,6 +66,7 @@ impl Logs {
                     truth.tenure = since;
                     truth.acknowledged = truth.acknowledged.max(now.committed);
                     copies_have(processes, (p, t), &now)?;
+                    nobody_else_answers(processes, (p, t), at, &now)?;
                 }
                 if seen.opened != since {
                     seen.opened = since;
@@ -142,6 +144,29 @@ fn entries(shard: &Shard, now: &Inspection, from: u64, truth: &mut Truth) -> Res
             let known = *truth.committed.entry(seq).or_insert((epoch, digest));
             hold!(known == (epoch, digest), "I9: {} committed {seq}@{} and now {seq}@{epoch}", now.at, known.0);
         }
+    }
+    Ok(())
+}
+
+/// I5: when a write is acknowledged, nobody could answer a read of an earlier tenure any more: its lease is over, or it knows better.
+/// It need not be asked for that.
+fn nobody_else_answers(processes: &[Process], (p, t): ThreadId, at: Nanos, now: &Inspection) -> Result<(), String> {
+    let (me, cluster) = (processes[p].threads[t].shard_me, processes[p].threads[t].shard.inspect_cluster());
+    for (_, other) in processes.iter().enumerate().filter(|(o, other)| *o != p && !other.gone) {
+        let thread = &other.threads[thread_of(now.at, other.threads.len())];
+        let may = Shard::may_answer(other.clock(at), other.lease, thread.shard_generation == other.generation);
+        if !may || thread.shard_me != other.me || thread.shard.inspect_cluster() != cluster {
+            continue;
+        }
+        let stale = thread.shard.inspect().find(|i| i.at == now.at && i.open && i.lineage == now.lineage && i.since < now.since);
+        hold!(
+            stale.is_none(),
+            "I5: {me} acknowledges {} of {} in tenure {:?}, and {} may still answer as its primary: {stale:?}",
+            now.committed,
+            now.at,
+            now.since,
+            other.me
+        );
     }
     Ok(())
 }

@@ -83,7 +83,12 @@ pub struct Mix {
     pub pipelined: u32,
     /// Whether data threads stand still between answering clients and telling peers.
     pub dawdles: bool,
+    /// Whether everything that can go wrong does, and often: coordinators above all.
+    pub hell: bool,
 }
+
+/// How many seeds are hell.
+const HELLS: f64 = 0.25;
 
 /// How many seeds have a stranger: none yet, what such a run may end in is not settled.
 const STRANGERS: f64 = 0.08;
@@ -124,7 +129,7 @@ impl Mix {
         for (kind, weight) in super::fault::KINDS.iter().zip(&mut weights) {
             *weight *= u32::from(!stranger || harmless.contains(&kind.name));
         }
-        Self {
+        let drawn = Self {
             founders,
             joiners,
             witnesses,
@@ -164,11 +169,48 @@ impl Mix {
             threads,
             pipelined,
             dawdles,
+            hell: false,
+        };
+        if !stranger && hell(seed) { drawn.into_hell(seed) } else { drawn }
+    }
+
+    /// The same cluster where every kind of fault happens all the time, and packets take so long that decisions cross each other.
+    fn into_hell(mut self, seed: u64) -> Self {
+        let mut rng = hell_numbers(seed);
+        for (weight, kind) in self.weights.iter_mut().zip(super::fault::KINDS) {
+            let coordinators = kind.name.starts_with("coordinator");
+            *weight = (*weight).max(kind.weight) * if coordinators { 4 } else { 1 };
         }
+        self.fault_every = [150 * MS, 300 * MS, 600 * MS][rng.random_range(0..3)];
+        (self.delay_min, self.jitter) = [(MS, 5 * MS), (10 * MS, 40 * MS), (30 * MS, 90 * MS)][rng.random_range(0..3)];
+        self.partitions = self.partitions.min(4);
+        self.think = 10 * MS;
+        self.drift_ppm = 9_900;
+        self.pause_max = self.pause_max.min(5 * SECOND);
+        self.hell = true;
+        self
+    }
+
+    /// Whether a seed is one of those that are hell, unless there is a stranger in it.
+    #[must_use]
+    pub fn may_be_hell(seed: u64) -> bool {
+        hell(seed)
     }
 
     /// Slots in all.
     pub(crate) fn slots(&self) -> usize {
         self.founders + self.joiners + usize::from(self.stranger)
     }
+}
+
+fn hell_numbers(seed: u64) -> ChaCha8Rng {
+    let mut numbers = ChaCha8Rng::seed_from_u64(seed);
+    numbers.set_stream(4);
+    numbers
+}
+
+fn hell(seed: u64) -> bool {
+    let mut numbers = hell_numbers(seed);
+    numbers.set_stream(5);
+    numbers.random_bool(HELLS)
 }

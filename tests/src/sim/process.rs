@@ -113,6 +113,8 @@ pub(crate) struct DataThread {
     /// What was read at once in this pass, and may be answered if the pass is judged well.
     pub(crate) read: Vec<((ClientId, u64), u64, Operation, Outcome)>,
     pub(crate) next_token: Token,
+    /// Clock, lease and generation when its pass began.
+    pub(crate) checked: (Time, Time, u64),
 }
 
 impl Process {
@@ -205,6 +207,7 @@ impl DataThread {
             tokens: BTreeMap::new(),
             read: Vec::new(),
             next_token: 1,
+            checked: (Time::ZERO, Time::ZERO, 0),
         }
     }
 }

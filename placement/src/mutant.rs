@@ -1,0 +1,189 @@
+//! Ways of breaking a rule on purpose, so that the tests prove that they would notice.
+//!
+//! Each [`Mutant`] stands where its rule is kept, as `broken(Mutant::...)`. Only our own tests build with the feature `mutants`, and
+//! choose one at run time; without it [`broken`] is `false` to the compiler, so that nothing of this is in the program.
+
+macro_rules! mutants {
+    ($($(#[doc = $doc:literal])* $name:ident = ($id:literal, $rule:literal),)*) => {
+        /// A way of breaking a rule.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum Mutant {
+            $($(#[doc = $doc])* $name,)*
+        }
+
+        impl Mutant {
+            /// All of them, in the order of the rules.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// What it is called on a command line.
+            #[must_use]
+            pub const fn id(self) -> &'static str {
+                match self { $(Self::$name => $id,)* }
+            }
+
+            /// The rule or the part of the design that it breaks.
+            #[must_use]
+            pub const fn rule(self) -> &'static str {
+                match self { $(Self::$name => $rule,)* }
+            }
+
+            /// What it does.
+            #[must_use]
+            pub const fn what(self) -> &'static str {
+                match self { $(Self::$name => concat!($($doc,)*).trim_ascii(),)* }
+            }
+        }
+    };
+}
+
+mutants! {
+    /// Votes for every candidate of a term.
+    VotesTwice = ("votes-twice", "rule 1"),
+    /// Votes for candidates that have accepted less.
+    VotesForStale = ("votes-for-stale", "rule 1"),
+    /// Stores what a coordinator of an earlier term proposes.
+    TakesOldTerms = ("takes-old-terms", "rule 1"),
+    /// Wins with a majority of the committed configuration alone.
+    WinsWithoutAccepted = ("wins-without-accepted", "rule 2"),
+    /// Wins with a majority of the accepted configuration alone.
+    WinsWithoutCommitted = ("wins-without-committed", "rule 2"),
+    /// Goes on from the committed table, and forgets what it had accepted.
+    ForgetsAccepted = ("forgets-accepted", "rule 2"),
+    /// Commits with a majority of the committed voters alone.
+    CommitsWithoutNew = ("commits-without-new", "rule 3"),
+    /// Commits with a majority of the new voters alone.
+    CommitsWithoutOld = ("commits-without-old", "rule 3"),
+    /// Proposes without having stored.
+    ProposesUnstored = ("proposes-unstored", "rule 3"),
+    /// Half of the voters are a majority, whichever half.
+    HalfIsEnough = ("half-is-enough", "casting vote"),
+    /// A newcomer votes in the very table that admits it.
+    NewcomersVote = ("newcomers-vote", "rule 4"),
+    /// Voters are changed though those before them are not settled, or have not joined the term.
+    VotersUnsettled = ("voters-unsettled", "rule 4"),
+    /// Serves what only the installed table says.
+    ServesByInstalled = ("serves-by-installed", "rule 5"),
+    /// Gives its vote although a coordinator is heard.
+    Preempts = ("preempts", "rule 6: pre-vote"),
+    /// A coordinator that hears no majority goes on.
+    LeadsUnheard = ("leads-unheard", "rule 6"),
+    /// Pings sent before a pause count as unanswered.
+    CountsOldPings = ("counts-old-pings", "rule 6"),
+    /// Takes requests of any epoch, from anybody.
+    AnyoneAsks = ("anyone-asks", "rule 7"),
+    /// The ack of a copy that the accepted table leaves out is not required any more.
+    DropsEarly = ("drops-early", "rule 7"),
+    /// The ack of a newcomer is not required before its admission is committed.
+    AdmitsUnrequired = ("admits-unrequired", "rule 7"),
+    /// A withdrawn newcomer is no new epoch.
+    WithdrawsQuietly = ("withdraws-quietly", "rule 7"),
+    /// Who alone holds a partition is expelled for silence.
+    ExpelsLastCopy = ("expels-last-copy", "rule 7"),
+    /// A lease counts from the arrival of the answers.
+    LeaseFromArrival = ("lease-from-arrival", "rule 8"),
+    /// Answers of voters that have accepted more count at once.
+    LeaseFromNewer = ("lease-from-newer", "rule 8"),
+    /// A lease takes the installed voters only.
+    LeaseByInstalled = ("lease-by-installed", "rule 8"),
+    /// Answers without a lease.
+    AnswersWithoutLease = ("answers-without-lease", "rule 8"),
+    /// Answers by a view that is not shown any more.
+    AnswersByOldView = ("answers-by-old-view", "rule 8"),
+    /// Checks the lease, and then reads.
+    ChecksThenReads = ("checks-then-reads", "rule 8: order"),
+    /// Acknowledges a table before the data threads see it.
+    AcksUnseen = ("acks-unseen", "rule 8"),
+    /// A new primary does not wait for the lease of the old one.
+    OpensAtOnce = ("opens-at-once", "rule 9"),
+    /// The age that a voter reports ignores when the tenure began.
+    AgesWithoutTenure = ("ages-without-tenure", "rule 9"),
+    /// The age that a voter reports ignores that it answered the old primary.
+    AgesWithoutAnswers = ("ages-without-answers", "rule 9"),
+    /// The age that a voter reports ignores when the voters became voters.
+    AgesWithoutVoters = ("ages-without-voters", "rule 9"),
+    /// An age is reported by one who has not installed the table before.
+    AgesUnknown = ("ages-unknown", "rule 9"),
+    /// A primary seals what it had not opened.
+    SealsUnopened = ("seals-unopened", "rule 9: seal"),
+    /// A new primary opens before its tail is on every copy.
+    OpensWithoutTail = ("opens-without-tail", "rule 9"),
+    /// A tenure goes on in another one's epoch.
+    KeepsTenure = ("keeps-tenure", "rule 9"),
+    /// A leaver ends before a majority has installed the table without it.
+    LeavesEarly = ("leaves-early", "rule 10"),
+    /// A deposed primary commits and acknowledges.
+    CommitsDeposed = ("commits-deposed", "rule 10"),
+    /// A pulled table is installed though it is older.
+    GoesBack = ("goes-back", "rule 11"),
+    /// A node whose data threads hang answers pings.
+    PingsThoughHung = ("pings-though-hung", "rule 12"),
+    /// Copies take entries of any epoch.
+    NoFence = ("no-fence", "fencing"),
+    /// Commits what one copy has.
+    OneCopySuffices = ("one-copy-suffices", "I6"),
+    /// A copy keeps what its new primary does not have.
+    KeepsTail = ("keeps-tail", "I8"),
+    /// Reads what is not committed.
+    ReadsUncommitted = ("reads-uncommitted", "I10"),
+    /// Reads that something is gone, of which the deletion is not committed.
+    ReadsDeletions = ("reads-deletions", "I10"),
+    /// Applies a retry again.
+    AppliesTwice = ("applies-twice", "idempotence"),
+    /// A snapshot is without what is known of operations.
+    SnapshotForgets = ("snapshot-forgets", "idempotence"),
+    /// What a caller may still ask again is forgotten.
+    FinishesEarly = ("finishes-early", "idempotence"),
+    /// Executes what a later write has overtaken.
+    ExecutesOvertaken = ("executes-overtaken", "order"),
+    /// Asks again in a lineage that began empty.
+    AsksNewLineage = ("asks-new-lineage", "on_loss"),
+    /// A learner that lost a part of its snapshot calls itself equal.
+    LearnsUnproven = ("learns-unproven", "learner checksum"),
+    /// A snapshot brings back what was deleted meanwhile.
+    RaisesTheDead = ("raises-the-dead", "copying"),
+    /// A copy is deleted as soon as a table that is only proposed leaves it out.
+    DeletesByProposal = ("deletes-by-proposal", "deletion of old copies"),
+    /// Copies expire by themselves.
+    CopiesExpire = ("copies-expire", "expiry on replicas"),
+    /// Copies do not follow the clock of their primary.
+    DeafToTheClock = ("deaf-to-the-clock", "expiry on replicas"),
+    /// A first table is committed when most founders have promised.
+    FoundsWithMost = ("founds-with-most", "bootstrap"),
+    /// A process promises every first table.
+    PromisesTwice = ("promises-twice", "bootstrap"),
+    /// A used cluster of one gives way.
+    SurrendersUsed = ("surrenders-used", "bootstrap"),
+}
+
+#[cfg(feature = "mutants")]
+mod chosen {
+    use super::Mutant;
+    use std::sync::atomic::{AtomicU8, Ordering};
+
+    const NONE: u8 = u8::MAX;
+
+    static CHOSEN: AtomicU8 = AtomicU8::new(NONE);
+
+    /// From now on the whole process breaks this rule, or none.
+    pub fn choose(mutant: Option<Mutant>) {
+        CHOSEN.store(mutant.map_or(NONE, |m| m as u8), Ordering::SeqCst);
+    }
+
+    /// Whether this rule is broken.
+    #[must_use]
+    pub fn broken(mutant: Mutant) -> bool {
+        CHOSEN.load(Ordering::Relaxed) == mutant as u8
+    }
+}
+
+#[cfg(feature = "mutants")]
+pub use chosen::{broken, choose};
+
+/// Whether this rule is broken: never, in this build.
+#[cfg(not(feature = "mutants"))]
+#[must_use]
+#[inline(always)]
+pub const fn broken(_: Mutant) -> bool {
+    false
+}
