@@ -75,7 +75,7 @@ pub enum Message {
     },
     /// The last committed table.
     Committed(Box<Committed>),
-    /// A primary asks for changes; passed on to the coordinator.
+    /// A primary asks the coordinator for changes, each for itself: passed on by nobody.
     InSync {
         /// The cluster.
         cluster: ClusterId,
@@ -120,7 +120,7 @@ pub enum Message {
         /// The answer.
         reply: AdminReply,
     },
-    /// A member hands over and leaves; passed on to the coordinator.
+    /// A member hands over and leaves, and tells the coordinator so itself: passed on by nobody.
     Leave {
         /// The cluster.
         cluster: ClusterId,

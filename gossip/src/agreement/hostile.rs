@@ -247,7 +247,9 @@ fn hints_without_end_expel_nobody() {
     for round in 0..300_u16 {
         for slot in 0..3 {
             for member in members.iter().copied().chain([MemberId(u64::from(round) << 8), MemberId(u64::MAX)]) {
-                [Hint::Suspected(member), Hint::Refused(member), Hint::Alive(member)].map(|hint| net.input(slot, Input::Hint(hint)));
+                for hint in [Hint::Suspected(member), Hint::Refused(member), Hint::Alive(member)] {
+                    net.input(slot, Input::Hint(hint));
+                }
             }
             net.input(slot, Input::Hint(Hint::Address(([10, 7, (round >> 8) as u8, round as u8], 7000).into())));
         }

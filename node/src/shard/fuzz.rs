@@ -57,7 +57,7 @@ fn every() -> Vec<Frame> {
         Effect::Clear { map: MAP },
     ];
     let outcomes = [Outcome::Ok, Outcome::Nil, Outcome::Int(-7), Outcome::Bulk((&b"old"[..]).into()), Outcome::Failed(Failure::Overtaken)];
-    let logged = |(effect, outcome)| Logged { epoch: Epoch(1), effect, op: op.clone(), outcome };
+    let logged = |(effect, outcome)| Logged { epoch: Epoch(1), effect, op, outcome };
     let entries: Vec<Logged> = effects.into_iter().zip(outcomes.clone()).map(logged).collect();
     let mut out = Out::default();
     frame::put_entry(&mut out, MAP, &Entry::new(b"c", b"in a chunk", 4, 0));
@@ -156,7 +156,7 @@ fn table() -> Table {
     };
     let partition = |p: u32| {
         let (primary, other) = if p < 2 { (A, B) } else { (B, A) };
-        let state = if p % 2 == 0 { ReplicaState::InSync } else { ReplicaState::Learner };
+        let state = if p.is_multiple_of(2) { ReplicaState::InSync } else { ReplicaState::Learner };
         let replicas = vec![Replica { member: id(primary), state: ReplicaState::InSync }, Replica { member: id(other), state }];
         Arc::new(Partition { id: PartitionId(p), replicas, epoch: Epoch(1), since: Epoch(1), lineage: Lineage(1), goal: None })
     };

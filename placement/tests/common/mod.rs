@@ -140,6 +140,7 @@ pub fn settle(table: Table) -> Table {
 pub fn check_step(old: &Table, new: &Table) {
     new.validate().expect("every table is valid");
     assert_eq!((old.term, old.version, old.cluster), (new.term, new.version, new.cluster));
+    assert!(new.may_follow(old), "no step leads where a proposal would be refused");
     let delta = TableDelta::between(old, new);
     assert_eq!(delta.apply(old).expect("a delta applies to its base"), *new);
     assert_eq!(old == new, old.name() == new.name());
