@@ -39,6 +39,11 @@ pub enum ClientError {
     Protocol(&'static str),
 }
 
+/// Whether an error that a node answers says that nothing happened. Any other leaves it open.
+pub(crate) fn nothing_happened(error: &str) -> bool {
+    ["TRYAGAIN", "CLUSTERDOWN", "LOADING", "OOM", "BUSY"].iter().any(|word| error.starts_with(word))
+}
+
 /// A connection to a server. After an error it is of no further use.
 #[derive(Debug)]
 pub struct Client {

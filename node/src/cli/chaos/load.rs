@@ -5,7 +5,7 @@ use crate::cli::Failed;
 use crate::client;
 use crate::error::{ReadError, WriteError};
 use crate::map::Database;
-use crate::resp::client::{Client, Reply};
+use crate::resp::client::{Client, Reply, nothing_happened};
 use crate::testkit::linear::{Answer, Call};
 use crate::testkit::{Cluster, History, Pending};
 use rand::Rng;
@@ -37,8 +37,6 @@ const RETRY: Duration = Duration::from_millis(10);
 const TRIES: u32 = 50;
 /// Who reads everything back.
 pub(super) const READER: u32 = u32::MAX;
-/// Words of errors that say that nothing happened; any other leaves it open.
-const NOT_DONE: [&str; 5] = ["TRYAGAIN", "CLUSTERDOWN", "LOADING", "OOM", "BUSY"];
 
 /// The clients, and what they were told.
 pub(super) struct Load {
@@ -260,7 +258,7 @@ impl Resp {
             _ => vec![b"GET", key],
         };
         match tokio::time::timeout(ANSWER_MAX, client.command(&words)).await {
-            Ok(Ok(Reply::Error(text))) if NOT_DONE.iter().any(|word| text.starts_with(word)) => Outcome::NotDone,
+            Ok(Ok(Reply::Error(text))) if nothing_happened(&text) => Outcome::NotDone,
             Ok(Ok(Reply::Simple(_))) => Outcome::Answered(Answer::Ok),
             Ok(Ok(Reply::Nil)) => Outcome::Answered(Answer::Nil),
             Ok(Ok(Reply::Int(n))) => Outcome::Answered(Answer::Int(n)),

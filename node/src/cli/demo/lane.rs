@@ -2,7 +2,7 @@
 
 use super::Shared;
 use super::ledger::{Ledger, Verdict};
-use crate::resp::client::{Client, Reply};
+use crate::resp::client::{Client, Reply, nothing_happened};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -109,11 +109,8 @@ impl Lane {
         let Some(client) = self.connected().await else { return Answer::NotDone };
         match tokio::time::timeout(ANSWER_MAX, client.command(args)).await {
             Ok(Ok(Reply::Error(text))) => {
-                let text = String::from_utf8_lossy(text.as_ref()).into_owned();
-                // These say that nothing happened; any other error leaves it open.
-                let not_done = ["TRYAGAIN", "CLUSTERDOWN", "LOADING", "OOM", "BUSY"].iter().any(|word| text.starts_with(word));
                 self.client = None;
-                if not_done { Answer::NotDone } else { Answer::Unknown }
+                if nothing_happened(&text) { Answer::NotDone } else { Answer::Unknown }
             }
             Ok(Ok(reply)) => Answer::Reply(reply),
             Ok(Err(_)) | Err(_) => {
