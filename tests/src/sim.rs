@@ -29,7 +29,10 @@ mod world;
 pub use mix::Mix;
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What a run did.
 #[derive(Debug, Clone, Default)]
@@ -162,6 +165,27 @@ pub fn run(seed: u64, trace: bool, print: bool) -> Result<Report, Failed> {
         }
     };
     Err(Failed { seed, at_ns: world.now(), what, trace: world.trace_lines() })
+}
+
+/// Runs seeds, some at a time (as many as there are cores, if nobody says how many), until there are none left or one says to stop;
+/// those under way then are finished.
+pub fn run_many(seeds: impl Iterator<Item = u64> + Send, threads: Option<u64>, run: impl Fn(u64) -> ControlFlow<()> + Sync) {
+    let threads = threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get() as u64));
+    let seeds = Mutex::new(seeds.fuse());
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let next = seeds.lock().ok().and_then(|mut seeds| seeds.next());
+                    let Some(seed) = next else { return };
+                    if run(seed).is_break() {
+                        stop.store(true, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
 }
 
 /// A report of many runs in few lines.

@@ -1,9 +1,13 @@
 //! Some hundreds of seeds of the simulation. A failure prints its seed; `DOYEN_SEED=n cargo test -p doyen-tests --test
 //! simulation` replays one with its whole trace.
 
-use doyen_tests::sim::{Report, run, run_with_trace_on_failure, summary};
+use doyen_tests::sim::{Report, run, run_many, run_with_trace_on_failure, summary};
+use std::ops::ControlFlow;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+// As in the binary: a simulation allocates much.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Seeds of the ordinary test run.
 const SEEDS: u64 = 300;
@@ -19,26 +23,15 @@ fn replayed() -> Option<u64> {
 }
 
 fn run_all(seeds: std::ops::Range<u64>) -> Report {
-    let (next, stop) = (AtomicU64::new(seeds.start), AtomicBool::new(false));
     let (total, failure) = (Mutex::new(Report::default()), Mutex::new(None));
-    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                while !stop.load(Ordering::Relaxed) {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds.end {
-                        return;
-                    }
-                    match run_with_trace_on_failure(seed) {
-                        Ok(report) => total.lock().unwrap().add(&report),
-                        Err(failed) => {
-                            stop.store(true, Ordering::Relaxed);
-                            *failure.lock().unwrap() = Some(failed);
-                        }
-                    }
-                }
-            });
+    run_many(seeds, None, |seed| match run_with_trace_on_failure(seed) {
+        Ok(report) => {
+            total.lock().unwrap().add(&report);
+            ControlFlow::Continue(())
+        }
+        Err(failed) => {
+            *failure.lock().unwrap() = Some(failed);
+            ControlFlow::Break(())
         }
     });
     if let Some(failed) = failure.into_inner().unwrap() {

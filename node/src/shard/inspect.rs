@@ -1,8 +1,9 @@
 //! A look inside, for the simulation's oracle: what each partition's log holds. Nothing in production reads this.
 
+use super::store::Effect;
 use super::{PartitionRef, Shard};
 use doyen_placement::{ClusterId, Epoch, Lineage};
-use std::fmt::{self, Write};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// What a node holds of one partition.
 #[doc(hidden)]
@@ -18,6 +19,8 @@ pub struct Inspection {
     pub base: u64,
     /// Sequence of the last entry.
     pub last: u64,
+    /// Its epoch, if it is still kept.
+    pub last_epoch: Option<Epoch>,
     /// Everything up to here is known to be committed.
     pub committed: u64,
     /// Where this node leads: the epoch in which its tenure began.
@@ -46,6 +49,7 @@ impl Shard {
                 epoch: held.epoch,
                 base: held.log.base(),
                 last: held.log.last(),
+                last_epoch: held.log.entry(held.log.last()).map(|logged| logged.epoch),
                 committed: held.log.committed(),
                 since: held.lead.as_ref().map(|l| l.since),
                 open: held.lead.as_ref().is_some_and(|l| l.open && l.serving),
@@ -58,10 +62,10 @@ impl Shard {
     #[must_use]
     pub fn inspect_entry(&self, at: PartitionRef, seq: u64) -> Option<(Epoch, u64)> {
         let logged = self.slots.get(at)?.held.as_ref()?.log.entry(seq)?;
-        let mut digest = TextDigest(0xcbf2_9ce4_8422_2325);
-        // Writing to this digest cannot fail.
-        let _ = write!(digest, "{:?} {:?}", logged.effect, logged.op.as_ref().map(|op| (op.origin, op.n)));
-        Some((logged.epoch, digest.0))
+        let mut digest = DefaultHasher::new();
+        Digested(&logged.effect).hash(&mut digest);
+        logged.op.as_ref().map(|op| (op.origin, op.n)).hash(&mut digest);
+        Some((logged.epoch, digest.finish()))
     }
 
     /// What is stored of a partition, a line an entry: to say where two copies differ.
@@ -79,13 +83,18 @@ impl Shard {
     }
 }
 
-struct TextDigest(u64);
+/// What an effect does, whichever way its entry is kept.
+struct Digested<'a>(&'a Effect);
 
-impl Write for TextDigest {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        for byte in text.bytes() {
-            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+impl Hash for Digested<'_> {
+    fn hash<H: Hasher>(&self, digest: &mut H) {
+        std::mem::discriminant(self.0).hash(digest);
+        self.0.map().hash(digest);
+        self.0.key().hash(digest);
+        match self.0 {
+            Effect::Put { entry, deadline, .. } => (entry.value(), deadline).hash(digest),
+            Effect::Deadline { deadline, .. } => deadline.hash(digest),
+            Effect::Delete { .. } | Effect::Clear { .. } => {}
         }
-        Ok(())
     }
 }

@@ -4,10 +4,14 @@
 use clap::Parser;
 use doyen_placement::mutant::{Mutant, choose};
 use doyen_tests::sim;
+use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
+
+// As in the binary: a simulation allocates much.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Mutants that no seed kills, and why that is so. They are run all the same: one that is killed after all must go from here.
 const SURVIVORS: &[(Mutant, &str)] = &[];
@@ -113,25 +117,17 @@ fn hunt(mutant: Mutant, options: &Options) -> Result<(Killer, usize), usize> {
 
 /// The first of these seeds, by its place, that was found to fail.
 fn first_failure(seeds: &[u64], threads: Option<u64>) -> Option<(usize, Killer)> {
-    let threads = threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get() as u64));
-    let (next, stop, found) = (AtomicUsize::new(0), AtomicBool::new(false), Mutex::new(None::<(usize, Killer)>));
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                while !stop.load(Ordering::Relaxed) {
-                    let place = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(&seed) = seeds.get(place) else { return };
-                    let Err(failed) = sim::run(seed, false, false) else { continue };
-                    stop.store(true, Ordering::Relaxed);
-                    let what = failed.what.lines().next().unwrap_or_default().chars().take(120).collect();
-                    if let Ok(mut found) = found.lock()
-                        && found.as_ref().is_none_or(|(first, _)| place < *first)
-                    {
-                        *found = Some((place, Killer { seed, what }));
-                    }
-                }
-            });
+    let found = Mutex::new(None::<(usize, Killer)>);
+    sim::run_many(seeds.iter().copied(), threads, |seed| {
+        let Err(failed) = sim::run(seed, false, false) else { return ControlFlow::Continue(()) };
+        let place = seeds.iter().position(|s| *s == seed).unwrap_or(seeds.len());
+        let what = failed.what.lines().next().unwrap_or_default().chars().take(120).collect();
+        if let Ok(mut found) = found.lock()
+            && found.as_ref().is_none_or(|(first, _)| place < *first)
+        {
+            *found = Some((place, Killer { seed, what }));
         }
+        ControlFlow::Break(())
     });
     found.into_inner().ok().flatten()
 }

@@ -2,8 +2,13 @@
 
 use clap::Parser;
 use doyen_tests::sim;
+use std::ops::ControlFlow;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+// As in the binary: a simulation allocates much.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Simulates clusters under faults, each from a seed, and checks the invariants. What a seed did can be seen again with --seed.
 #[derive(Debug, Parser)]
@@ -41,34 +46,24 @@ fn main() -> std::process::ExitCode {
         };
     }
     let (first, seeds) = (options.from, options.seeds);
-    let threads = options.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get() as u64));
-    let (next, total, failures) = (AtomicU64::new(first), Mutex::new(sim::Report::default()), AtomicU64::new(0));
+    let (total, failures) = (Mutex::new(sim::Report::default()), AtomicU64::new(0));
     // A panic of a machine is a result here: one line, not a backtrace.
     std::panic::set_hook(Box::new(|_| {}));
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= first.saturating_add(seeds) {
-                        return;
-                    }
-                    match sim::run(seed, false, false) {
-                        Ok(report) => {
-                            if let Ok(mut total) = total.lock() {
-                                total.add(&report);
-                            }
-                        }
-                        Err(failed) => {
-                            failures.fetch_add(1, Ordering::Relaxed);
-                            let lines = if options.show { usize::MAX } else { 1 };
-                            let what: Vec<&str> = failed.what.lines().take(lines).collect();
-                            println!("seed {} at {:.3} s: {}", failed.seed, failed.at_ns as f64 / 1e9, what.join("\n"));
-                        }
-                    }
+    sim::run_many(first..first.saturating_add(seeds), options.threads, |seed| {
+        match sim::run(seed, false, false) {
+            Ok(report) => {
+                if let Ok(mut total) = total.lock() {
+                    total.add(&report);
                 }
-            });
+            }
+            Err(failed) => {
+                failures.fetch_add(1, Ordering::Relaxed);
+                let lines = if options.show { usize::MAX } else { 1 };
+                let what: Vec<&str> = failed.what.lines().take(lines).collect();
+                println!("seed {} at {:.3} s: {}", failed.seed, failed.at_ns as f64 / 1e9, what.join("\n"));
+            }
         }
+        ControlFlow::Continue(())
     });
     let total = total.into_inner().unwrap_or_default();
     let failures = failures.into_inner();

@@ -1,6 +1,7 @@
 //! Clients: each does one operation at a time on a few keys, or several on one key at once, through whichever process it is
 //! connected to.
 
+use super::mix::Mix;
 use super::process::{ControlInput, DataInput, Leaving, ProcessId};
 use super::schedule::{Event, MS, Nanos, SECOND};
 use super::world::World;
@@ -152,18 +153,18 @@ fn action(key: &str, call: &Call) -> Action {
     }
 }
 
-impl World {
-    /// The keys of this run: registers, counters, lists.
-    pub(crate) fn keys(&self) -> Vec<String> {
-        let mut keys: Vec<String> =
-            (0..self.mix.keys).flat_map(|i| [format!("register-{i}"), format!("counter-{i}"), format!("list-{i}")]).collect();
-        keys.extend((0..self.mix.fleeting).map(|i| format!("fleeting-{i}")));
-        keys.extend((0..self.mix.named).map(|i| format!("named-{i}")));
-        keys.extend(self.mix.stranger.then(|| STRANGER.to_owned()));
-        keys.extend((0..self.mix.bulk).map(|i| format!("{BULK}-{i}")));
-        keys
-    }
+/// The keys of a run: registers, counters, lists and what else its mix has; the stranger's is the last.
+pub(crate) fn keys(mix: &Mix) -> Vec<String> {
+    let mut keys: Vec<String> =
+        (0..mix.keys).flat_map(|i| [format!("register-{i}"), format!("counter-{i}"), format!("list-{i}")]).collect();
+    keys.extend((0..mix.fleeting).map(|i| format!("fleeting-{i}")));
+    keys.extend((0..mix.named).map(|i| format!("named-{i}")));
+    keys.extend((0..mix.bulk).map(|i| format!("{BULK}-{i}")));
+    keys.extend(mix.stranger.then(|| STRANGER.to_owned()));
+    keys
+}
 
+impl World {
     pub(crate) fn client_next(&mut self, id: ClientId) {
         if !self.clients[id].current.is_empty() {
             return;
@@ -187,9 +188,10 @@ impl World {
             return self.schedule.after(50 * MS, Event::ClientNext(id));
         };
         self.clients[id].at = Some(at);
-        let mut keys = self.keys();
-        keys.retain(|k| (k == STRANGER) == strange);
-        let key = keys[self.rng.random_range(0..keys.len())].clone();
+        // The stranger's is the last one.
+        let ordinary = self.keys.len() - usize::from(self.mix.stranger);
+        let keys = if strange { ordinary..self.keys.len() } else { 0..ordinary };
+        let key = self.keys[self.rng.random_range(keys)].clone();
         self.clients[id].pipelines = self.mix.pipelined > 0 && self.rng.random_range(0..100) < self.mix.pipelined;
         let count = if self.clients[id].pipelines { self.rng.random_range(2..=4) } else { 1 };
         // Its connection may be at any of them, or at the one that has the key.
@@ -385,7 +387,7 @@ impl World {
     /// Partitions began empty: from now on their keys may be absent, as after a delete whose moment nobody knows.
     pub(crate) fn note_losses(&mut self) {
         for (at, keyspace) in std::mem::take(&mut self.oracle.newly_lost) {
-            for key in self.keys() {
+            for key in self.keys.clone() {
                 let Some(map) = map_name(&key).map_or(Some(MapId(0)), |name| self.oracle.map(name)) else { continue };
                 if keyspace.partition_of(map, key.as_bytes()) == Some(at) {
                     let called = self.histories.moment(self.schedule.now());

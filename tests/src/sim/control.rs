@@ -56,8 +56,7 @@ impl World {
                         self.broken(format!("p{p}: {what}"));
                     }
                     self.note_losses();
-                    self.processes[p].view = Some(view);
-                    self.processes[p].generation += 1;
+                    self.processes[p].show(Some(view));
                     self.wake_all(p);
                     self.close_strangers(p);
                     let soon = self.rng.random_range(10_000..3 * MS);
@@ -133,8 +132,7 @@ impl World {
         let now = self.processes[p].clock(self.schedule.now());
         let process = &mut self.processes[p];
         process.me = me;
-        process.view = None;
-        process.generation += 1;
+        process.show(None);
         process.lease = Time::ZERO;
         process.agreement = Agreement::new(config, now);
         process.leaving = Leaving::No;

@@ -291,9 +291,8 @@ impl World {
         }
         let process = &self.processes[p];
         if process.threads[t].shard_me == process.me {
-            let held = process.threads[t].shard.inspect().map(|i| (i.at, i.lineage)).collect();
             let cluster = process.view.as_ref().map(|v| v.installed.cluster);
-            if let Err(what) = self.oracle.holds(process.thread_id(t), cluster, held) {
+            if let Err(what) = self.oracle.holds(process.thread_id(t), cluster, &process.threads[t].shard) {
                 self.broken(format!("p{p}: {what}"));
             }
         }

@@ -176,10 +176,10 @@ impl World {
         self.last_reads_begun = true;
         let running: Vec<ProcessId> = self.slots.iter().filter_map(|s| s.process).collect();
         let mut turn = 0;
-        for key in self.keys() {
+        for key in &self.keys {
             for p in &running {
                 // What the stranger may hold alone is asked of it, and nothing else.
-                if self.is_stranger(self.processes[*p].slot) != (key == client::STRANGER) {
+                if self.is_stranger(self.processes[*p].slot) != (*key == client::STRANGER) {
                     continue;
                 }
                 self.clients[turn % self.mix.clients].last_reads.push((*p, key.clone()));
@@ -223,8 +223,8 @@ impl World {
         }
         let drift = self.mix.drift_ppm as f64 / 1e6;
         let tolerance = client::Tolerance { drift, late: 2 * SECOND + self.longest_stall };
-        for key in self.keys() {
-            let history = self.histories.of(&key, tolerance);
+        for key in &self.keys {
+            let history = self.histories.of(key, tolerance);
             match linear::check(&history) {
                 Verdict::Linearizable => report.judged += 1,
                 Verdict::Undecided => report.undecided += 1,

@@ -28,7 +28,7 @@ impl World {
 
     fn dial_from(&mut self, (p, t): ThreadId) {
         let (me, slot) = (self.processes[p].thread_id(t), self.processes[p].slot);
-        for peer in self.processes[p].peers() {
+        for peer in self.processes[p].peers.clone() {
             if peer < me || self.processes[p].threads[t].links.contains_key(&peer) {
                 continue;
             }
@@ -38,7 +38,7 @@ impl World {
             let blocked = target.data_blocked(there_t, now).is_some() || self.processes[p].data_blocked(t, now).is_some();
             let apart = !self.network.reaches(Plane::Data, slot, target.slot) || !self.network.reaches(Plane::Data, target.slot, slot);
             let ends = [(p, t), (there, there_t)];
-            if blocked || apart || !target.peers().contains(&me) || !self.network.dialling.insert((ends[0], ends[1])) {
+            if blocked || apart || !target.peers.contains(&me) || !self.network.dialling.insert((ends[0], ends[1])) {
                 continue;
             }
             let there_slot = target.slot;
@@ -60,7 +60,7 @@ impl World {
             self.network.dialling.remove(&((p, t), connection.ends[1].0));
         }
         let process = &self.processes[p];
-        if connection.broken || process.gone || process.thread_id(t) != me || !process.peers().contains(&peer) {
+        if connection.broken || process.gone || process.thread_id(t) != me || !process.peers.contains(&peer) {
             return self.break_connection(id, 10 * MS);
         }
         if let Some(old) = self.processes[p].threads[t].links.insert(peer, id) {
@@ -97,7 +97,7 @@ impl World {
 
     /// Connections to those that are no peers any more are closed.
     pub(crate) fn close_strangers(&mut self, p: ProcessId) {
-        let peers = self.processes[p].peers();
+        let peers = &self.processes[p].peers;
         let links = self.processes[p].threads.iter().flat_map(|thread| &thread.links);
         let strangers: Vec<ConnectionId> = links.filter(|(peer, _)| !peers.contains(peer)).map(|(_, id)| *id).collect();
         for id in strangers {

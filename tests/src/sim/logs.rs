@@ -25,7 +25,16 @@ struct Truth {
 struct Seen {
     committed: u64,
     last: (u64, Epoch),
+    /// The last entry of the content that was compared last.
+    compared: (u64, Epoch),
     opened: Epoch,
+}
+
+/// What a data thread showed at the end of its last pass: what it still shows need not be looked at again.
+#[derive(Debug, Default)]
+struct Shown {
+    by: Option<(Option<ClusterId>, MemberId, bool)>,
+    partitions: Vec<Inspection>,
 }
 
 /// All logs.
@@ -33,6 +42,7 @@ struct Seen {
 pub(crate) struct Logs {
     truths: BTreeMap<(Option<ClusterId>, PartitionRef, Lineage), Truth>,
     seen: BTreeMap<(Option<ClusterId>, MemberId, PartitionRef, Lineage), Seen>,
+    shown: BTreeMap<ThreadId, Shown>,
     /// Contents that were compared.
     pub(crate) compared: u64,
 }
@@ -50,23 +60,30 @@ impl Logs {
     pub(crate) fn look(&mut self, processes: &[Process], (p, t): ThreadId, at: Nanos, may_answer: bool) -> Result<(), String> {
         let count = processes[p].threads.len();
         let process = &processes[p].threads[t];
-        for now in process.shard.inspect() {
-            let (me, cluster) = (process.shard_me, process.shard.inspect_cluster());
+        let (me, cluster) = (process.shard_me, process.shard.inspect_cluster());
+        let shown = self.shown.entry((p, t)).or_default();
+        let same = shown.by.replace((cluster, me, may_answer)) == shown.by;
+        let before = std::mem::take(&mut shown.partitions);
+        shown.partitions.extend(process.shard.inspect());
+        for (i, now) in shown.partitions.iter().enumerate() {
+            if same && before.get(i) == Some(now) {
+                continue;
+            }
             hold!(thread_of(now.at, count) == t, "thread {t} of {count} of {me} holds {}", now.at);
             let seen = self.seen.entry((cluster, me, now.at, now.lineage)).or_default();
             let truth = self.truths.entry((cluster, now.at, now.lineage)).or_default();
-            let last = process.shard.inspect_entry(now.at, now.last).map_or(Epoch(0), |(epoch, _)| epoch);
+            let last = now.last_epoch.unwrap_or(Epoch(0));
             let grown = now.committed > seen.committed;
             if seen.last != (now.last, last) || grown {
-                entries(&process.shard, &now, seen.committed, truth)?;
+                entries(&process.shard, now, seen.committed, truth)?;
             }
             if let Some(since) = now.since.filter(|_| now.open && may_answer) {
                 if grown {
                     hold!(since >= truth.tenure, "I5: {} acknowledges in tenure {since} after tenure {} did", now.at, truth.tenure);
                     truth.tenure = since;
                     truth.acknowledged = truth.acknowledged.max(now.committed);
-                    copies_have(processes, (p, t), &now)?;
-                    nobody_else_answers(processes, (p, t), at, &now)?;
+                    copies_have(processes, (p, t), now)?;
+                    nobody_else_answers(processes, (p, t), at, now)?;
                 }
                 if seen.opened != since {
                     seen.opened = since;
@@ -79,7 +96,8 @@ impl Logs {
                     );
                 }
             }
-            if !now.arriving && last != Epoch(0) && seen.last != (now.last, last) {
+            if !now.arriving && last != Epoch(0) && seen.compared != (now.last, last) {
+                seen.compared = (now.last, last);
                 let content = process.shard.inspect_content(now.at).unwrap_or(0);
                 let (first, known) = *truth.contents.entry((now.last, last)).or_insert((me, content));
                 hold!(known == content, "I13: {} holds something else in {} at {}@{last} than {first} did", me, now.at, now.last);

@@ -171,7 +171,7 @@ impl Mix {
             dawdles,
             hell: false,
         };
-        if !stranger && hell(seed) { drawn.into_hell(seed) } else { drawn }
+        if !stranger && Self::may_be_hell(seed) { drawn.into_hell(seed) } else { drawn }
     }
 
     /// The same cluster where every kind of fault happens all the time, and packets take so long that decisions cross each other.
@@ -194,7 +194,9 @@ impl Mix {
     /// Whether a seed is one of those that are hell, unless there is a stranger in it.
     #[must_use]
     pub fn may_be_hell(seed: u64) -> bool {
-        hell(seed)
+        let mut numbers = hell_numbers(seed);
+        numbers.set_stream(5);
+        numbers.random_bool(HELLS)
     }
 
     /// Slots in all.
@@ -207,10 +209,4 @@ fn hell_numbers(seed: u64) -> ChaCha8Rng {
     let mut numbers = ChaCha8Rng::seed_from_u64(seed);
     numbers.set_stream(4);
     numbers
-}
-
-fn hell(seed: u64) -> bool {
-    let mut numbers = hell_numbers(seed);
-    numbers.set_stream(5);
-    numbers.random_bool(HELLS)
 }

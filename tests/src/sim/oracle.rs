@@ -7,6 +7,7 @@
 
 use super::Report;
 use super::logs::Logs;
+use doyen::shard::Shard;
 use doyen_gossip::agreement::View;
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest};
 use doyen_placement::{
@@ -40,7 +41,7 @@ pub(crate) struct Oracle {
     /// Copies that their primary wanted out, because they did not acknowledge.
     asked_out: BTreeSet<(PartitionRef, MemberId)>,
     /// Whose copy of what is kept.
-    kept: BTreeMap<MemberId, BTreeSet<(PartitionRef, Lineage)>>,
+    kept: BTreeMap<MemberId, Vec<(PartitionRef, Lineage)>>,
     /// The number of each named map.
     maps: BTreeMap<String, MapId>,
     /// Who published in each term.
@@ -75,15 +76,19 @@ impl Oracle {
         }
     }
 
-    /// A data thread holds this now. I14: what it deleted since, others hold.
-    pub(crate) fn holds(&mut self, me: MemberId, cluster: Option<ClusterId>, now: BTreeSet<(PartitionRef, Lineage)>) -> Result<(), String> {
+    /// What a data thread holds now. I14: what it deleted since, others hold.
+    pub(crate) fn holds(&mut self, me: MemberId, cluster: Option<ClusterId>, shard: &Shard) -> Result<(), String> {
+        let now = || shard.inspect().map(|i| (i.at, i.lineage));
         let kept = self.kept.entry(me).or_default();
+        if now().eq(kept.iter().copied()) {
+            return Ok(());
+        }
+        let before = std::mem::replace(kept, now().collect());
         let newest = cluster.and_then(|c| self.clusters.get(&c)).and_then(|c| c.committed.values().next_back());
-        for (at, lineage) in kept.difference(&now) {
-            let Some(partition) = newest.and_then(|t| t.partition(*at)).filter(|p| p.lineage == *lineage) else { continue };
+        for (at, lineage) in before.into_iter().filter(|held| !kept.contains(held)) {
+            let Some(partition) = newest.and_then(|t| t.partition(at)).filter(|p| p.lineage == lineage) else { continue };
             hold!(!partition.in_sync().any(|m| m == me.member()), "I14: {me} deleted its copy of {at}, which counts");
         }
-        *kept = now;
         Ok(())
     }
 

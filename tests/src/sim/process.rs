@@ -83,6 +83,8 @@ pub(crate) struct Process {
     pub(crate) control_tick_at: Option<Nanos>,
 
     pub(crate) view: Option<View>,
+    /// Whom its data threads keep data connections with: the data threads of all others.
+    pub(crate) peers: BTreeSet<MemberId>,
     pub(crate) generation: u64,
     pub(crate) lease: Time,
     pub(crate) threads: Vec<DataThread>,
@@ -141,6 +143,7 @@ impl Process {
             agreement,
             control_tick_at: None,
             view: None,
+            peers: BTreeSet::new(),
             generation: 0,
             lease: Time::ZERO,
             threads,
@@ -181,11 +184,13 @@ impl Process {
         self.me.thread(u8::try_from(thread).unwrap_or(u8::MAX))
     }
 
-    /// Whom its data threads keep data connections with: the data threads of all others.
-    pub(crate) fn peers(&self) -> BTreeSet<MemberId> {
-        let Some(view) = &self.view else { return BTreeSet::new() };
-        let members = view.installed.members.iter().chain(&view.accepted.members).filter(|m| m.id != self.me);
-        members.flat_map(|m| (0..m.addresses.threads()).map(|t| m.id.thread(t))).collect()
+    /// What its control thread shows from now on.
+    pub(crate) fn show(&mut self, view: Option<View>) {
+        let tables = view.iter().flat_map(|v| [&v.installed, &v.accepted]);
+        let members = tables.flat_map(|t| &t.members).filter(|m| m.id != self.me);
+        self.peers = members.flat_map(|m| (0..m.addresses.threads()).map(|t| m.id.thread(t))).collect();
+        self.view = view;
+        self.generation += 1;
     }
 }
 

@@ -5,7 +5,8 @@ use super::fault::Undo;
 use super::network::ConnectionId;
 use super::process::{ControlInput, DataInput, ProcessId, ThreadId};
 use doyen::shard::Lane;
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 /// True virtual time in nanoseconds. Nodes see it through clocks that drift.
 pub(crate) type Nanos = u64;
@@ -60,12 +61,14 @@ pub(crate) enum Event {
     Healed,
 }
 
-/// The queue.
+/// The queue: a heap of times and places, so that events, which are large, stay where they are.
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
     now: Nanos,
     next: u64,
-    queue: BTreeMap<(Nanos, u64), Event>,
+    queue: BinaryHeap<Reverse<(Nanos, u64, usize)>>,
+    events: Vec<Option<Event>>,
+    free: Vec<usize>,
 }
 
 impl Schedule {
@@ -74,7 +77,12 @@ impl Schedule {
     }
 
     pub(crate) fn at(&mut self, at: Nanos, event: Event) {
-        self.queue.insert((at.max(self.now), self.next), event);
+        let place = self.free.pop().unwrap_or(self.events.len());
+        if place == self.events.len() {
+            self.events.push(None);
+        }
+        self.events[place] = Some(event);
+        self.queue.push(Reverse((at.max(self.now), self.next, place)));
         self.next += 1;
     }
 
@@ -83,8 +91,9 @@ impl Schedule {
     }
 
     pub(crate) fn pop(&mut self) -> Option<Event> {
-        let ((at, _), event) = self.queue.pop_first()?;
+        let Reverse((at, _, place)) = self.queue.pop()?;
         self.now = at;
-        Some(event)
+        self.free.push(place);
+        self.events[place].take()
     }
 }

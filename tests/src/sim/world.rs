@@ -1,7 +1,7 @@
 //! The world of one seed: every process, the network, the clients, and the loop that moves them.
 
 use super::Report;
-use super::client::{Client, Histories};
+use super::client::{self, Client, Histories};
 use super::fault::Undo;
 use super::mix::Mix;
 use super::network::{ConnectionId, Network, Plane};
@@ -44,6 +44,7 @@ pub(crate) struct World {
     pub(crate) directory: BTreeMap<MemberId, ProcessId>,
     pub(crate) slot_of: BTreeMap<MemberId, usize>,
     pub(crate) network: Network,
+    pub(crate) keys: Vec<String>,
     pub(crate) clients: Vec<Client>,
     pub(crate) histories: Histories,
     pub(crate) oracle: Oracle,
@@ -99,6 +100,7 @@ impl World {
         let mut world = Self {
             seed,
             oracle: Oracle::new(),
+            keys: client::keys(&mix),
             mix,
             rng,
             schedule: Schedule::default(),
