@@ -40,9 +40,13 @@ example:
 sim SEEDS="2000":
     cargo run --release -p doyen-tests --bin sim -- --seeds {{SEEDS}}
 
-# one seed, with its whole trace
-sim-one SEED:
-    cargo run --release -p doyen-tests --bin sim -- --seed {{SEED}}
+# as many seeds as so many hours hold, others every time; what fails is made small and told
+sim-night HOURS="8":
+    cargo run --release -p doyen-tests --bin sim -- --hours {{HOURS}}
+
+# the story of one seed: who voted, what was committed, what failed; `just sim-one 17 --all` tells every message
+sim-one SEED *ARGS:
+    cargo run --release -p doyen-tests --bin sim -- --seed {{SEED}} {{ARGS}}
 
 # mutated inputs for a decoder, e.g. `just fuzz frames 600`; `just fuzz all 60` for each
 fuzz TARGET="all" SECONDS="60" *ARGS:

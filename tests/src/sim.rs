@@ -11,6 +11,7 @@
 //! Nothing here reads a clock, the system's randomness or an address of memory: a seed replays exactly, which the hash
 //! of its trace proves.
 
+mod case;
 mod client;
 mod control;
 mod data;
@@ -23,10 +24,14 @@ mod network;
 mod oracle;
 mod process;
 mod schedule;
+mod shrink;
+mod story;
 mod trace;
 mod world;
 
+pub use case::Case;
 pub use mix::Mix;
+pub use trace::Tell;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -95,6 +100,12 @@ pub struct Report {
 }
 
 impl Report {
+    /// Virtual time in hours.
+    #[must_use]
+    pub fn hours(&self) -> f64 {
+        self.virtual_ns as f64 / 3.6e12
+    }
+
     /// Adds another run's figures.
     pub fn add(&mut self, other: &Self) {
         self.virtual_ns += other.virtual_ns;
@@ -130,31 +141,41 @@ impl Report {
 /// A run that broke an invariant, panicked, or did nothing.
 #[derive(Debug, Clone)]
 pub struct Failed {
-    /// Its seed.
-    pub seed: u64,
+    /// What was run.
+    pub case: Case,
     /// Virtual time of the failure.
     pub at_ns: u64,
     /// What was broken.
     pub what: String,
-    /// The last lines of the trace.
-    pub trace: Vec<String>,
+    /// Faults that had come by then.
+    pub faults_begun: u32,
+    /// What happened, if it was asked for.
+    pub story: Vec<String>,
+}
+
+impl Failed {
+    /// What was broken, without its particulars: the invariant, mostly.
+    #[must_use]
+    pub fn kind(&self) -> &str {
+        self.what.split([':', '\n']).next().unwrap_or_default()
+    }
 }
 
 impl std::fmt::Display for Failed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for line in &self.trace {
+        for line in &self.story {
             writeln!(f, "{line}")?;
         }
-        write!(f, "seed {} at {:.6} s: {}", self.seed, self.at_ns as f64 / 1e9, self.what)
+        write!(f, "{} at {:.6} s: {}", self.case, self.at_ns as f64 / 1e9, self.what)
     }
 }
 
-/// Runs one seed. `trace` keeps readable lines: the last ones are in the failure, and all are printed with `print`.
+/// Runs a seed, or what shrinking left of one.
 ///
 /// # Errors
 /// The first invariant that broke.
-pub fn run(seed: u64, trace: bool, print: bool) -> Result<Report, Failed> {
-    let mut world = world::World::new(seed, trace::Trace::new(trace, print));
+pub fn run(case: &Case, tell: Tell) -> Result<Report, Failed> {
+    let mut world = world::World::new(case, trace::Trace::new(tell));
     let end = catch_unwind(AssertUnwindSafe(|| world.run()));
     let what = match end {
         Ok(Ok(report)) => return Ok(report),
@@ -164,7 +185,8 @@ pub fn run(seed: u64, trace: bool, print: bool) -> Result<Report, Failed> {
             format!("panic: {}", text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default())
         }
     };
-    Err(Failed { seed, at_ns: world.now(), what, trace: world.trace_lines() })
+    let (at_ns, faults_begun) = (world.now(), world.next_fault);
+    Err(Failed { case: case.clone(), at_ns, what, faults_begun, story: world.into_story() })
 }
 
 /// Runs seeds, some at a time (as many as there are cores, if nobody says how many), until there are none left or one says to stop;
@@ -193,10 +215,10 @@ pub fn run_many(seeds: impl Iterator<Item = u64> + Send, threads: Option<u64>, r
 pub fn summary(total: &Report) -> String {
     let faults: Vec<String> = total.faults.iter().map(|(kind, n)| format!("{n} {kind}")).collect();
     format!(
-        "{:.2} virtual hours, {} events, {} tables, {} failovers, {} moves ({} without a snapshot), {} partitions lost, {} maps\n\
+        "{:.2} cluster-hours, {} events, {} tables, {} failovers, {} moves ({} without a snapshot), {} partitions lost, {} maps\n\
          {} operations: {} answered ({} reads at once, {} taken back; {} writes the short way; {} overtaken and asked again, {} refused; {} batches between threads of a process), {} refused ({} for memory), {} unknown, {} keys expired; {} keys judged, {} undecided, {} copies compared, {} times congested\n\
          healed within {:.2} s at worst; faults: {}",
-        total.virtual_ns as f64 / 3.6e12,
+        total.hours(),
         total.events,
         total.tables,
         total.failovers,
@@ -225,13 +247,11 @@ pub fn summary(total: &Report) -> String {
     )
 }
 
-/// Runs one seed; a failure is run again, with a trace, which is the same run because a seed replays exactly.
-///
-/// # Errors
-/// The first invariant that broke, with the last lines of the trace.
-pub fn run_with_trace_on_failure(seed: u64) -> Result<Report, Failed> {
-    run(seed, false, false).map_err(|first| match run(seed, true, false) {
-        Err(second) => second,
-        Ok(_) => Failed { what: format!("{} (and not in the replay: not deterministic)", first.what), ..first },
-    })
+/// Makes a failure small (see [`shrink`]), and tells the story of what is left of it.
+pub fn smallest(first: &Failed, runs_max: usize) -> (Failed, usize) {
+    let (smallest, runs) = shrink::shrink(first, runs_max, |case| run(case, Tell::Nothing).map(|_| ()));
+    match run(&smallest.case, Tell::OnFailure) {
+        Err(told) => (told, runs),
+        Ok(_) => (Failed { what: format!("{} (and not in the replay: not deterministic)", smallest.what), ..smallest }, runs),
+    }
 }

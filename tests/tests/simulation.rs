@@ -1,7 +1,7 @@
-//! Some hundreds of seeds of the simulation. A failure prints its seed; `DOYEN_SEED=n cargo test -p doyen-tests --test
-//! simulation` replays one with its whole trace.
+//! Some hundreds of seeds of the simulation. A failure is made small, told, and says how to run it again.
 
-use doyen_tests::sim::{Report, run, run_many, run_with_trace_on_failure, summary};
+use doyen_tests::sim::{Failed, Report, Tell, run, run_many, smallest, summary};
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Mutex;
 
@@ -12,21 +12,18 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// Seeds of the ordinary test run.
 const SEEDS: u64 = 300;
 
-/// Seeds that once failed, and for what; each has a unit test, too, because another change may make another run of a seed.
-/// 2001: a write was applied again after every copy was lost. 2517 and 4784: a learner never got in with a tail of 1 KiB.
-/// 3691: what a dead member alone held waited, though there was somebody to take it. 1707: a member that was cut off until everybody it knew had another identity was never told.
-/// 2517, later: a key ended too early because a copy's clock was ahead of its new primary's.
-const REGRESSIONS: [u64; 5] = [1707, 2001, 2517, 3691, 4784];
+/// How many of them are run twice.
+const TWICE: u64 = 100;
 
-fn replayed() -> Option<u64> {
-    std::env::var("DOYEN_SEED").ok()?.parse().ok()
-}
+/// Runs that making a failure small may take.
+const SHRINK_RUNS: usize = 100;
 
-fn run_all(seeds: std::ops::Range<u64>) -> Report {
-    let (total, failure) = (Mutex::new(Report::default()), Mutex::new(None));
-    run_many(seeds, None, |seed| match run_with_trace_on_failure(seed) {
+/// All their reports, by seed.
+fn run_all(seeds: std::ops::Range<u64>) -> BTreeMap<u64, Report> {
+    let (reports, failure) = (Mutex::new(BTreeMap::new()), Mutex::new(None::<Failed>));
+    run_many(seeds, None, |seed| match run(&seed.into(), Tell::Nothing) {
         Ok(report) => {
-            total.lock().unwrap().add(&report);
+            reports.lock().unwrap().insert(seed, report);
             ControlFlow::Continue(())
         }
         Err(failed) => {
@@ -35,20 +32,17 @@ fn run_all(seeds: std::ops::Range<u64>) -> Report {
         }
     });
     if let Some(failed) = failure.into_inner().unwrap() {
-        panic!("{failed}\nreplay it: DOYEN_SEED={} cargo test -p doyen-tests --test simulation -- --nocapture", failed.seed);
+        let (smallest, _) = smallest(&failed, SHRINK_RUNS);
+        panic!("{failed}\nmade small:\n{smallest}\nagain: cargo run -p doyen-tests --bin sim -- {}", smallest.case);
     }
-    total.into_inner().unwrap()
+    reports.into_inner().unwrap()
 }
 
 #[test]
-fn invariants_hold_under_every_mix_of_faults() {
-    if let Some(seed) = replayed() {
-        match run(seed, true, true) {
-            Ok(report) => return println!("{report:#?}"),
-            Err(failed) => panic!("{}", failed.what),
-        }
-    }
-    let total = run_all(0..SEEDS);
+fn invariants_hold_under_every_mix_of_faults_and_a_seed_replays_exactly() {
+    let reports = run_all(0..SEEDS);
+    let mut total = Report::default();
+    reports.values().for_each(|report| total.add(report));
     println!("{SEEDS} seeds: {}", summary(&total));
     // A suite that did nothing would prove nothing.
     assert!(total.tables > SEEDS && total.failovers > 0 && total.moves > 0 && total.congested > 0, "{}", summary(&total));
@@ -57,37 +51,9 @@ fn invariants_hold_under_every_mix_of_faults() {
     assert!(total.overtaken.iter().sum::<u64>() > 0, "{}", summary(&total));
     assert!(total.caught_up > 0 && total.expired > 0 && total.maps > 0 && total.full > 0, "{}", summary(&total));
     assert!(total.undecided * 50 <= total.judged, "too many histories could not be judged: {}", summary(&total));
-}
 
-#[test]
-fn seeds_that_failed_once_hold() {
-    if replayed().is_some() {
-        return;
+    for (seed, again) in run_all(0..TWICE) {
+        let first = &reports[&seed];
+        assert_eq!((first.trace, first.events), (again.trace, again.events), "seed {seed} is not deterministic");
     }
-    for seed in REGRESSIONS {
-        run_all(seed..seed + 1);
-    }
-}
-
-#[test]
-fn a_seed_replays_exactly() {
-    if replayed().is_some() {
-        return;
-    }
-    for seed in [3, 14, 15] {
-        let (first, second) = (run_with_trace_on_failure(seed), run_with_trace_on_failure(seed));
-        match (first, second) {
-            (Ok(first), Ok(second)) => {
-                assert_eq!((first.trace, first.events), (second.trace, second.events), "seed {seed} is not deterministic");
-            }
-            (Err(failed), _) | (_, Err(failed)) => panic!("{failed}"),
-        }
-    }
-}
-
-#[test]
-#[ignore = "long: thousands of seeds"]
-fn invariants_hold_under_thousands_of_seeds() {
-    let total = run_all(10_000..12_000);
-    println!("{}", summary(&total));
 }

@@ -106,7 +106,7 @@ fn hunt(mutant: Mutant, options: &Options) -> Result<(Killer, usize), usize> {
         match found {
             None => return Err(seeds.len()),
             // What fails by itself proves nothing about the mutant.
-            Some((place, killer)) if sim::run(killer.seed, false, false).is_ok() => return Ok((killer, from + place + 1)),
+            Some((place, killer)) if sim::run(&killer.seed.into(), sim::Tell::Nothing).is_ok() => return Ok((killer, from + place + 1)),
             Some((place, killer)) => {
                 println!("          seed {} fails by itself: {}", killer.seed, killer.what);
                 from += place + 1;
@@ -119,7 +119,7 @@ fn hunt(mutant: Mutant, options: &Options) -> Result<(Killer, usize), usize> {
 fn first_failure(seeds: &[u64], threads: Option<u64>) -> Option<(usize, Killer)> {
     let found = Mutex::new(None::<(usize, Killer)>);
     sim::run_many(seeds.iter().copied(), threads, |seed| {
-        let Err(failed) = sim::run(seed, false, false) else { return ControlFlow::Continue(()) };
+        let Err(failed) = sim::run(&seed.into(), sim::Tell::Nothing) else { return ControlFlow::Continue(()) };
         let place = seeds.iter().position(|s| *s == seed).unwrap_or(seeds.len());
         let what = failed.what.lines().next().unwrap_or_default().chars().take(120).collect();
         if let Ok(mut found) = found.lock()

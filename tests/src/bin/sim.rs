@@ -1,73 +1,184 @@
 //! Runs many seeds of the simulation and prints what they did: `cargo run --release -p doyen-tests --bin sim -- --seeds 2000`.
 
 use clap::Parser;
-use doyen_tests::sim;
+use doyen_tests::sim::{self, Case, Failed, Report, Tell};
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
+use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 // As in the binary: a simulation allocates much.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Simulates clusters under faults, each from a seed, and checks the invariants. What a seed did can be seen again with --seed.
+/// How often a long run says how far it is.
+const SAYS_EVERY: Duration = Duration::from_secs(60);
+
+/// Runs that making one failure small may take.
+const SHRINK_RUNS: usize = 400;
+
+/// Simulates clusters under faults, each from a seed, and checks the invariants. A seed that fails is made small: fewer faults, nodes,
+/// clients and keys. Fails if one does, or if nothing was committed, moved or compared.
 #[derive(Debug, Parser)]
 #[command(name = "sim")]
 struct Options {
     /// How many seeds
     #[arg(long, value_name = "N", default_value_t = 100)]
     seeds: u64,
-    /// The first of them
-    #[arg(long, value_name = "SEED", default_value_t = 0)]
-    from: u64,
-    /// Only this one, with its whole trace
-    #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "from"])]
-    seed: Option<u64>,
+    /// For so many hours, however many seeds that are
+    #[arg(long, value_name = "HOURS", conflicts_with = "seeds", value_parser = hours)]
+    hours: Option<f64>,
+    /// The first of them; with --hours it is another one each time
+    #[arg(long, value_name = "SEED")]
+    from: Option<u64>,
     /// Seeds at a time: as many as there are cores
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     threads: Option<u64>,
-    /// Tell of a failure more than its first line
+    /// Leave failures as they are
     #[arg(long)]
-    show: bool,
+    no_shrink: bool,
+    /// Only this seed, with its story
+    #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "hours", "from"])]
+    seed: Option<u64>,
+    /// Of it, tell every message
+    #[arg(long, requires = "seed")]
+    all: bool,
+    /// Of it, these faults only: their numbers, with commas in between, or `none`
+    #[arg(long, value_name = "NUMBERS", requires = "seed", value_parser = faults)]
+    faults: Option<Faults>,
+    /// Of it, so many nodes at most
+    #[arg(long, value_name = "N", requires = "seed")]
+    nodes: Option<usize>,
+    /// Of it, so many clients at most
+    #[arg(long, value_name = "N", requires = "seed")]
+    clients: Option<usize>,
+    /// Of it, so many keys of each kind at most
+    #[arg(long, value_name = "N", requires = "seed")]
+    keys: Option<usize>,
+    /// Of it, another course of events
+    #[arg(long, value_name = "N", requires = "seed", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..1 << 31))]
+    salt: u64,
 }
 
-fn main() -> std::process::ExitCode {
-    let options = Options::parse();
-    if let Some(seed) = options.seed {
-        return match sim::run(seed, true, true) {
-            Ok(report) => {
-                println!("{report:#?}");
-                std::process::ExitCode::SUCCESS
-            }
-            Err(failed) => {
-                println!("seed {} at {:.6} s: {}", failed.seed, failed.at_ns as f64 / 1e9, failed.what);
-                std::process::ExitCode::FAILURE
-            }
-        };
+#[derive(Debug, Clone)]
+struct Faults(BTreeSet<u32>);
+
+fn faults(text: &str) -> Result<Faults, String> {
+    if text == "none" {
+        return Ok(Faults(BTreeSet::new()));
     }
-    let (first, seeds) = (options.from, options.seeds);
-    let (total, failures) = (Mutex::new(sim::Report::default()), AtomicU64::new(0));
+    let number = |part: &str| part.trim().parse().map_err(|_| format!("{part:?} is not the number of a fault: say e.g. 3,17 or none"));
+    text.split(',').map(number).collect::<Result<_, _>>().map(Faults)
+}
+
+fn hours(text: &str) -> Result<f64, String> {
+    let hours = text.parse().ok().filter(|h: &f64| *h > 0.0 && *h <= 10_000.0);
+    hours.ok_or_else(|| "say how many hours, e.g. 8 or 0.5".into())
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
     // A panic of a machine is a result here: one line, not a backtrace.
     std::panic::set_hook(Box::new(|_| {}));
-    sim::run_many(first..first.saturating_add(seeds), options.threads, |seed| {
-        match sim::run(seed, false, false) {
-            Ok(report) => {
-                if let Ok(mut total) = total.lock() {
-                    total.add(&report);
-                }
-            }
+    match options.seed {
+        Some(seed) => one(&options, seed),
+        None => many(&options),
+    }
+}
+
+/// One case, told.
+fn one(options: &Options, seed: u64) -> ExitCode {
+    let faults = options.faults.clone().map(|f| f.0);
+    let case = Case { seed, salt: options.salt, faults, nodes: options.nodes, clients: options.clients, keys: options.keys };
+    match sim::run(&case, if options.all { Tell::Everything } else { Tell::Story }) {
+        Ok(report) => {
+            println!("holds; trace {:016x}\n{}", report.trace, sim::summary(&report));
+            ExitCode::SUCCESS
+        }
+        Err(failed) => {
+            println!("{case} at {:.6} s: {}", failed.at_ns as f64 / 1e9, failed.what);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What is known so far.
+#[derive(Default)]
+struct Sum {
+    total: Report,
+    seeds: u64,
+    failures: Vec<Failed>,
+    said: Option<Instant>,
+}
+
+fn many(options: &Options) -> ExitCode {
+    let began = Instant::now();
+    let end = options.hours.map(|hours| began + Duration::from_secs_f64(hours * 3_600.0));
+    // Who runs it every night wants other seeds every night.
+    let of_today = || std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs()) << 20;
+    let first = options.from.unwrap_or_else(|| end.map_or(0, |_| of_today()));
+    let last = if end.is_some() { u64::MAX } else { first.saturating_add(options.seeds) };
+    let threads = options.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get() as u64));
+    println!("seeds from {first}, {threads} at a time");
+    let (sum, busy) = (Mutex::new(Sum::default()), AtomicU64::new(0));
+    sim::run_many(first..last, Some(threads), |seed| {
+        let started = processor_time();
+        let result = sim::run(&seed.into(), Tell::Nothing);
+        busy.fetch_add(u64::try_from((processor_time() - started).as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        let Ok(mut sum) = sum.lock() else { return ControlFlow::Break(()) };
+        sum.seeds += 1;
+        match result {
+            Ok(report) => sum.total.add(&report),
             Err(failed) => {
-                failures.fetch_add(1, Ordering::Relaxed);
-                let lines = if options.show { usize::MAX } else { 1 };
-                let what: Vec<&str> = failed.what.lines().take(lines).collect();
-                println!("seed {} at {:.3} s: {}", failed.seed, failed.at_ns as f64 / 1e9, what.join("\n"));
+                println!("seed {seed} at {:.3} s: {}", failed.at_ns as f64 / 1e9, failed.what.lines().next().unwrap_or_default());
+                sum.failures.push(failed);
             }
         }
-        ControlFlow::Continue(())
+        if sum.said.unwrap_or(began).elapsed() > SAYS_EVERY {
+            sum.said = Some(Instant::now());
+            println!(
+                "{:6.0} s: {} seeds, {:.1} cluster-hours, {} failed",
+                began.elapsed().as_secs_f64(),
+                sum.seeds,
+                sum.total.hours(),
+                sum.failures.len()
+            );
+        }
+        if end.is_some_and(|end| Instant::now() >= end) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
-    let total = total.into_inner().unwrap_or_default();
-    let failures = failures.into_inner();
-    println!("{seeds} seeds, {failures} failed");
-    println!("{}", sim::summary(&total));
-    if failures == 0 { std::process::ExitCode::SUCCESS } else { std::process::ExitCode::FAILURE }
+    let mut sum = sum.into_inner().unwrap_or_default();
+    let busy = busy.into_inner() as f64 / 1e9;
+    println!(
+        "{} seeds, {} failed, in {:.1} s: {:.0} times real time a core",
+        sum.seeds,
+        sum.failures.len(),
+        began.elapsed().as_secs_f64(),
+        sum.total.hours() * 3_600.0 / busy
+    );
+    println!("{}", sim::summary(&sum.total));
+    if !options.no_shrink {
+        // The others are mostly the same defect again.
+        sum.failures.sort_by(|a, b| a.kind().cmp(b.kind()));
+        sum.failures.dedup_by(|a, b| a.kind() == b.kind());
+        sum.failures.iter().for_each(tell_smallest);
+    }
+    let idle = sum.total.tables == 0 || sum.total.moves == 0 || sum.total.compared == 0;
+    if sum.failures.is_empty() && idle {
+        println!("nothing was committed, moved or compared: these seeds prove nothing");
+    }
+    if sum.failures.is_empty() && !idle { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// What this thread has had of a core.
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.try_into().unwrap_or(0), time.tv_nsec.try_into().unwrap_or(0))
+}
+
+fn tell_smallest(failed: &Failed) {
+    let (smallest, runs) = sim::smallest(failed, SHRINK_RUNS);
+    println!("\n{} made small by {runs} runs:\n{smallest}", failed.case);
+    println!("again: cargo run --release -p doyen-tests --bin sim -- {}", smallest.case);
 }

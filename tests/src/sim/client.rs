@@ -24,6 +24,8 @@ pub(crate) struct Client {
     pub(crate) at: Option<ProcessId>,
     /// At which data thread of it its operation is.
     thread: usize,
+    /// When it goes on.
+    next_at: Option<Nanos>,
     /// What it waits for: serial number, key, index into the key's history.
     pub(crate) current: Vec<(u64, String, usize)>,
     /// It asked for several operations at once, which happen in their order.
@@ -165,7 +167,18 @@ pub(crate) fn keys(mix: &Mix) -> Vec<String> {
 }
 
 impl World {
+    /// A client does something after so long, and nothing before: it has one time at which it goes on, however often it was told.
+    pub(crate) fn client_in(&mut self, delay: Nanos, id: ClientId) {
+        let at = self.schedule.now() + delay;
+        self.clients[id].next_at = Some(at);
+        self.schedule.at(at, Event::ClientNext(id));
+    }
+
     pub(crate) fn client_next(&mut self, id: ClientId) {
+        if self.clients[id].next_at != Some(self.schedule.now()) {
+            return;
+        }
+        self.clients[id].next_at = None;
         if !self.clients[id].current.is_empty() {
             return;
         }
@@ -185,7 +198,7 @@ impl World {
         let open: Vec<ProcessId> = open.filter(|p| self.is_stranger(self.processes[*p].slot) == strange).collect();
         let stay = self.clients[id].at.filter(|p| open.contains(p) && !self.rng.random_bool(0.03));
         let Some(at) = stay.or_else(|| (!open.is_empty()).then(|| open[self.rng.random_range(0..open.len())])) else {
-            return self.schedule.after(50 * MS, Event::ClientNext(id));
+            return self.client_in(50 * MS, id);
         };
         self.clients[id].at = Some(at);
         // The stranger's is the last one.
@@ -269,7 +282,7 @@ impl World {
 
     fn call(&mut self, id: ClientId, key: String, call: Call) {
         let Some(at) = self.clients[id].at.filter(|p| !self.processes[*p].gone) else {
-            return self.schedule.after(10 * MS, Event::ClientNext(id));
+            return self.client_in(10 * MS, id);
         };
         let thread = self.clients[id].thread.min(self.processes[at].threads.len() - 1);
         self.clients[id].thread = thread;
@@ -277,7 +290,7 @@ impl World {
             return self.create_map(id, at, &key);
         };
         if map == MapId(0) && map_name(&key).is_some() {
-            return self.schedule.after(50 * MS, Event::ClientNext(id));
+            return self.client_in(50 * MS, id);
         }
         self.histories.serial += 1;
         self.histories.operations += 1;
@@ -300,7 +313,7 @@ impl World {
     fn create_map(&mut self, id: ClientId, at: ProcessId, key: &str) {
         if self.last_reads_begun {
             // Nobody ever wrote to it.
-            return self.schedule.after(MS, Event::ClientNext(id));
+            return self.client_in(MS, id);
         }
         self.histories.serial += 1;
         let (ticket, me) = (self.histories.serial, self.processes[at].me);
@@ -310,7 +323,7 @@ impl World {
             self.schedule.after(MS, Event::Control(at, ControlInput::Of(me, Input::Admin { ticket, request })));
         }
         let think = self.rng.random_range(0..self.mix.think * 4);
-        self.schedule.after(think, Event::ClientNext(id));
+        self.client_in(think, id);
     }
 
     /// The answer to a client's operation, if it still waits for it.
@@ -363,7 +376,7 @@ impl World {
             return;
         }
         let think = if self.last_reads_begun { MS } else { self.rng.random_range(0..self.mix.think * 2) };
-        self.schedule.after(think, Event::ClientNext(id));
+        self.client_in(think, id);
     }
 
     pub(crate) fn client_timeout(&mut self, id: ClientId, serial: u64) {
@@ -395,6 +408,16 @@ impl World {
                     self.histories.keys.entry(key).or_default().push(lost);
                 }
             }
+        }
+    }
+
+    /// All processes were killed: nothing of what was stored is there any more.
+    pub(crate) fn everything_is_lost(&mut self) {
+        for key in self.keys.clone() {
+            let called = self.histories.moment(self.schedule.now());
+            let answered = self.histories.moment(self.schedule.now());
+            let lost = Entry { client: 0, call: Call::Lost, called, answered: Some((answered, Answer::Ok)) };
+            self.histories.keys.entry(key).or_default().push(lost);
         }
     }
 

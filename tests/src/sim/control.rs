@@ -55,6 +55,7 @@ impl World {
                     if let Err(what) = self.oracle.view(me, &view) {
                         self.broken(format!("p{p}: {what}"));
                     }
+                    self.tell_commits(p);
                     self.note_losses();
                     self.processes[p].show(Some(view));
                     self.wake_all(p);
@@ -78,22 +79,22 @@ impl World {
                     }
                 }
                 Output::AdminReply { .. } => {}
-                Output::Event(event) => self.trace.line(self.schedule.now(), || format!("p{p} says {event:?}")),
+                Output::Event(event) => self.tell_event(p, &event),
                 Output::Expelled => return self.expelled(p),
                 Output::HandedOver => {
-                    self.trace.line(self.schedule.now(), || format!("p{p} has handed over"));
+                    self.tell(|w| format!("{} has handed over", w.name(p)));
                     self.processes[p].leaving = self.processes[p].leaving.max(Leaving::HandedOver);
                     self.schedule.after(MS, Event::Drain(p));
                 }
                 Output::Left => {
-                    self.trace.line(self.schedule.now(), || format!("p{p} has left"));
+                    self.tell(|w| format!("{} has left", w.name(p)));
                     let slot = self.processes[p].slot;
                     self.end_process(p);
                     let again = self.rng.random_range(50 * MS..4 * SECOND);
                     return self.schedule.after(again, Event::Start(slot));
                 }
                 Output::Fatal(why) => {
-                    self.trace.line(self.schedule.now(), || format!("p{p} stops: {why}"));
+                    self.tell(|w| format!("{} stops: {why}", w.name(p)));
                     *self.faults.entry("fatal").or_default() += 1;
                     let slot = self.processes[p].slot;
                     self.end_process(p);
@@ -117,7 +118,7 @@ impl World {
         let old = self.processes[p].me;
         let slot = self.processes[p].slot;
         let me = MemberId::of_member(self.rng.random());
-        self.trace.line(self.schedule.now(), || format!("p{p} was expelled as {old} and is now {me}"));
+        self.tell(|w| format!("{} was expelled, and is now {me}", w.name(p)));
         *self.faults.entry("expulsion").or_default() += 1;
         self.directory.remove(&old);
         self.oracle.died(old);
@@ -176,10 +177,13 @@ impl World {
         let me = self.processes[p].me;
         self.trace.number(p as u64);
         self.trace.line(self.schedule.now(), || format!("p{p} -> {to:?}: {}", clip(&format!("{message:?}"))));
-        if let Message::Propose(proposal) = &message
-            && let Err(what) = self.oracle.proposes(me, proposal.name)
-        {
-            self.broken(format!("p{p}: {what}"));
+        self.tell_votes(p, to, &message);
+        if let Message::Propose(proposal) = &message {
+            let (process, now) = (&self.processes[p], self.schedule.now());
+            let unheard = || process.agreement.status(process.clock(now)).unanswered;
+            if let Err(what) = self.oracle.proposes(me, proposal.name, unheard) {
+                self.broken(format!("p{p}: {what}"));
+            }
         }
         let (slot, member) = match to {
             Peer::Member(id) => (self.slot_of.get(&id).copied(), Some(id)),

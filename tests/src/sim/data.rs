@@ -345,6 +345,15 @@ impl World {
 
     fn request(&mut self, (p, t): ThreadId, request: Request) {
         self.trace.line(self.schedule.now(), || format!("p{p}.{t} asks {}", clip(&format!("{request:?}"))));
+        if let Request::Opened(opened) = &request {
+            self.tell(|w| {
+                format!(
+                    "{} acknowledges writes of {}",
+                    w.name(p),
+                    opened.iter().map(|(at, _)| at.to_string()).collect::<Vec<_>>().join(" ")
+                )
+            });
+        }
         match request {
             Request::Opened(opened) => self.upcall((p, t), |_| Input::Opened(opened)),
             Request::InSync(changes) => {

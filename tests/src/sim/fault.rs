@@ -3,12 +3,14 @@
 use super::network::Plane;
 use super::process::{ControlInput, DataInput, Leaving, ProcessId};
 use super::schedule::{Event, MS, Nanos, SECOND};
+use super::story;
 use super::world::World;
 use doyen_gossip::Input;
 use doyen_gossip::hints::Hint;
 use doyen_placement::planner::Pace;
 use doyen_placement::quorum::majority;
-use rand::Rng;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeSet;
 
 /// A kind of fault.
@@ -41,7 +43,14 @@ pub(crate) const KINDS: &[Kind] = &[
     Kind { name: "coordinator cut", weight: 4, begin: World::cut_coordinator },
     Kind { name: "coordinator pause", weight: 3, begin: World::pause_coordinator },
     Kind { name: "bridge", weight: 3, begin: World::bridge },
+    Kind { name: "restart of all", weight: 1, begin: World::restart_all },
 ];
+
+/// Faults disturb a cluster that forms for so long, and then wait until it has.
+const FORMING: Nanos = 4 * SECOND;
+
+/// The numbers of faults, from here on in the streams of a seed.
+const FAULTS: u64 = 1 << 16;
 
 /// How many of them are drawn from a seed's first numbers.
 pub(crate) const FIRST_KINDS: usize = 16;
@@ -62,8 +71,23 @@ impl World {
         if self.calm {
             return;
         }
+        let n = self.next_fault;
+        self.next_fault += 1;
+        // Each has numbers of its own: one that is left out changes neither which others come, nor when.
+        let mut numbers = ChaCha8Rng::seed_from_u64(self.case.seed);
+        numbers.set_stream(FAULTS + u64::from(n));
+        let course = std::mem::replace(&mut self.rng, numbers);
         let next = self.rng.random_range(0..self.mix.fault_every * 2);
         self.schedule.after(next, Event::Fault);
+        // What never forms is no cluster in which anything could go wrong.
+        let forms = !self.oracle.any_committed() && self.schedule.now() > self.began_at + FORMING;
+        if self.case.has(n) && !forms {
+            self.begin_fault();
+        }
+        self.rng = course;
+    }
+
+    fn begin_fault(&mut self) {
         let total: u32 = self.mix.weights.iter().sum();
         if total == 0 {
             return;
@@ -84,7 +108,7 @@ impl World {
     pub(crate) fn undo(&mut self, undo: Undo) {
         match undo {
             Undo::Heal(cuts) => {
-                self.trace.line(self.schedule.now(), || format!("heal {cuts:?}"));
+                self.tell(|_| format!("{} reach each other again", story::cuts(&cuts)));
                 for cut in &cuts {
                     self.network.heal(cut);
                 }
@@ -141,7 +165,7 @@ impl World {
         let span = self.span(self.mix.pause_max);
         self.longest_stall = self.longest_stall.max(span);
         let until = self.schedule.now() + span;
-        self.trace.line(self.schedule.now(), || format!("pause p{p} for {:.3} s", span as f64 / 1e9));
+        self.tell_fault(|w| format!("{} stands still for {:.3} s", w.name(p), span as f64 / 1e9));
         let paused = &mut self.processes[p].paused_until;
         *paused = until.max(*paused);
         true
@@ -150,7 +174,7 @@ impl World {
     fn stall_control(&mut self) -> bool {
         let Some(p) = self.one() else { return false };
         let span = self.span(2 * SECOND);
-        self.trace.line(self.schedule.now(), || format!("stall control of p{p} for {:.3} s", span as f64 / 1e9));
+        self.tell_fault(|w| format!("the control thread of {} stands still for {:.3} s", w.name(p), span as f64 / 1e9));
         self.processes[p].control_stalled_until = self.schedule.now() + span;
         true
     }
@@ -159,16 +183,16 @@ impl World {
         let Some(p) = self.one() else { return false };
         let span = self.span(4 * SECOND);
         self.longest_stall = self.longest_stall.max(span);
-        self.trace.line(self.schedule.now(), || format!("stall data of p{p} for {:.3} s", span as f64 / 1e9));
         let threads = self.processes[p].threads.len();
         let t = if threads > 1 { self.rng.random_range(0..threads) } else { 0 };
+        self.tell_fault(|w| format!("data thread {t} of {} stands still for {:.3} s", w.name(p), span as f64 / 1e9));
         self.processes[p].threads[t].stalled_until = self.schedule.now() + span;
         true
     }
 
     fn cut(&mut self, cuts: Vec<(Plane, usize, usize)>) -> bool {
         let span = self.span(10 * SECOND);
-        self.trace.line(self.schedule.now(), || format!("cut {cuts:?} for {:.3} s", span as f64 / 1e9));
+        self.tell_fault(|_| format!("{} are cut for {:.3} s", story::cuts(&cuts), span as f64 / 1e9));
         for cut in &cuts {
             self.network.cut(cut);
         }
@@ -259,6 +283,7 @@ impl World {
             && let Some(p) = self.one().filter(|p| self.processes[*p].threads.len() > 1)
         {
             let t = self.rng.random_range(0..self.processes[p].threads.len());
+            self.tell_fault(|w| format!("a line of data thread {t} of {} to another one breaks", w.name(p)));
             self.data((p, t), DataInput::BreakLine);
             return true;
         }
@@ -268,6 +293,10 @@ impl World {
         }
         let id = open[self.rng.random_range(0..open.len())];
         let late = self.rng.random_range(0..2 * SECOND);
+        self.tell_fault(|w| {
+            let ends = w.network.connections[&id].ends.map(|((p, _), _)| w.name(p));
+            format!("the connection of {} and {} breaks", ends[0], ends[1])
+        });
         self.break_connection(id, late);
         true
     }
@@ -336,9 +365,30 @@ impl World {
         }
         let slot = self.processes[p].slot;
         let again = self.rng.random_range(20 * MS..6 * SECOND);
-        self.trace.line(self.schedule.now(), || format!("crash p{p} (slot {slot}), again in {:.3} s", again as f64 / 1e9));
+        self.tell_fault(|w| format!("{} is killed, and starts again in {:.3} s", w.name(p), again as f64 / 1e9));
         self.end_process(p);
         self.schedule.after(again, Event::Start(slot));
+        true
+    }
+
+    /// Every process is killed at once, and all start again: another cluster, which knows nothing of what the one before it stored.
+    fn restart_all(&mut self) -> bool {
+        if self.mix.stranger || !self.oracle.any_committed() {
+            return false;
+        }
+        self.tell_fault(|_| "every process is killed, and all start again".into());
+        let again: Vec<usize> = (0..self.slots.len()).filter(|s| self.slots[*s].started).collect();
+        for p in self.running() {
+            self.end_process(p);
+        }
+        self.oracle.all_ended();
+        self.began_at = self.schedule.now();
+        self.everything_is_lost();
+        for slot in again {
+            self.slots[slot].starts = 0;
+            let later = self.rng.random_range(20 * MS..3 * SECOND);
+            self.schedule.after(later, Event::Start(slot));
+        }
         true
     }
 
@@ -349,7 +399,7 @@ impl World {
         if !member || process.leaving != Leaving::No || !self.may_go(p) {
             return false;
         }
-        self.trace.line(self.schedule.now(), || format!("p{p} leaves"));
+        self.tell_fault(|w| format!("{} is told to leave", w.name(p)));
         self.processes[p].leaving = Leaving::Asked;
         let me = self.processes[p].me;
         self.schedule.after(0, Event::Control(p, ControlInput::Of(me, Input::Leave(Pace::Repair))));
@@ -361,6 +411,7 @@ impl World {
         if free.is_empty() {
             return false;
         }
+        self.tell_fault(|_| format!("n{} comes", free[0]));
         self.start(free[0]);
         true
     }
@@ -370,6 +421,7 @@ impl World {
         let factor = self.rng.random_range(3..40);
         self.network.slow.insert(slot, factor);
         let span = self.span(10 * SECOND);
+        self.tell_fault(|_| format!("packets of n{slot} take {factor} times as long for {:.3} s", span as f64 / 1e9));
         self.schedule.after(span, Event::Undo(Undo::Quicken(slot)));
         true
     }
@@ -377,6 +429,7 @@ impl World {
     fn lose_much(&mut self) -> bool {
         self.network.burst = self.rng.random_range(100..700);
         let span = self.span(6 * SECOND);
+        self.tell_fault(|w| format!("{} of 1000 datagrams are lost for {:.3} s", w.network.burst, span as f64 / 1e9));
         self.schedule.after(span, Event::Undo(Undo::Calm));
         true
     }
@@ -393,6 +446,7 @@ impl World {
             _ => Hint::Alive(subject),
         };
         let me = self.processes[at].me;
+        self.tell_fault(|w| format!("{} hears something wrong of {}: {hint:?}", w.name(at), w.name(of)));
         self.schedule.after(0, Event::Control(at, ControlInput::Of(me, Input::Hint(hint))));
         true
     }
@@ -407,7 +461,9 @@ impl World {
 
     fn jump(&mut self) -> bool {
         let Some(p) = self.one() else { return false };
-        self.processes[p].wall_skew_ms += self.rng.random_range(-3_600_000..3_600_000);
+        let by = self.rng.random_range(-3_600_000..3_600_000);
+        self.tell_fault(|w| format!("the wall clock of {} jumps by {by} ms", w.name(p)));
+        self.processes[p].wall_skew_ms += by;
         true
     }
 }

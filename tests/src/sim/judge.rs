@@ -24,7 +24,7 @@ impl World {
         let stalled = |p: &Process| p.threads.iter().map(|t| t.stalled_until).max().unwrap_or(0);
         let longest = self.processes.iter().filter(|p| !p.gone).map(|p| p.paused_until.max(stalled(p))).max();
         self.calm_at = longest.unwrap_or(now).max(now);
-        self.trace.line(now, || "calm".into());
+        self.tell(|_| "faults end".into());
         for slot in 0..self.slots.len() {
             if self.slots[slot].started || self.rng.random_bool(0.5) {
                 self.start(slot);
@@ -48,7 +48,7 @@ impl World {
             Err(why) if self.last_reads_begun => self.broken(format!("I16: healed, and then not: {why}")),
             Ok(()) => {
                 self.healed_at = Some(now);
-                self.trace.line(now, || "healed".into());
+                self.tell(|_| "all is well".into());
                 self.stop_clients = true;
                 self.clients_idle();
             }
@@ -100,7 +100,7 @@ impl World {
         if dead.is_empty() {
             return false;
         }
-        self.trace.line(now, || format!("the operator says to p{p} that {dead:?} are dead"));
+        self.tell(|w| format!("the operator says to {} that {dead:?} are dead", w.name(p)));
         let input = Input::Recover { dead: dead.into_iter().collect(), ticket: now };
         let me = self.processes[p].me;
         self.schedule.after(0, Event::Control(p, ControlInput::Of(me, input)));
@@ -187,7 +187,7 @@ impl World {
             }
         }
         for id in 0..self.clients.len() {
-            self.schedule.after(0, Event::ClientNext(id));
+            self.client_in(0, id);
         }
         // Time for all of them on a slow network, and for the last acks, so that copies can be compared at rest.
         self.schedule.after(7 * SECOND + 60 * (self.mix.delay_min + self.mix.jitter), Event::Healed);
@@ -195,7 +195,7 @@ impl World {
 
     pub(crate) fn judge(&mut self) -> Result<Report, String> {
         let mut report = Report {
-            seed: self.seed,
+            seed: self.case.seed,
             virtual_ns: self.schedule.now(),
             events: self.events,
             operations: self.histories.operations,

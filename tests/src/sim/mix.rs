@@ -1,8 +1,10 @@
 //! What a seed draws: the cluster, its network, its clients and its faults.
 
+use super::Case;
 use super::schedule::{MS, Nanos, SECOND};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use std::fmt;
 
 /// What a seed draws.
 #[derive(Debug, Clone)]
@@ -93,6 +95,9 @@ const HELLS: f64 = 0.25;
 /// How many seeds have a stranger: none yet, what such a run may end in is not settled.
 const STRANGERS: f64 = 0.08;
 
+/// How many seeds have up to thirty nodes: each costs as much as dozens of others.
+const CROWDS: f64 = 0.01;
+
 /// How many seeds have processes with several data threads.
 const SEVERAL_THREADS: f64 = 0.6;
 
@@ -104,15 +109,19 @@ impl Mix {
         later.set_stream(1);
         let small = later.random_bool(0.12);
         let memory_bytes_max = if small { 192 << 10 } else { 256 << 20 };
-        let founders = [1, 1, 2, 2, 3, 3, 3, 3, 4, 5, 5, 6, 7][rng.random_range(0..13)];
-        let joiners = rng.random_range(0..=(7 - founders).min(3));
+        let founders = [1, 1, 2, 2, 3, 3, 3, 3, 4, 5, 5, 6, 7, 8, 9][rng.random_range(0..15)];
+        let joiners = rng.random_range(0..=9_usize.saturating_sub(founders).min(3));
+        let mut sizes = ChaCha8Rng::seed_from_u64(seed);
+        sizes.set_stream(6);
+        let crowd = sizes.random_bool(CROWDS);
+        let (founders, joiners) = if crowd { (sizes.random_range(3..=20), 10) } else { (founders, joiners) };
         let witnesses = usize::from(founders >= 3 && rng.random_bool(0.15));
         let slow = rng.random_bool(0.15);
         // All with one, or each with its own number of them.
         let slots = founders + joiners + 1;
         let mut numbers = ChaCha8Rng::seed_from_u64(seed);
         numbers.set_stream(2);
-        let several = numbers.random_bool(SEVERAL_THREADS);
+        let several = !crowd && numbers.random_bool(SEVERAL_THREADS);
         let threads = (0..slots).map(|_| if several { numbers.random_range(1..=3) } else { 1 }).collect();
         numbers.set_stream(3);
         let pipelined = [0, 0, 30, 60][numbers.random_range(0..4)];
@@ -136,7 +145,7 @@ impl Mix {
             partitions: [1, 2, 4, 8, 16][rng.random_range(0..5)],
             backups: [1, 1, 1, 2, 3][rng.random_range(0..5)],
             voters_max: [7, 7, 7, 3, 5][rng.random_range(0..5)],
-            members_min: u16::try_from(rng.random_range(1..=(founders - witnesses).min(3))).unwrap_or(1),
+            members_min: rng.random_range(1..=3.min(founders as u16 - witnesses as u16)),
             rendezvous: rng.random_bool(0.5),
             faulty: rng.random_range(10..25) * SECOND,
             fault_every: [300 * MS, SECOND, 2 * SECOND, 4 * SECOND][rng.random_range(0..4)],
@@ -199,9 +208,50 @@ impl Mix {
         numbers.random_bool(HELLS)
     }
 
+    /// What a case leaves of it.
+    pub(crate) fn within(mut self, case: &Case) -> Self {
+        if let Some(nodes) = case.nodes.filter(|_| !self.stranger) {
+            self.founders = self.founders.min(nodes.max(1));
+            self.joiners = self.joiners.min(nodes.max(1) - self.founders);
+            self.witnesses = if self.founders < 3 { 0 } else { self.witnesses };
+            self.members_min = self.members_min.min((self.founders - self.witnesses) as u16);
+        }
+        self.clients = self.clients.min(case.clients.unwrap_or(usize::MAX).max(1));
+        let keys = case.keys.unwrap_or(usize::MAX);
+        self.keys = self.keys.min(keys.max(1));
+        for kind in [&mut self.fleeting, &mut self.named, &mut self.bulk] {
+            *kind = (*kind).min(keys);
+        }
+        self
+    }
+
     /// Slots in all.
     pub(crate) fn slots(&self) -> usize {
         self.founders + self.joiners + usize::from(self.stranger)
+    }
+}
+
+impl fmt::Display for Mix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { founders, joiners, witnesses, partitions, backups, voters_max, clients, loss, .. } = self;
+        let ms = |nanos: Nanos| nanos as f64 / MS as f64;
+        write!(
+            f,
+            "{founders} founders ({witnesses} witnesses) and up to {joiners} more, {voters_max} voters at most; {partitions} partitions with {backups} backups; "
+        )?;
+        write!(
+            f,
+            "{clients} clients; packets take {:.1} to {:.1} ms, {loss} of 1000 datagrams are lost; ",
+            ms(self.delay_min),
+            ms(self.delay_min + self.jitter)
+        )?;
+        write!(
+            f,
+            "a fault each {:.1} s for {:.0} s{}",
+            ms(self.fault_every) / 1e3,
+            ms(self.faulty) / 1e3,
+            if self.hell { ": hell" } else { "" }
+        )
     }
 }
 

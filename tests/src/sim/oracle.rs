@@ -11,8 +11,8 @@ use doyen::shard::Shard;
 use doyen_gossip::agreement::View;
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest};
 use doyen_placement::{
-    ClusterId, Keyspace, Lineage, MapId, MemberId, MemberState, Partition, PartitionId, PartitionRef, ReplicaState, Role, Table, TableName,
-    Term, Version,
+    ClusterId, Keyspace, Lineage, MapId, MemberId, MemberState, PartitionId, PartitionRef, ReplicaState, Role, Table, TableName, Term,
+    Version,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -38,6 +38,13 @@ pub(crate) struct Oracle {
     /// Partitions that began empty since somebody looked.
     pub(crate) newly_lost: Vec<(PartitionId, Keyspace)>,
     lost_count: u64,
+    /// Tables that were seen to be committed since somebody looked, each with the one before it.
+    pub(crate) newly_committed: Vec<(Option<Arc<Table>>, Arc<Table>)>,
+    /// Clusters that ended, and what was counted of them.
+    ended: BTreeSet<ClusterId>,
+    tables_of_ended: u64,
+    /// Who did not answer whoever proposed a table, when it did.
+    unheard: BTreeMap<(ClusterId, Term, Version), BTreeSet<MemberId>>,
     /// Copies that their primary wanted out, because they did not acknowledge.
     asked_out: BTreeSet<(PartitionRef, MemberId)>,
     /// Whose copy of what is kept.
@@ -102,13 +109,25 @@ impl Oracle {
         self.clusters.values().any(|c| c.committed.values().any(|t| t.members.len() > 1))
     }
 
+    /// Every process was killed: what begins now is another cluster.
+    pub(crate) fn all_ended(&mut self) {
+        for (id, cluster) in std::mem::take(&mut self.clusters) {
+            self.ended.insert(id);
+            self.tables_of_ended += cluster.committed.len() as u64;
+        }
+        self.maps.clear();
+        self.newly_lost.clear();
+        self.asked_out.clear();
+    }
+
     /// This incarnation is no more.
     pub(crate) fn died(&mut self, member: MemberId) {
         self.dead.insert(member);
     }
 
-    /// A member sends a proposal.
-    pub(crate) fn proposes(&mut self, me: MemberId, name: TableName) -> Result<(), String> {
+    /// A member sends a proposal; `unheard` says who does not answer it.
+    pub(crate) fn proposes(&mut self, me: MemberId, name: TableName, unheard: impl FnOnce() -> Vec<MemberId>) -> Result<(), String> {
+        self.unheard.entry((name.cluster, name.term, name.version)).or_insert_with(|| unheard().into_iter().collect());
         let publisher = *self.publishers.entry((name.cluster, name.term)).or_insert(me);
         hold!(publisher == me, "I2: {publisher} and {me} both publish in term {}", name.term);
         Ok(())
@@ -117,6 +136,7 @@ impl Oracle {
     /// A member shows this view.
     pub(crate) fn view(&mut self, me: MemberId, view: &View) -> Result<(), String> {
         for table in [&view.installed, &view.accepted] {
+            hold!(!self.ended.contains(&table.cluster), "I12: cluster {} ended with all of its processes, and is back", table.cluster);
             self.proposed(table)?;
         }
         let (installed, accepted) = (&view.installed, &view.accepted);
@@ -169,6 +189,7 @@ impl Oracle {
         let before = cluster.committed.range(..table.version).next_back().map(|(_, t)| t.clone());
         let after = cluster.committed.range(table.version..).next().map(|(_, t)| t.clone());
         cluster.committed.insert(table.version, table.clone());
+        self.newly_committed.push((before.clone(), table.clone()));
         for map in &table.maps {
             let id = *self.maps.entry(map.name.clone()).or_insert(map.id);
             hold!(id == map.id, "I4: map {} is {id} and {}", map.name, map.id);
@@ -180,7 +201,8 @@ impl Oracle {
             descends(table, after)?;
         }
         if let Some(before) = before.as_ref().filter(|b| b.version.0 + 1 == table.version.0) {
-            enough_copies(before, table, &self.asked_out)?;
+            let unheard = self.unheard.get(&(table.cluster, table.term, table.version)).cloned().unwrap_or_default();
+            enough_copies(before, table, &self.asked_out, &unheard)?;
         }
         if before.is_none() && after.is_none() {
             covered(table)?;
@@ -225,7 +247,7 @@ impl Oracle {
 
     pub(crate) fn report(&self, report: &mut Report) {
         report.maps = self.maps.len() as u64;
-        report.tables = self.clusters.values().map(|c| c.committed.len() as u64).sum();
+        report.tables = self.tables_of_ended + self.clusters.values().map(|c| c.committed.len() as u64).sum::<u64>();
         report.moves = self.moves;
         report.failovers = self.failovers;
         report.lost = self.lost_count;
@@ -277,22 +299,20 @@ fn descends(before: &Table, after: &Table) -> Result<(), String> {
 }
 
 /// I14: a copy in sync of a member that stays is dropped only where as many others hold the partition as shall, unless its
-/// primary asked for it. (Who loses at once every copy that somebody else has too is taken for dead, and expelled when the
-/// voters allow it.)
-fn enough_copies(before: &Table, after: &Table, asked_out: &BTreeSet<(PartitionRef, MemberId)>) -> Result<(), String> {
+/// primary asked for it, or whoever proposed the table did not hear that member. (It may stay one as long as it has to vote.)
+fn enough_copies(
+    before: &Table,
+    after: &Table,
+    asked_out: &BTreeSet<(PartitionRef, MemberId)>,
+    unheard: &BTreeSet<MemberId>,
+) -> Result<(), String> {
     let live = |t: &Table, m: MemberId| t.member(m).is_some_and(|m| m.state == MemberState::Live);
-    let lost = |old: &Partition, new: &Partition, m: MemberId| old.in_sync().any(|n| n == m) && !new.in_sync().any(|n| n == m);
-    let pairs = || before.keyspaces.iter().zip(&after.keyspaces).flat_map(|(b, a)| b.partitions.iter().zip(&a.partitions));
-    let dropped: BTreeSet<MemberId> =
-        pairs().flat_map(|(old, new)| old.in_sync().filter(move |m| lost(old, new, *m)).collect::<Vec<_>>()).collect();
-    let shares = |p: &Partition, m: MemberId| p.in_sync().any(|n| n == m) && p.in_sync().any(|n| !dropped.contains(&n));
-    let holds = |m: MemberId| after.keyspaces.iter().flat_map(|k| &k.partitions).any(|p| shares(p, m));
     let data = after.members.iter().filter(|m| m.role == Role::Data && m.state == MemberState::Live).count();
     for (keyspace, later) in before.keyspaces.iter().zip(&after.keyspaces) {
         let wanted = (1 + usize::from(later.backups)).min(data);
         for (old, new) in keyspace.partitions.iter().zip(&later.partitions).filter(|(old, new)| old.lineage == new.lineage) {
             let at = PartitionRef { keyspace: keyspace.id, partition: old.id };
-            let dropped = |m: &MemberId| holds(*m) && !new.in_sync().any(|n| n == *m) && live(before, *m) && live(after, *m);
+            let dropped = |m: &MemberId| !unheard.contains(m) && !new.in_sync().any(|n| n == *m) && live(before, *m) && live(after, *m);
             let dropped = old.in_sync().filter(dropped).find(|m| !asked_out.contains(&(at, *m)));
             if let Some(m) = dropped {
                 let left = new.in_sync().count();

@@ -1,22 +1,34 @@
-//! What happened: a digest always, readable lines on demand.
+//! What happened: a digest always, and on demand the story, or every message.
 
-use std::collections::VecDeque;
+use std::io::Write as _;
 
-/// Lines kept for a failure.
-const LINES_MAX: usize = 400;
+/// Lines of the story that are kept for a failure.
+const LINES_MAX: usize = 5_000;
+
+/// What is told of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Tell {
+    /// Nothing.
+    Nothing,
+    /// The story, with a failure.
+    OnFailure,
+    /// The story, as it happens.
+    Story,
+    /// The story and every message, as they happen.
+    Everything,
+}
 
 /// What happened so far.
 #[derive(Debug)]
 pub(crate) struct Trace {
     digest: u64,
-    keep: bool,
-    print: bool,
-    lines: VecDeque<String>,
+    tell: Tell,
+    lines: Vec<String>,
 }
 
 impl Trace {
-    pub(crate) fn new(keep: bool, print: bool) -> Self {
-        Self { digest: 0xcbf2_9ce4_8422_2325, keep, print, lines: VecDeque::new() }
+    pub(crate) fn new(tell: Tell) -> Self {
+        Self { digest: 0xcbf2_9ce4_8422_2325, tell, lines: Vec::new() }
     }
 
     /// Takes a number into the digest.
@@ -34,26 +46,38 @@ impl Trace {
         }
     }
 
-    /// Takes a line, made only if somebody reads it.
+    /// Whether somebody reads the story.
+    pub(crate) fn tells(&self) -> bool {
+        self.tell > Tell::Nothing
+    }
+
+    /// A line of the story.
+    pub(crate) fn story(&mut self, at: u64, line: &str) {
+        if self.lines.len() < LINES_MAX && self.tells() {
+            self.lines.push(format!("{:10.4} {line}", at as f64 / 1e9));
+        }
+        self.print(Tell::Story, at, line);
+    }
+
+    /// A line that only who looks for a defect reads, made only then.
     pub(crate) fn line(&mut self, at: u64, line: impl FnOnce() -> String) {
-        if !self.keep {
-            return;
+        if self.tell == Tell::Everything {
+            self.print(Tell::Everything, at, &line());
         }
-        let line = format!("{:12.6} {}", at as f64 / 1e9, line());
-        if self.print {
-            println!("{line}");
+    }
+
+    fn print(&self, least: Tell, at: u64, line: &str) {
+        if self.tell >= least {
+            // Whoever stops reading has read enough.
+            let _ = writeln!(std::io::stdout(), "{:10.4} {line}", at as f64 / 1e9);
         }
-        if self.lines.len() == LINES_MAX {
-            self.lines.pop_front();
-        }
-        self.lines.push_back(line);
     }
 
     pub(crate) fn digest(&self) -> u64 {
         self.digest
     }
 
-    pub(crate) fn lines(&self) -> Vec<String> {
-        self.lines.iter().cloned().collect()
+    pub(crate) fn into_story(self) -> Vec<String> {
+        self.lines
     }
 }

@@ -1,6 +1,5 @@
 //! The world of one seed: every process, the network, the clients, and the loop that moves them.
 
-use super::Report;
 use super::client::{self, Client, Histories};
 use super::fault::Undo;
 use super::mix::Mix;
@@ -8,7 +7,9 @@ use super::network::{ConnectionId, Network, Plane};
 use super::oracle::Oracle;
 use super::process::{DataInput, DataThread, Process, ProcessId, local};
 use super::schedule::{Event, MS, Nanos, SECOND, Schedule};
+use super::story::Story;
 use super::trace::Trace;
+use super::{Case, Report};
 use doyen::data::siblings::Siblings;
 use doyen::shard::{Limits, Shard};
 use doyen_gossip::agreement::Timing;
@@ -19,6 +20,9 @@ use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 
+/// Courses of one case, from here on in the streams of its numbers.
+const COURSES: u64 = 1 << 32;
+
 /// Events that one run handles at most: more is a machine that spins.
 const EVENTS_MAX: u64 = 6_000_000;
 
@@ -27,17 +31,23 @@ const EVENTS_MAX: u64 = 6_000_000;
 pub(crate) struct Slot {
     pub(crate) process: Option<ProcessId>,
     pub(crate) started: bool,
-    starts: u32,
+    /// How often a process started there since all were killed.
+    pub(crate) starts: u32,
 }
 
 /// The world of one seed.
 #[derive(Debug)]
 pub(crate) struct World {
-    pub(crate) seed: u64,
+    pub(crate) case: Case,
     pub(crate) mix: Mix,
     pub(crate) rng: ChaCha8Rng,
     pub(crate) schedule: Schedule,
     pub(crate) trace: Trace,
+    pub(crate) story: Story,
+    /// The number of the next fault.
+    pub(crate) next_fault: u32,
+    /// When the present cluster could begin to form.
+    pub(crate) began_at: Nanos,
     pub(crate) slots: Vec<Slot>,
     pub(crate) processes: Vec<Process>,
     /// Who answers to an id now, and at which slot each id ever was.
@@ -92,19 +102,25 @@ fn timing() -> Timing {
 }
 
 impl World {
-    pub(crate) fn new(seed: u64, trace: Trace) -> Self {
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let mix = Mix::draw(seed, &mut rng);
+    pub(crate) fn new(case: &Case, trace: Trace) -> Self {
+        let mut rng = ChaCha8Rng::seed_from_u64(case.seed);
+        let mix = Mix::draw(case.seed, &mut rng).within(case);
+        if case.salt != 0 {
+            rng.set_stream(COURSES + case.salt);
+        }
         let slots = (0..mix.slots()).map(|_| Slot { process: None, started: false, starts: 0 }).collect();
         let clients = (0..mix.clients + usize::from(mix.stranger)).map(|_| Client::default()).collect();
         let mut world = Self {
-            seed,
+            case: case.clone(),
             oracle: Oracle::new(),
             keys: client::keys(&mix),
             mix,
             rng,
             schedule: Schedule::default(),
             trace,
+            story: Story::default(),
+            next_fault: 0,
+            began_at: 0,
             slots,
             processes: Vec::new(),
             directory: BTreeMap::new(),
@@ -132,6 +148,7 @@ impl World {
         };
         let mix = world.mix.clone();
         world.trace.line(0, || format!("{mix:?}"));
+        world.tell(|w| w.mix.to_string());
         for slot in 0..mix.founders {
             let at = world.rng.random_range(0..1500 * MS);
             world.schedule.at(at, Event::Start(slot));
@@ -141,7 +158,7 @@ impl World {
         }
         for id in 0..world.clients.len() {
             let at = world.rng.random_range(0..3 * SECOND);
-            world.schedule.at(at, Event::ClientNext(id));
+            world.client_in(at, id);
         }
         let first = world.rng.random_range(0..6 * SECOND);
         world.schedule.at(first, Event::Fault);
@@ -153,8 +170,8 @@ impl World {
         self.schedule.now()
     }
 
-    pub(crate) fn trace_lines(&self) -> Vec<String> {
-        self.trace.lines()
+    pub(crate) fn into_story(self) -> Vec<String> {
+        self.trace.into_story()
     }
 
     /// An invariant is broken.
@@ -173,6 +190,7 @@ impl World {
                 return Err(format!("more than {EVENTS_MAX} events: something spins; the last: {event:?}"));
             }
             self.trace.number(self.schedule.now());
+            self.tell_clients();
             self.handle(event);
             if let Some(what) = self.failure.take() {
                 return Err(what);
@@ -263,7 +281,7 @@ impl World {
             .collect();
         let count = threads.len();
         let p = self.processes.len();
-        self.trace.line(self.schedule.now(), || format!("start p{p} in slot {slot} as {me}"));
+        self.tell(|_| format!("n{slot} starts (p{p}, {me})"));
         self.processes.push(Process::new(slot, me, base, ppm, skew, agreement, threads));
         self.slots[slot].process = Some(p);
         self.directory.insert(me, p);

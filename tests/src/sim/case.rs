@@ -1,0 +1,49 @@
+//! What is run: a seed, or what shrinking has left of one.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// A run: everything that the seed draws, or less of it. It prints as the flags that repeat it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Case {
+    /// Draws the cluster, its faults and everything else.
+    pub seed: u64,
+    /// Another course of the same cluster under the same faults: other delays, other calls.
+    pub salt: u64,
+    /// Only these faults happen, by their numbers.
+    pub faults: Option<BTreeSet<u32>>,
+    /// Nodes at most.
+    pub nodes: Option<usize>,
+    /// Clients at most.
+    pub clients: Option<usize>,
+    /// Keys of each kind at most.
+    pub keys: Option<usize>,
+}
+
+impl Case {
+    /// Whether a fault happens.
+    pub(crate) fn has(&self, fault: u32) -> bool {
+        self.faults.as_ref().is_none_or(|faults| faults.contains(&fault))
+    }
+}
+
+impl From<u64> for Case {
+    fn from(seed: u64) -> Self {
+        Self { seed, ..Self::default() }
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "--seed {}", self.seed)?;
+        let flag = |f: &mut fmt::Formatter<'_>, name: &str, n: Option<usize>| n.map_or(Ok(()), |n| write!(f, " --{name} {n}"));
+        flag(f, "nodes", self.nodes)?;
+        flag(f, "clients", self.clients)?;
+        flag(f, "keys", self.keys)?;
+        if let Some(faults) = &self.faults {
+            let numbers: Vec<String> = faults.iter().map(ToString::to_string).collect();
+            write!(f, " --faults {}", if numbers.is_empty() { "none".to_owned() } else { numbers.join(",") })?;
+        }
+        if self.salt != 0 { write!(f, " --salt {}", self.salt) } else { Ok(()) }
+    }
+}
