@@ -397,7 +397,6 @@ impl World {
         self.slots[slot].process = None;
         let me = self.processes[p].me;
         self.directory.remove(&me);
-        self.oracle.died(me);
         for id in links {
             self.break_connection(id, 3 * SECOND);
         }
