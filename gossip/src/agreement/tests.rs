@@ -1,10 +1,11 @@
 //! Scenarios, each named after what must happen.
 
+use super::context::Named;
 use super::net::{MS, Net};
-use super::{AdminReply, AdminRequest, Event, Input};
+use super::{AdminReply, AdminRequest, Event, Input, Output, Phase};
 use crate::wire::{Answer, Ballot, Commit, Message, Payload, Proposal};
 use doyen_placement::planner::Pace;
-use doyen_placement::{KeyspaceId, MemberId, PartitionId, PartitionRef, Table, TableName, Term, Version};
+use doyen_placement::{Age, KeyspaceId, MemberId, PartitionId, PartitionRef, Table, TableName, Term, Version};
 
 #[test]
 fn a_node_without_seeds_is_a_cluster_at_once() {
@@ -188,6 +189,29 @@ fn who_was_cut_off_until_nobody_it_knew_was_left_comes_back() {
         net.until(15_000, |net| net.healed() && net.agreed().is_some_and(|t| t.members.len() == 4));
         assert_eq!(net.clusters().len(), 1);
     }
+}
+
+/// Seed 1157 of the simulation: a member was expelled while it was cut off, and what it had asked when it came arrived once more. It
+/// went on as the member that it had been, though nobody remembered any more which of its operations were applied.
+#[test]
+fn who_is_let_in_again_unawares_begins_anew() {
+    let mut net = Net::cluster(91, 4);
+    let away = (0..4).find(|slot| !net.leaders().contains(slot)).unwrap();
+    let id = net.at(away).unwrap();
+    // Two tables later: the first without it, the second with it again, as a newcomer.
+    let mut table = (*net.table(away)).clone();
+    table.version = table.version.next().next();
+    table.voters.retain(|voter| *voter != id);
+    let at = table.members.iter().position(|m| m.id == id).unwrap();
+    let mut member = (*table.members.remove(at)).clone();
+    member.age = table.next_age;
+    table.next_age = Age(table.next_age.0 + 1);
+    table.members.push(member.into());
+    let agreement = &mut net.processes.get_mut(&id).unwrap().agreement;
+    let Phase::Member(council) = &mut agreement.phase else { panic!("a member") };
+    council.install(&mut agreement.cx, Named::new(table.into()), None);
+    let outputs: Vec<Output> = std::iter::from_fn(|| agreement.poll_output()).collect();
+    assert!(outputs.iter().any(|o| matches!(o, Output::Expelled)) && !outputs.iter().any(|o| matches!(o, Output::View(_))), "{outputs:?}");
 }
 
 #[test]
