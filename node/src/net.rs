@@ -19,7 +19,7 @@ pub mod peers;
 pub mod probe;
 
 mod backoff;
-mod detour;
+pub(crate) mod detour;
 mod driver;
 pub(crate) mod notice;
 mod socket;
