@@ -10,7 +10,7 @@ const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
 #[test]
 fn a_cut_between_two_data_ports_fails_nobody() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let cluster = runtime.block_on(Cluster::builder().binary(BINARY).option("partitions", 64).start(3)).expect("three nodes");
+    let mut cluster = runtime.block_on(Cluster::builder().binary(BINARY).option("partitions", 64).start(3)).expect("three nodes");
     let mut clients = [0, 1].map(|node| Client::connect(cluster.resp(node).expect("it runs"), PATIENCE).expect("it answers"));
     // Either of the two forwards to the other, and has copies of what the other leads.
     let table = runtime.block_on(cluster.table(2)).expect("a table");
