@@ -374,22 +374,33 @@ impl Links {
 
     /// What does not arrive straight is given to somebody who is reached straight.
     fn go_around(&mut self, now: Instant) {
+        let mut detour = None;
         for (handle, datagram) in self.driver.take_strays() {
-            let (deaf, _) = self.driver.strays(handle, now);
-            let Some(peer) = self.driver.way(handle).and_then(|way| way.peer) else { continue };
-            // Threads of one member are as far away as each other.
-            let members = self.up.iter().filter(|(id, _)| !id.is_client() && id.member() != peer.member());
-            let candidates: Vec<MemberId> = members.filter(|(_, l)| !self.driver.strays(l.handle, now).1).map(|(id, _)| *id).collect();
-            let Some(by) = self.driver.way(handle).and_then(|way| way.carrier(now, &candidates)) else { continue };
-            if let (Some(to), Some(via)) = (self.peers.get(&peer), self.peers.get(&by)) {
-                let text =
-                    format!("the data port of {} is not reached, or does not reach this node: going around by {}", to.name, via.name);
-                if self.notices.due(&text) {
-                    tracing::info!("{text}");
-                }
+            // Those of one connection come together.
+            if detour.is_none_or(|(of, _)| of != handle) {
+                detour = Some((handle, self.detour(now, handle)));
             }
-            self.carry(by, &Carried { comes: false, deaf, end: peer, datagram });
+            if let Some((_, Some((peer, by, deaf)))) = detour {
+                self.carry(by, &Carried { comes: false, deaf, end: peer, datagram });
+            }
         }
+    }
+
+    /// Where a connection leads, who shall carry for it, and whether nothing comes straight.
+    fn detour(&mut self, now: Instant, handle: ConnectionHandle) -> Option<(MemberId, MemberId, bool)> {
+        let (deaf, _) = self.driver.strays(handle, now);
+        let peer = self.driver.way(handle)?.peer?;
+        // Threads of one member are as far away as each other.
+        let members = self.up.iter().filter(|(id, _)| !id.is_client() && id.member() != peer.member());
+        let straight: Vec<MemberId> = members.filter(|(_, l)| !self.driver.strays(l.handle, now).1).map(|(id, _)| *id).collect();
+        let by = self.driver.way(handle)?.carrier(now, &straight)?;
+        if let (Some(to), Some(via)) = (self.peers.get(&peer), self.peers.get(&by)) {
+            let text = format!("the data port of {} is not reached, or does not reach this node: going around by {}", to.name, via.name);
+            if self.notices.due(&text) {
+                tracing::info!("{text}");
+            }
+        }
+        Some((peer, by, deaf))
     }
 
     /// Puts a datagram on the lane of whoever takes it further, or loses it.
