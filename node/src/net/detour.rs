@@ -24,8 +24,10 @@ const ROUND_TRIPS: u32 = 3;
 const PATIENCE_MAX: Duration = Duration::from_secs(1);
 /// And so often: whatever wants an answer is sent again.
 const SENDS_LEAST: u32 = 3;
-/// The other end said no longer ago than this that nothing comes straight to it: longer than a connection says nothing.
-const DEAF: Duration = Duration::from_secs(3);
+/// What the other end said last counts for this long: longer than a connection says nothing.
+const DEAF: Duration = Duration::from_millis(1200);
+/// People are told of what lasts this long.
+const NOTICEABLE: Duration = Duration::from_secs(2);
 /// Who carried something no longer ago than this carries the next as well.
 const CARRIES: Duration = Duration::from_secs(1);
 /// Else everybody who may is tried for so long.
@@ -52,7 +54,7 @@ pub(super) struct Way {
     /// How often something was sent and nothing came straight, and since when: since the second time, for the first may be an ack, which
     /// nobody answers.
     unheard: Option<(Instant, u32)>,
-    /// When the other end said last that nothing comes straight to it.
+    /// When the other end said that nothing comes straight to it, if that is what it said last.
     deaf: Option<Instant>,
     /// Who carried last what came around, and when.
     carrier: Option<(MemberId, Instant)>,
@@ -78,9 +80,12 @@ impl Way {
     /// A datagram came around, from an end that hears nothing straight, or does.
     pub(super) fn came_around(&mut self, now: Instant, by: MemberId, deaf: bool) {
         self.carrier = Some((by, now));
-        if deaf {
-            self.deaf = Some(now);
-        }
+        self.deaf = deaf.then_some(now);
+    }
+
+    /// Whether nothing has come straight for so long that people should know.
+    pub(super) fn is_noticeable(&self, now: Instant) -> bool {
+        self.unheard.is_some_and(|(since, sends)| sends >= SENDS_LEAST && now.saturating_duration_since(since) >= NOTICEABLE)
     }
 
     /// Whether nothing comes straight, on a way of this round trip.
@@ -195,8 +200,10 @@ mod tests {
         assert!(!way.strays(start, FAST), "two that hear each other would never stop");
         way.came_around(start, MemberId(16), true);
         way.heard();
-        assert!(way.strays(after(2999)(start), FAST) && !way.is_deaf(after(2999)(start), FAST));
-        assert!(!way.strays(after(3000)(start), FAST));
+        assert!(way.strays(after(1199)(start), FAST) && !way.is_deaf(after(1199)(start), FAST));
+        assert!(!way.strays(after(1200)(start), FAST));
+        way.came_around(after(10)(start), MemberId(16), false);
+        assert!(!way.strays(after(10)(start), FAST), "it hears straight again, and said so");
     }
 
     #[test]

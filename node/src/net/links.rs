@@ -394,8 +394,10 @@ impl Links {
         let members = self.up.iter().filter(|(id, _)| !id.is_client() && id.member() != peer.member());
         let straight: Vec<MemberId> = members.filter(|(_, l)| !self.driver.strays(l.handle, now).1).map(|(id, _)| *id).collect();
         let by = self.driver.way(handle)?.carrier(now, &straight)?;
-        if let (Some(to), Some(via)) = (self.peers.get(&peer), self.peers.get(&by)) {
-            let text = format!("the data port of {} is not reached, or does not reach this node: going around by {}", to.name, via.name);
+        if self.driver.way(handle)?.is_noticeable(now)
+            && let Some(to) = self.peers.get(&peer)
+        {
+            let text = format!("nothing comes straight from the data port of {}: going around by other members", to.name);
             if self.notices.due(&text) {
                 tracing::info!("{text}");
             }
