@@ -142,7 +142,7 @@ impl Report {
 #[derive(Debug, Clone)]
 pub struct Failed {
     /// What was run.
-    pub case: Case,
+    pub case: Box<Case>,
     /// Virtual time of the failure.
     pub at_ns: u64,
     /// What was broken.
@@ -186,7 +186,7 @@ pub fn run(case: &Case, tell: Tell) -> Result<Report, Failed> {
         }
     };
     let (at_ns, faults_begun) = (world.now(), world.next_fault);
-    Err(Failed { case: case.clone(), at_ns, what, faults_begun, story: world.into_story() })
+    Err(Failed { case: Box::new(case.clone()), at_ns, what, faults_begun, story: world.into_story() })
 }
 
 /// Runs seeds, some at a time (as many as there are cores, if nobody says how many), until there are none left or one says to stop;
