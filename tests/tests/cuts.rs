@@ -3,6 +3,7 @@
 use doyen::testkit::{Cluster, PATIENCE, Plane};
 use doyen_tests::resp::{Client, Reply};
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
 
@@ -31,4 +32,29 @@ fn a_cut_between_two_data_ports_fails_nobody() {
     }
     cluster.heal();
     runtime.block_on(cluster.await_safe(PATIENCE)).expect("all is safe");
+}
+
+/// It was expelled, came back by way of the others, and was expelled again, until the cut ended.
+#[test]
+fn whom_the_coordinator_does_not_reach_waits_outside_says_why_and_comes_back() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let mut cluster = runtime.block_on(Cluster::builder().binary(BINARY).option("partitions", 64).start(4)).expect("four nodes");
+    let coordinator = runtime.block_on(cluster.coordinator()).expect("somebody coordinates");
+    let apart = (coordinator + 1) % 4;
+    for (from, to) in [(coordinator, apart), (apart, coordinator)] {
+        cluster.cut_plane(from, to, Plane::Control);
+    }
+    let until = Instant::now() + PATIENCE;
+    while !cluster.log(apart).contains("it stays outside until it does") {
+        assert!(Instant::now() < until, "{}", cluster.log(apart));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let members = runtime.block_on(cluster.status(coordinator)).expect("a status").members;
+    assert!(!members.iter().any(|m| m.name == cluster.name(apart)), "{members:?}");
+    let mut client = Client::connect(cluster.resp(apart).expect("it runs"), PATIENCE).expect("it answers");
+    let refused = client.command(&[b"SET", b"key", b"value"]).expect("a reply");
+    assert!(matches!(&refused, Reply::Error(why) if why.starts_with("CLUSTERDOWN")), "{refused:?}");
+    cluster.heal();
+    runtime.block_on(cluster.await_safe(PATIENCE)).expect("all is safe");
+    assert_eq!(client.command(&[b"SET", b"key", b"value"]).expect("a reply"), Reply::Simple("OK".into()));
 }

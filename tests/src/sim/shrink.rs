@@ -56,7 +56,8 @@ impl<R: Fn(&Case) -> Result<(), Failed>> Shrinker<R> {
             }
             let size = faults.len().div_ceil(parts);
             let without = |part: &[u32]| faults.iter().copied().filter(|n| !part.contains(n)).collect::<BTreeSet<_>>();
-            let smaller = faults.chunks(size).any(|part| self.attempt(Case { faults: Some(without(part)), ..Case::clone(&self.smallest.case) }));
+            let smaller =
+                faults.chunks(size).any(|part| self.attempt(Case { faults: Some(without(part)), ..Case::clone(&self.smallest.case) }));
             if !smaller {
                 if size == 1 {
                     return;
