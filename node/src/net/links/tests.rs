@@ -208,18 +208,19 @@ impl Triangle {
         assert!(self.all.seen_nothing());
     }
 
-    /// The network is whole again, and the connection of these two goes straight, however it came up.
-    fn heal(&mut self) {
-        self.relay.heal();
-        self.all.until("all goes straight", |pair| {
-            let now = Instant::now();
-            let links = [(A, B), (B, A)].map(|(from, to)| pair.nodes[from].links.up[&IDS[to]].handle);
-            let stray = [A, B].map(|at| pair.nodes[at].links.driver.strays(links[at], now));
-            (stray == [(false, false); 2]).then_some(())
-        });
-        let carried = self.all.nodes[C].links.carried();
-        self.converse(200);
-        assert_eq!(self.all.nodes[C].links.carried(), carried, "something goes around still");
+    /// Soon nobody carries anything, but where the machine itself stands still now and then.
+    fn converse_straight(&mut self) {
+        let carried = |all: &Pair| all.nodes.iter().map(|n| n.links.carried()).sum::<u64>();
+        let (end, mut about) = (Instant::now() + PATIENCE, 0_u8);
+        loop {
+            let before = carried(&self.all);
+            self.converse(about);
+            if carried(&self.all) == before {
+                return;
+            }
+            assert!(Instant::now() < end, "something goes around still");
+            about = about.wrapping_add(1);
+        }
     }
 }
 
@@ -228,13 +229,13 @@ impl Triangle {
 fn two_members_that_are_cut_from_each_other_go_on_by_a_third() {
     for cuts in [&[(A, B), (B, A)][..], &[(A, B)], &[(B, A)]] {
         let mut triangle = Triangle::new(&[]);
-        triangle.converse(1);
-        assert_eq!(triangle.all.nodes.iter().map(|n| n.links.carried()).sum::<u64>(), 0, "without need");
+        triangle.converse_straight();
         cuts.iter().for_each(|(from, to)| triangle.relay.cut(*from, *to, &[Plane::Data]));
         triangle.converse(2);
         triangle.converse(3);
         assert!(triangle.all.nodes[C].links.carried() > 0);
-        triangle.heal();
+        triangle.relay.heal();
+        triangle.converse_straight();
     }
 }
 
@@ -244,12 +245,13 @@ fn members_that_are_cut_from_the_beginning_meet_by_a_third() {
         let mut triangle = Triangle::new(cuts);
         triangle.converse(1);
         assert!(triangle.all.nodes[C].links.carried() > 0);
-        triangle.heal();
+        triangle.relay.heal();
+        triangle.converse_straight();
     }
 }
 
 #[test]
-fn nonsense_among_what_is_carried_closes_the_connection_and_strangers_are_not_served() {
+fn nonsense_among_what_is_carried_closes_the_connection_and_what_is_for_nobody_is_lost() {
     let mut triangle = Triangle::new(&[]);
     let stranger = Carried { comes: false, deaf: true, end: MemberId(160), datagram: Bytes::from_static(b"hello") };
     let client = Carried { end: MemberId::of_client(1), ..stranger.clone() };
@@ -261,7 +263,6 @@ fn nonsense_among_what_is_carried_closes_the_connection_and_strangers_are_not_se
     }
     triangle.converse(1);
     triangle.all.until("what is for a peer is passed on", |pair| (pair.nodes[C].links.carried() > 0).then_some(()));
-    assert_eq!(triangle.all.nodes[C].links.carried(), 1);
     let Links { up, driver, .. } = &mut triangle.all.nodes[A].links;
     let link = up.get_mut(&IDS[C]).unwrap();
     link.carried.push(driver.get(link.handle).unwrap(), Bytes::from_static(&[0xff; 64]));
