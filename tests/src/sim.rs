@@ -152,7 +152,7 @@ impl Report {
 #[derive(Debug, Clone)]
 pub struct Failed {
     /// What was run.
-    pub case: Case,
+    pub case: Box<Case>,
     /// Virtual time of the failure.
     pub at_ns: u64,
     /// What was broken.
@@ -194,7 +194,7 @@ pub fn run(case: &Case, tell: Tell) -> Result<Report, Failed> {
         Ok(world) => world,
         Err(panic) => {
             let what = said(panic.as_ref());
-            return Err(Failed { case: case.clone(), at_ns: 0, what, faults_begun: 0, story: Vec::new() });
+            return Err(Failed { case: Box::new(case.clone()), at_ns: 0, what, faults_begun: 0, story: Vec::new() });
         }
     };
     let end = catch_unwind(AssertUnwindSafe(|| world.run()));
@@ -203,7 +203,7 @@ pub fn run(case: &Case, tell: Tell) -> Result<Report, Failed> {
         Ok(Err(what)) => what,
         Err(panic) => said(panic.as_ref()),
     };
-    let (case, at_ns, faults_begun) = (world.case.clone(), world.now(), world.next_fault);
+    let (case, at_ns, faults_begun) = (Box::new(world.case.clone()), world.now(), world.next_fault);
     Err(Failed { case, at_ns, what, faults_begun, story: world.into_story() })
 }
 
@@ -285,7 +285,7 @@ mod tests {
     use super::*;
 
     fn kind(what: &str) -> String {
-        Failed { case: Case::from(1), at_ns: 0, what: what.into(), faults_begun: 0, story: Vec::new() }.kind().to_owned()
+        Failed { case: Box::new(Case::from(1)), at_ns: 0, what: what.into(), faults_begun: 0, story: Vec::new() }.kind().to_owned()
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::context::Named;
 use super::net::{MS, Net};
 use super::{AdminReply, AdminRequest, Event, Input, Output, Phase};
+use crate::time::Time;
 use crate::wire::{Answer, Ballot, Commit, Message, Payload, Proposal};
 use doyen_placement::planner::Pace;
 use doyen_placement::{Age, KeyspaceId, MemberId, PartitionId, PartitionRef, Table, TableName, Term, Version};
@@ -212,6 +213,50 @@ fn who_is_let_in_again_unawares_begins_anew() {
     council.install(&mut agreement.cx, Named::new(table.into()), None);
     let outputs: Vec<Output> = std::iter::from_fn(|| agreement.poll_output()).collect();
     assert!(outputs.iter().any(|o| matches!(o, Output::Expelled)) && !outputs.iter().any(|o| matches!(o, Output::View(_))), "{outputs:?}");
+}
+
+/// A member that only the coordinator did not reach was expelled, joined by way of others, and was expelled again until the cut ended: each
+/// time tables changed and copies moved.
+#[test]
+fn whom_the_coordinator_does_not_hear_stays_outside_until_it_does() {
+    for (seed, ways) in (0..30).zip([[true, true], [true, false], [false, true]].into_iter().cycle()) {
+        let mut net = Net::cluster(seed, 5);
+        net.until(3000, Net::healed);
+        let leader = net.leaders()[0];
+        let apart = (leader + 1) % 5;
+        let cuts = [(leader, apart), (apart, leader)];
+        net.cuts.extend(cuts.into_iter().zip(ways).filter(|(_, cut)| *cut).map(|(cut, _)| cut));
+        net.until(3000, |net| net.table(leader).members.len() == 4);
+        // The tables that follow an expulsion.
+        net.run_ms(1000);
+        let (id, tables) = (net.at(apart), net.published);
+        net.run_ms(30_000);
+        assert_eq!((net.leaders(), net.table(leader).members.len()), (vec![leader], 4), "seed {seed}: {:#?}", net.summary());
+        assert_eq!((net.at(apart), net.published), (id, tables), "seed {seed}: tables change");
+        let waits = net.process(apart);
+        assert!(waits.fatal.is_none() && waits.view.is_none(), "seed {seed}");
+        let why = waits.agreement.status(Time::ZERO).waiting.unwrap();
+        assert!(why.contains("does not answer the coordinator"), "seed {seed}: {why}");
+        let told = |e: &&Event| matches!(e, Event::Note(note) if note.contains("stays outside"));
+        assert_eq!(net.process(leader).events.iter().filter(told).count(), 1, "seed {seed}");
+        net.cuts.clear();
+        net.until(3000, |net| net.healed() && net.processes.len() == 5);
+        assert_eq!(net.at(apart), id, "seed {seed}");
+    }
+}
+
+/// Whether a newcomer finds the coordinator first or another member makes a moment's difference.
+#[test]
+fn who_joins_by_way_of_another_member_is_soon_in() {
+    for seed in 0..20 {
+        let mut net = Net::cluster(seed, 3);
+        net.until(2000, Net::healed);
+        let leader = net.leaders()[0];
+        net.seeds[3] = vec![(leader + 1) % 3];
+        net.start(3);
+        let took = net.until(4000, |net| net.process(3).view.is_some());
+        assert!(took < 300, "seed {seed}: {took}");
+    }
 }
 
 #[test]
