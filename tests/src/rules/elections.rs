@@ -12,6 +12,10 @@ use std::rc::Rc;
 
 /// Letters of an election of which a course chooses how long they take.
 const CHOSEN_MAX: usize = 16;
+/// How long a letter takes between members that are far from each other, in milliseconds.
+const FAR: u64 = 65;
+/// And how much longer one takes that is late.
+const LATER: u64 = 15;
 
 fn create(map: &str) -> Input {
     let request = AdminRequest::CreateMap { name: map.into(), keyspace: "default".into() };
@@ -29,21 +33,28 @@ fn version(letter: &Letter) -> Option<Version> {
     }
 }
 
-/// Two find the coordinator silent, which still hears them, and stand in one term; their letters take more or less time, in every
-/// order of a bound.
+/// Two that are far from each other find the coordinator silent, which still hears them, and stand in one term. The letters of their
+/// election take more or less time, in every order of a bound.
 pub(super) fn two_stand_at_once() -> Result<(), String> {
     every_course(2, |course| {
         let mut m = Members::of(Setup::of(3))?;
-        let course = course.clone();
-        m.post(move |letter| match &letter.message {
-            Message::Pong(_) if letter.from == 1 => Fate::Lost,
-            Message::Admin { .. } if letter.to == 1 => Fate::Lost,
-            Message::PreVote(_) | Message::PreVoteAnswer(_) | Message::Vote(_) | Message::VoteAnswer(_)
-                if course.point() < CHOSEN_MAX =>
-            {
-                if course.pick(2) == 0 { Fate::Arrives } else { Fate::Late(70) }
+        let (course, mut stands) = (course.clone(), false);
+        m.post(move |letter| {
+            let travel = if letter.between(2, 3) { FAR } else { 1 };
+            match &letter.message {
+                Message::Pong(_) if letter.from == 1 => Fate::Lost,
+                Message::Admin { .. } if letter.to == 1 => Fate::Lost,
+                // Nor do they hear of each other's terms by the way.
+                Message::Ping(_) | Message::Pong(_) if stands && letter.between(2, 3) => Fate::Lost,
+                Message::Ping(_) | Message::Pong(_) => Fate::Arrives,
+                Message::PreVote(_) | Message::PreVoteAnswer(_) | Message::Vote(_) | Message::VoteAnswer(_)
+                    if course.point() < CHOSEN_MAX =>
+                {
+                    stands = true;
+                    Fate::Late(travel + LATER * course.pick(2) as u64)
+                }
+                _ => Fate::Late(travel),
             }
-            _ => Fate::Arrives,
         });
         // Whoever coordinates has something to publish.
         m.input(2, create("a"));
@@ -150,7 +161,6 @@ pub(super) fn who_joins_needs_no_vote_of_its_own() -> Result<(), String> {
 /// third one settles the first set and commits by it; and then the second one is heard again.
 pub(super) fn voters_change_from_settled_ones_only() -> Result<(), String> {
     let mut m = Members::of(Setup::of(3))?;
-    m.run(500);
     let grown = Version(m.table(1)?.version.0 + 2);
     m.post(move |letter| match &letter.message {
         Message::Ack(_) if letter.to == 1 && version(letter) >= Some(grown) => Fate::Lost,
@@ -191,7 +201,7 @@ pub(super) fn who_works_stays_coordinator() -> Result<(), String> {
 
 /// The coordinator does not get answers to its pings, of nobody. All others hear it, and each other.
 pub(super) fn who_hears_nobody_expels_nobody() -> Result<(), String> {
-    let mut m = Members::of(Setup::of(3))?;
+    let mut m = Members::of(Setup { backups: 2, ..Setup::of(3) })?;
     m.post(|letter| if letter.to == 1 && matches!(letter.message, Message::Pong(_)) { Fate::Lost } else { Fate::Arrives });
     m.run(2000);
     m.post(|_| Fate::Arrives);

@@ -111,6 +111,7 @@ pub(super) struct Members {
     letters: BTreeMap<(u64, u64), Letter>,
     waiting: Vec<Letter>,
     order: u64,
+    plans: bool,
     post: Post,
     oracle: Oracle,
     broken: Option<String>,
@@ -148,6 +149,7 @@ impl Members {
             letters: BTreeMap::new(),
             waiting: Vec::new(),
             order: 0,
+            plans: true,
             post: Box::new(|_| Fate::Arrives),
             oracle: Oracle::new(),
             broken: None,
@@ -162,6 +164,9 @@ impl Members {
             members.start(*place, &founders, None);
         }
         members.until(3000, "a cluster", |m| m.is_well())?;
+        // Everybody has answered everybody, and nothing is on its way: what becomes of letters from now on becomes of all alike.
+        members.run(500);
+        members.until(100, "rest", |m| m.letters.is_empty())?;
         Ok(members)
     }
 
@@ -216,6 +221,11 @@ impl Members {
         self.post = Box::new(post);
     }
 
+    /// Nothing is moved from now on but by what happens.
+    pub(super) fn plans_nothing(&mut self) {
+        self.plans = false;
+    }
+
     /// Messages that waited go on their way, those of them that fit.
     pub(super) fn let_go(&mut self, fits: impl Fn(&Letter) -> bool) -> usize {
         let (go, stay): (Vec<_>, Vec<_>) = std::mem::take(&mut self.waiting).into_iter().partition(|l| fits(l));
@@ -223,10 +233,6 @@ impl Members {
         let count = go.len();
         go.into_iter().for_each(|letter| self.send(TRAVEL, letter));
         count
-    }
-
-    pub(super) fn waits(&self, fits: impl Fn(&Letter) -> bool) -> bool {
-        self.waiting.iter().any(fits)
     }
 
     pub(super) fn kill(&mut self, place: Place) {
@@ -447,11 +453,12 @@ impl Members {
         match output {
             Output::Send { to, message } => self.write(place, to, message),
             Output::View(view) => self.show(place, view),
-            Output::Lease(until) => process.lease = until,
-            Output::Plan(table) => {
+            Output::Lease(until) => { if std::env::var("STORY").is_ok() { eprintln!("{} n{place} lease {}", self.now, until.0/1_000_000); } process.lease = until },
+            Output::Plan(table) if self.plans => {
                 let goals = planner::plan(&table);
                 self.handle(place, Input::Planned { base: table.name(), goals });
             }
+            Output::Plan(_) => {}
             Output::AdminReply { ticket, reply } => process.replies.push((ticket, reply)),
             Output::Event(event) => process.events.push(event),
             Output::UsedOk => process.used_ok = true,
@@ -478,6 +485,7 @@ impl Members {
             Peer::Address(address) => (u64::from(address.port()) - 7000, true),
         };
         let letter = Letter { from, to, message, dialled };
+        if std::env::var("STORY").is_ok_and(|v| v == "2") && !letter.is_datagram() { eprintln!("{} {}->{} {}", self.now, from, to, format!("{:?}", letter.message).chars().take(300).collect::<String>()); }
         match (self.post)(&letter) {
             Fate::Arrives => self.send(TRAVEL, letter),
             Fate::Late(ms) => self.send(ms, letter),
@@ -492,6 +500,7 @@ impl Members {
     }
 
     fn show(&mut self, place: Place, view: View) {
+        if std::env::var("STORY").is_ok() { eprintln!("{} n{place} shows {}.{}/{}.{} cluster {} opens {:?} lease {:?}", self.now, view.installed.term, view.installed.version, view.accepted.term, view.accepted.version, view.installed.cluster, view.opens_at.iter().map(|o| (o.0.partition.0, o.2.0/1_000_000)).collect::<Vec<_>>(), self.processes.get(&place).map(|p| p.lease.0/1_000_000)); }
         if let Err(what) = self.oracle.view(id(place), &view) {
             self.breaks(what);
         }
