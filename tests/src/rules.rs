@@ -4,10 +4,12 @@
 //! The simulation meets most situations by chance, these hardly ever. `cargo test` runs every check as it is, and `just mutants`
 //! with its rule broken, when it must fail.
 
+mod data;
 mod elections;
 mod members;
 mod membership;
 mod orders;
+mod shards;
 mod tenures;
 
 use doyen_placement::mutant::Mutant;
@@ -35,6 +37,19 @@ pub const CHECKS: &[(Mutant, Check)] = &[
     (Mutant::AgesUnknown, tenures::who_does_not_know_seals_nothing),
     (Mutant::SealsUnopened, tenures::who_has_not_opened_seals_nothing),
     (Mutant::LeavesEarly, membership::who_leaves_stays_until_that_is_known),
+    (Mutant::ServesByInstalled, data::who_sealed_answers_nothing),
+    (Mutant::AnswersByOldView, data::a_view_that_is_not_shown_any_more_answers_nothing),
+    (Mutant::ChecksThenReads, data::what_is_read_is_judged_after_that),
+    (Mutant::OpensWithoutTail, data::who_says_it_is_open_acknowledges),
+    (Mutant::KeepsTenure, data::another_tenure_begins_anew),
+    (Mutant::CommitsDeposed, data::who_sealed_acknowledges_nothing),
+    (Mutant::NoFence, data::what_comes_from_an_old_epoch_changes_nothing),
+    (Mutant::KeepsTail, data::a_copy_gives_up_what_its_primary_does_not_have),
+    (Mutant::ReadsDeletions, data::what_is_gone_stays_gone),
+    (Mutant::FinishesEarly, data::a_retry_finds_its_outcome),
+    (Mutant::AsksNewLineage, data::what_was_applied_before_a_loss_is_not_applied_after_it),
+    (Mutant::RaisesTheDead, data::a_snapshot_brings_nothing_back),
+    (Mutant::DeafToTheClock, data::a_deadline_holds_after_a_failover),
     (Mutant::PingsThoughHung, membership::a_hung_data_thread_deposes_its_member),
     (Mutant::FoundsWithMost, membership::two_write_a_first_table),
     (Mutant::PromisesTwice, membership::two_write_a_first_table),
