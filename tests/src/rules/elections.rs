@@ -11,9 +11,12 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 /// Letters of an election of which a course chooses how long they take.
-const CHOSEN_MAX: usize = 16;
-/// How long a letter takes between members that are far from each other, in milliseconds.
-const FAR: u64 = 65;
+const CHOSEN_MAX: usize = 14;
+/// How long a letter takes at least between members that are far from each other, in milliseconds; by how much this differs between
+/// courses, and how many ways there are.
+const FAR: u64 = 55;
+const FURTHER: u64 = 15;
+const FARTHEST: usize = 5;
 /// And how much longer one takes that is late.
 const LATER: u64 = 15;
 
@@ -38,14 +41,15 @@ fn version(letter: &Letter) -> Option<Version> {
 pub(super) fn two_stand_at_once() -> Result<(), String> {
     every_course(2, |course| {
         let mut m = Members::of(Setup::of(3))?;
+        let far = FAR + FURTHER * course.pick(FARTHEST) as u64;
         let (course, mut stands) = (course.clone(), false);
         m.post(move |letter| {
-            let travel = if letter.between(2, 3) { FAR } else { 1 };
+            let travel = if letter.between(2, 3) { far } else { 1 };
             match &letter.message {
                 Message::Pong(_) if letter.from == 1 => Fate::Lost,
                 Message::Admin { .. } if letter.to == 1 => Fate::Lost,
                 // Nor do they hear of each other's terms by the way.
-                Message::Ping(_) | Message::Pong(_) if stands && letter.between(2, 3) => Fate::Lost,
+                Message::Ping(_) | Message::Pong(_) if stands => Fate::Lost,
                 Message::Ping(_) | Message::Pong(_) => Fate::Arrives,
                 Message::PreVote(_) | Message::PreVoteAnswer(_) | Message::Vote(_) | Message::VoteAnswer(_)
                     if course.point() < CHOSEN_MAX =>

@@ -83,7 +83,7 @@ pub(super) fn two_write_a_first_table() -> Result<(), String> {
         let mut m = Members::none(Setup::of(4));
         let course = course.clone();
         m.post(move |letter| match &letter.message {
-            Message::Found(_) | Message::Promise(_) if course.point() < CHOSEN_MAX => {
+            Message::Found { .. } | Message::Promise(_) if course.point() < CHOSEN_MAX => {
                 [Fate::Arrives, Fate::Late(40), Fate::Lost][course.pick(3)]
             }
             _ => Fate::Arrives,

@@ -61,8 +61,16 @@ pub(super) fn a_lease_counts_from_the_ping() -> Result<(), String> {
 
 /// A primary leads on by its lease when its successor is taken for dead too: what is known of the second one says nothing of the first.
 pub(super) fn a_short_tenure_hides_the_one_before() -> Result<(), String> {
+    (0..=300).step_by(50).try_for_each(a_successor_is_gone)
+}
+
+/// It is cut off so many milliseconds after the coordinator does not hear the first one any more.
+fn a_successor_is_gone(after: u64) -> Result<(), String> {
     let mut m = five(2)?;
     let (first, second) = pair(&m)?;
+    // As long as another voter does not answer the second one, it asks the coordinator.
+    m.post(move |letter| if is_ping(letter, second, 2) { Fate::Lost } else { Fate::Arrives });
+    m.run(500);
     let cut = Rc::new(Cell::new(false));
     let is_cut = cut.clone();
     m.post(move |letter| {
@@ -70,7 +78,7 @@ pub(super) fn a_short_tenure_hides_the_one_before() -> Result<(), String> {
         let gone = letter.touches(second) && (is_cut.get() || tells(letter));
         if deaf || gone { Fate::Lost } else { Fate::Arrives }
     });
-    m.run(100);
+    m.run(after);
     cut.set(true);
     m.run(2000);
     m.verdict()?;
@@ -79,6 +87,11 @@ pub(super) fn a_short_tenure_hides_the_one_before() -> Result<(), String> {
 
 /// A voter is replaced, and a majority of the present voters never answered a primary that leads by the answers of the former ones.
 pub(super) fn new_voters_know_nothing_of_leases_before() -> Result<(), String> {
+    (0..=300).step_by(50).try_for_each(a_voter_is_replaced)
+}
+
+/// The coordinator does not hear the primary any more, so many milliseconds after it does not hear the voter.
+fn a_voter_is_replaced(after: u64) -> Result<(), String> {
     let mut m = five(1)?;
     let table = m.table(1)?;
     find(&table, |p| led_by(p, 5, 1) || led_by(p, 5, 4))?;
@@ -92,7 +105,7 @@ pub(super) fn new_voters_know_nothing_of_leases_before() -> Result<(), String> {
             || (letter.goes(1, 2) && version(letter).is_some_and(|v| v > replaced));
         if lost { Fate::Lost } else { Fate::Arrives }
     });
-    m.run(150);
+    m.run(after);
     mute.set(true);
     m.until(2000, "table without n3", |m| m.table(1).is_ok_and(|t| t.voters == [id(1), id(2), id(4)]))?;
     m.run(1500);
