@@ -18,7 +18,7 @@ const FAR: u64 = 55;
 const FURTHER: u64 = 15;
 const FARTHEST: usize = 5;
 /// And how much longer one takes that is late.
-const LATER: u64 = 15;
+const LATER: u64 = 60;
 
 fn create(map: &str) -> Input {
     let request = AdminRequest::CreateMap { name: map.into(), keyspace: "default".into() };

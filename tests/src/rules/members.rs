@@ -355,7 +355,11 @@ impl Members {
         self.coordinators().len() == 1
             && first.installed.members.len() == self.processes.len()
             && self.processes.values().all(|p| p.view.as_ref().is_some_and(|v| v.installed.name() == name && v.accepted.name() == name))
-            && first.installed.keyspaces.iter().all(|k| !k.partitions.is_empty() && k.partitions.iter().all(|p| self.serve(at(p.id.0)).len() == 1))
+            && first
+                .installed
+                .keyspaces
+                .iter()
+                .all(|k| !k.partitions.is_empty() && k.partitions.iter().all(|p| self.serve(at(p.id.0)).len() == 1))
     }
 
     pub(super) fn summary(&self) -> String {
@@ -368,7 +372,13 @@ impl Members {
             };
             let view = p.view.as_ref().map_or_else(
                 || "no table".into(),
-                |v| if v.installed.name() == v.accepted.name() { table(&v.installed) } else { format!("{}, accepted {}", table(&v.installed), table(&v.accepted)) },
+                |v| {
+                    if v.installed.name() == v.accepted.name() {
+                        table(&v.installed)
+                    } else {
+                        format!("{}, accepted {}", table(&v.installed), table(&v.accepted))
+                    }
+                },
             );
             format!("n{place} [{view}]{}", if status.leading { " leads" } else { "" })
         };
@@ -453,7 +463,7 @@ impl Members {
         match output {
             Output::Send { to, message } => self.write(place, to, message),
             Output::View(view) => self.show(place, view),
-            Output::Lease(until) => { if std::env::var("STORY").is_ok() { eprintln!("{} n{place} lease {}", self.now, until.0/1_000_000); } process.lease = until },
+            Output::Lease(until) => process.lease = until,
             Output::Plan(table) if self.plans => {
                 let goals = planner::plan(&table);
                 self.handle(place, Input::Planned { base: table.name(), goals });
@@ -485,7 +495,6 @@ impl Members {
             Peer::Address(address) => (u64::from(address.port()) - 7000, true),
         };
         let letter = Letter { from, to, message, dialled };
-        if std::env::var("STORY").is_ok_and(|v| v == "2") && !letter.is_datagram() { eprintln!("{} {}->{} {}", self.now, from, to, format!("{:?}", letter.message).chars().take(300).collect::<String>()); }
         match (self.post)(&letter) {
             Fate::Arrives => self.send(TRAVEL, letter),
             Fate::Late(ms) => self.send(ms, letter),
@@ -500,7 +509,6 @@ impl Members {
     }
 
     fn show(&mut self, place: Place, view: View) {
-        if std::env::var("STORY").is_ok() { eprintln!("{} n{place} shows {}.{}/{}.{} cluster {} opens {:?} lease {:?}", self.now, view.installed.term, view.installed.version, view.accepted.term, view.accepted.version, view.installed.cluster, view.opens_at.iter().map(|o| (o.0.partition.0, o.2.0/1_000_000)).collect::<Vec<_>>(), self.processes.get(&place).map(|p| p.lease.0/1_000_000)); }
         if let Err(what) = self.oracle.view(id(place), &view) {
             self.breaks(what);
         }

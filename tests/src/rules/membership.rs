@@ -9,13 +9,14 @@ use doyen_placement::planner::Pace;
 use doyen_placement::{MemberState, OnLoss, PartitionRef};
 
 /// First tables and promises of which a course chooses what becomes of them.
-const CHOSEN_MAX: usize = 10;
+const CHOSEN_MAX: usize = 8;
 
 /// A learner is withdrawn while the request to count it is on its way; that arrives when the learner has begun anew.
 pub(super) fn a_withdrawn_learner_is_not_counted() -> Result<(), String> {
     let mut m = Members::of(Setup::of(3))?;
     m.start(4, &[1, 2, 3], None);
-    let learns = |m: &Members, at: PartitionRef| m.table(1).is_ok_and(|t| t.partition(at).is_some_and(|p| p.learners().any(|l| l == id(4))));
+    let learns =
+        |m: &Members, at: PartitionRef| m.table(1).is_ok_and(|t| t.partition(at).is_some_and(|p| p.learners().any(|l| l == id(4))));
     m.until(3000, "learner", |m| m.table(1).is_ok_and(|t| find(&t, |p| p.primary() == id(2) && p.learners().any(|l| l == id(4))).is_ok()))?;
     let table = m.table(1)?;
     let partition = find(&table, |p| p.primary() == id(2) && p.learners().any(|l| l == id(4)))?;
@@ -47,7 +48,11 @@ pub(super) fn who_alone_holds_something_is_waited_for() -> Result<(), String> {
     m.until(5000, "return", |m| live(m) || !m.lives(3))?;
     m.verdict()?;
     let lineage = |t: &doyen_placement::Table| t.partition(partition).map(|p| (p.lineage, p.primary()));
-    if lineage(&before) == lineage(&*m.table(1)?) { Ok(()) } else { Err(format!("what n3 alone holds is lost, and n3 lives: {}", m.summary())) }
+    if lineage(&before) == lineage(&*m.table(1)?) {
+        Ok(())
+    } else {
+        Err(format!("what n3 alone holds is lost, and n3 lives: {}", m.summary()))
+    }
 }
 
 /// The coordinator leaves in order, before the other one of two has joined its term; that it is gone is told by pings alone.

@@ -302,11 +302,7 @@ impl Shards {
                 Request::Opened(opened) => self.opened.extend(opened.into_iter().map(|(_, since)| (place, since))),
                 Request::InSync(requests) => self.asked.extend(requests),
                 Request::Used => node.shard.used(now),
-                Request::Newer(_)
-                | Request::MakeMap { .. }
-                | Request::MapMade { .. }
-                | Request::Table(_)
-                | Request::OtherCluster(_) => {}
+                Request::Newer(_) | Request::MakeMap { .. } | Request::MapMade { .. } | Request::Table(_) | Request::OtherCluster(_) => {}
             }
         }
     }
