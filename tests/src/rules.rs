@@ -72,4 +72,10 @@ mod tests {
             assert_eq!(check(), Ok(()), "{}", mutant.id());
         }
     }
+
+    /// It stayed so for as long as it coordinated: what it held was never copied, nor moved.
+    #[test]
+    fn a_coordinator_that_was_held_for_silent_counts_itself_again() {
+        assert_eq!(elections::who_coordinates_is_not_silent(), Ok(()));
+    }
 }

@@ -14,7 +14,7 @@ use std::time::Instant;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Mutants that no seed kills, and why that is so. They are run all the same: one that is killed after all must go from here.
+/// Mutants that nothing kills, and why that is so. They are run all the same: one that is killed after all must go from here.
 const SURVIVORS: &[(Mutant, &str)] = &[];
 
 /// Breaks each rule of the design on purpose, one at a time. Where a check drives the machines into the very situation, it must notice;

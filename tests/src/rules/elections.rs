@@ -5,6 +5,8 @@ use super::orders::every_course;
 use doyen_gossip::Input;
 use doyen_gossip::agreement::AdminRequest;
 use doyen_gossip::wire::Message;
+#[cfg(test)]
+use doyen_placement::MemberState;
 use doyen_placement::Version;
 use doyen_placement::planner::Pace;
 use std::cell::Cell;
@@ -210,6 +212,24 @@ pub(super) fn who_hears_nobody_expels_nobody() -> Result<(), String> {
     m.run(2000);
     m.post(|_| Fate::Arrives);
     nobody_is_expelled(&mut m)
+}
+
+/// A coordinator holds a member for silent, and is gone before that table is committed; who is elected with it is that member.
+#[cfg(test)]
+pub(super) fn who_coordinates_is_not_silent() -> Result<(), String> {
+    let mut m = Members::of(Setup { backups: 0, ..Setup::of(4) })?;
+    m.post(|letter| match &letter.message {
+        Message::Ping(_) if letter.goes(1, 3) => Fate::Lost,
+        Message::Ack(_) => Fate::Lost,
+        _ => Fate::Arrives,
+    });
+    let held = |m: &Members, place| m.view(place).is_some_and(|v| v.accepted.member(id(3)).is_some_and(|m| m.state == MemberState::Silent));
+    m.until(2000, "table in which n3 is silent", |m| (2..=4).all(|place| held(m, place)))?;
+    m.kill(1);
+    m.post(|letter| if letter.from != 3 && matches!(letter.message, Message::PreVote(_)) { Fate::Lost } else { Fate::Arrives });
+    m.until(3000, "coordinator", |m| m.leads(3))?;
+    m.until(3000, "table in which n3, which coordinates, lives", |m| m.table(3).is_ok_and(|t| t.version > Version(2)) && !held(m, 3))?;
+    m.verdict()
 }
 
 /// Five pings to a member are lost, and the sixth is answered just when the machine that all of them run on is suspended.
