@@ -20,6 +20,7 @@ pub type Check = fn() -> Result<(), String>;
 /// The rules that are checked, and how.
 pub const CHECKS: &[(Mutant, Check)] = &[
     (Mutant::VotesTwice, elections::two_stand_at_once),
+    (Mutant::VotesForStale, elections::a_candidate_lacks_what_is_committed_by_then),
     (Mutant::TakesOldTerms, elections::a_proposal_of_a_former_term_comes_late),
     (Mutant::CommitsWithoutNew, elections::three_voters_survive_the_death_of_one),
     (Mutant::ProposesUnstored, elections::who_proposes_gives_no_lease_against_it),
@@ -32,6 +33,7 @@ pub const CHECKS: &[(Mutant, Check)] = &[
     (Mutant::WithdrawsQuietly, membership::a_withdrawn_learner_is_not_counted),
     (Mutant::ExpelsLastCopy, membership::who_alone_holds_something_is_waited_for),
     (Mutant::LeaseFromArrival, tenures::a_lease_counts_from_the_ping),
+    (Mutant::LeaseByInstalled, tenures::former_voters_give_no_lease),
     (Mutant::AgesWithoutTenure, tenures::a_short_tenure_hides_the_one_before),
     (Mutant::AgesWithoutVoters, tenures::new_voters_know_nothing_of_leases_before),
     (Mutant::AgesUnknown, tenures::who_does_not_know_seals_nothing),
@@ -46,6 +48,7 @@ pub const CHECKS: &[(Mutant, Check)] = &[
     (Mutant::NoFence, data::what_comes_from_an_old_epoch_changes_nothing),
     (Mutant::KeepsTail, data::a_copy_gives_up_what_its_primary_does_not_have),
     (Mutant::ReadsDeletions, data::what_is_gone_stays_gone),
+    (Mutant::SnapshotForgets, data::a_snapshot_knows_what_was_applied),
     (Mutant::FinishesEarly, data::a_retry_finds_its_outcome),
     (Mutant::AsksNewLineage, data::what_was_applied_before_a_loss_is_not_applied_after_it),
     (Mutant::RaisesTheDead, data::a_snapshot_brings_nothing_back),

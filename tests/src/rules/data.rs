@@ -267,6 +267,31 @@ pub(super) fn a_snapshot_brings_nothing_back() -> Result<(), String> {
     s.expect(2, "x", &Outcome::Nil, "I10: what was deleted is back")
 }
 
+/// A write of another node is in a snapshot, its answer was lost, and then its primary is.
+pub(super) fn a_snapshot_knows_what_was_applied() -> Result<(), String> {
+    let mut s = Shards::new(3);
+    let first = table(3, &[1]);
+    let learning = change(&first, |p| p.replicas = replicas(&[1], &[2]));
+    let admitted = change(&learning, |p| {
+        p.replicas = replicas(&[1, 2], &[]);
+        p.epoch = p.epoch.next();
+    });
+    s.show_all(&first);
+    s.run(5)?;
+    s.hold(1, 3, Lane::Calls);
+    let call = s.submit(3, "x", Action::IncrBy(1));
+    s.run(5)?;
+    s.expect(1, "x", &bulk("1"), "it was applied")?;
+    s.show_all(&learning);
+    s.run(1000)?;
+    s.show_all(&admitted);
+    s.write(1, "y", "1")?;
+    s.kill(1);
+    s.show_all(&next(&admitted, &[2], &[]));
+    s.done(call, 6000, "a call that is asked again")?;
+    s.expect(2, "x", &bulk("1"), "a retry was applied again")
+}
+
 /// A copy begins a minute after its primary, so that its own clock would be a minute behind.
 pub(super) fn a_deadline_holds_after_a_failover() -> Result<(), String> {
     let mut s = Shards::new(2);

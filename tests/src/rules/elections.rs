@@ -70,6 +70,29 @@ pub(super) fn two_stand_at_once() -> Result<(), String> {
     })
 }
 
+/// A member that would be voted for asks for a vote, and that takes so long that a table is committed meanwhile which it does not have.
+pub(super) fn a_candidate_lacks_what_is_committed_by_then() -> Result<(), String> {
+    let mut m = Members::of(Setup::of(3))?;
+    m.post(|letter| match &letter.message {
+        Message::Pong(_) if letter.from == 1 => Fate::Lost,
+        Message::Admin { .. } | Message::PreVote(_) | Message::Vote(_) if letter.to == 1 => Fate::Lost,
+        Message::PreVote(_) if letter.from == 2 => Fate::Lost,
+        Message::Propose(_) if letter.goes(1, 3) => Fate::Lost,
+        // The voter does not hear that it is committed.
+        Message::Commit(_) | Message::Pull { .. } => Fate::Lost,
+        Message::Vote(_) => Fate::Waits,
+        _ => Fate::Arrives,
+    });
+    m.input(3, create("b"));
+    let asks = |letter: &Letter| letter.goes(3, 2) && matches!(letter.message, Message::Vote(_));
+    m.until(2000, "candidate", |m| m.waits(asks))?;
+    m.input(1, create("a"));
+    m.run(5);
+    m.let_go(asks);
+    m.run(1000);
+    m.verdict()
+}
+
 /// A proposal of the first coordinator arrives when another one has been elected, at every moment until that one is heard.
 pub(super) fn a_proposal_of_a_former_term_comes_late() -> Result<(), String> {
     (0..=200).step_by(20).try_for_each(|after| {

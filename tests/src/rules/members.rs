@@ -235,6 +235,10 @@ impl Members {
         count
     }
 
+    pub(super) fn waits(&self, fits: impl Fn(&Letter) -> bool) -> bool {
+        self.waiting.iter().any(fits)
+    }
+
     pub(super) fn kill(&mut self, place: Place) {
         if self.processes.remove(&place).is_some() {
             self.oracle.died(id(place));

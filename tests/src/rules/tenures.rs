@@ -87,21 +87,29 @@ fn a_successor_is_gone(after: u64) -> Result<(), String> {
 
 /// A voter is replaced, and a majority of the present voters never answered a primary that leads by the answers of the former ones.
 pub(super) fn new_voters_know_nothing_of_leases_before() -> Result<(), String> {
-    (0..=300).step_by(50).try_for_each(a_voter_is_replaced)
+    (0..=300).step_by(50).try_for_each(|after| a_voter_is_replaced(after, false))
 }
 
-/// The coordinator does not hear the primary any more, so many milliseconds after it does not hear the voter.
-fn a_voter_is_replaced(after: u64) -> Result<(), String> {
+/// The same, with a primary that has accepted the present voters, and not heard that they are those.
+pub(super) fn former_voters_give_no_lease() -> Result<(), String> {
+    (0..=300).step_by(50).try_for_each(|after| a_voter_is_replaced(after, true))
+}
+
+/// The coordinator does not hear the primary any more, so many milliseconds after it does not hear the voter. `accepts`: the primary
+/// accepts the table without that one.
+fn a_voter_is_replaced(after: u64, accepts: bool) -> Result<(), String> {
     let mut m = five(1)?;
     let table = m.table(1)?;
     find(&table, |p| led_by(p, 5, 1) || led_by(p, 5, 4))?;
     let replaced = Version(m.table(1)?.version.0 + 1);
+    let accepted = move |letter: &Letter| version(letter) == Some(replaced) && matches!(letter.message, Message::Propose(_));
     let mute = Rc::new(Cell::new(false));
     let is_mute = mute.clone();
     m.post(move |letter| {
         let lost = (letter.between(1, 3) && letter.is_datagram())
             || (is_mute.get() && letter.goes(5, 1) && letter.is_datagram())
-            || ((letter.to == 5 || letter.to == 3) && tells(letter))
+            || (letter.to == 3 && tells(letter))
+            || (letter.to == 5 && tells(letter) && !(accepts && accepted(letter)))
             || (letter.goes(1, 2) && version(letter).is_some_and(|v| v > replaced));
         if lost { Fate::Lost } else { Fate::Arrives }
     });
