@@ -188,7 +188,7 @@ impl World {
             return self.call(id, key, Call::Get);
         }
         if self.last_reads_begun {
-            return;
+            return self.rest_when_all_is_read();
         }
         if self.stop_clients {
             return self.clients_idle();

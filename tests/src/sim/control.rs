@@ -121,7 +121,6 @@ impl World {
         self.tell(|w| format!("{} was expelled, and is now {me}", w.name(p)));
         *self.faults.entry("expulsion").or_default() += 1;
         self.directory.remove(&old);
-        self.oracle.died(old);
         self.directory.insert(me, p);
         self.slot_of.insert(me, slot);
         let mut config = self.config(slot, me);

@@ -32,7 +32,6 @@ pub(crate) struct Oracle {
     /// The last tables that a member installed and accepted.
     installed: BTreeMap<(MemberId, ClusterId), (Term, Version)>,
     accepted: BTreeMap<(MemberId, ClusterId), (Term, Version)>,
-    dead: BTreeSet<MemberId>,
     moves: u64,
     failovers: u64,
     /// Partitions that began empty since somebody looked.
@@ -118,11 +117,6 @@ impl Oracle {
         self.maps.clear();
         self.newly_lost.clear();
         self.asked_out.clear();
-    }
-
-    /// This incarnation is no more.
-    pub(crate) fn died(&mut self, member: MemberId) {
-        self.dead.insert(member);
     }
 
     /// A member sends a proposal; `unheard` says who does not answer it.

@@ -64,6 +64,7 @@ pub(crate) struct World {
     pub(crate) healed_at: Option<Nanos>,
     pub(crate) stop_clients: bool,
     pub(crate) last_reads_begun: bool,
+    pub(crate) all_is_read: bool,
     pub(crate) done: bool,
     pub(crate) events: u64,
     /// The longest that a process stood still, as far as drawn.
@@ -134,6 +135,7 @@ impl World {
             healed_at: None,
             stop_clients: false,
             last_reads_begun: false,
+            all_is_read: false,
             done: false,
             events: 0,
             longest_stall: 0,
@@ -397,7 +399,6 @@ impl World {
         self.slots[slot].process = None;
         let me = self.processes[p].me;
         self.directory.remove(&me);
-        self.oracle.died(me);
         for id in links {
             self.break_connection(id, 3 * SECOND);
         }

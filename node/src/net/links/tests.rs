@@ -219,6 +219,21 @@ fn malformed_bytes_close_the_connection() {
 }
 
 #[test]
+fn silence_in_the_middle_of_a_frame_holds_up_nothing_else() {
+    let mut pair = Pair::up();
+    // Begun, and never ended: a part of its length, and a part of its bytes.
+    for begun in [&[9, 0][..], &[0, 0, 1]] {
+        pair.nodes[A].links.send(id(2), Lane::Bulk, Bytes::copy_from_slice(begun));
+        for i in 0..200u32 {
+            pair.nodes[A].send(id(2), Lane::Calls, &i.to_le_bytes());
+            pair.expect(B, calls(1, &i.to_le_bytes()));
+            pair.nodes[B].send(id(1), Lane::Bulk, &i.to_le_bytes());
+            pair.expect(A, Seen::Frame(id(2), Lane::Bulk, i.to_le_bytes().to_vec()));
+        }
+    }
+}
+
+#[test]
 fn a_peer_that_takes_nothing_is_disconnected() {
     let mut pair = Pair::up();
     for _ in 0..40 {

@@ -210,6 +210,27 @@ fn malformed_frames_close_the_connection_and_disturb_nobody_else() {
 }
 
 #[test]
+fn silence_in_the_middle_of_a_frame_holds_up_nobody_else() {
+    run(async {
+        let (a, mut b, mut c) = (Node::start(1, SECRET), Node::start(2, SECRET), Node::start(3, SECRET));
+        c.ask(Peer::Address(b.address()), 1);
+        b.ticket().await;
+        // A part of a length; and a part of what a length promises.
+        for begun in [&[9, 0][..], &[9, 0, 0, 0, 1]] {
+            let connection = a.peers.endpoint.dial(b.address()).await.unwrap();
+            hello::greet(&connection, &a.peers.identity, &a.peers.hello(a.id)).await.unwrap();
+            let mut stream = connection.open_uni().await.unwrap();
+            stream.write_all(begun).await.unwrap();
+            for n in 2..50 {
+                b.ask(Peer::Member(c.id), n);
+                assert_eq!(c.ticket().await, (b.id, n));
+            }
+            assert!(connection.close_reason().is_none(), "it may still go on");
+        }
+    });
+}
+
+#[test]
 fn garbage_and_probes_disturb_nobody() {
     run(async {
         let (mut a, mut b) = (Node::start(1, SECRET), Node::start(2, SECRET));
