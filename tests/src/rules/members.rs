@@ -240,9 +240,7 @@ impl Members {
     }
 
     pub(super) fn kill(&mut self, place: Place) {
-        if self.processes.remove(&place).is_some() {
-            self.oracle.died(id(place));
-        }
+        self.processes.remove(&place);
     }
 
     /// It does nothing until `wakes`; what comes waits for it.
