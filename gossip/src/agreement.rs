@@ -391,7 +391,7 @@ impl Agreement {
 
     fn forming_message(&mut self, from: MemberId, message: Message) {
         if let Message::Found { table, standing } = message {
-            if self.standing(from, *standing)
+            if (broken(Mutant::HearsOldWords) || self.standing(from, *standing))
                 && let (cx, Phase::Forming(forming)) = (&mut self.cx, &mut self.phase)
             {
                 forming.on_found(cx, from, Named::new(table));

@@ -32,6 +32,7 @@ pub const CHECKS: &[(Mutant, Check)] = &[
     (Mutant::AnyoneAsks, elections::only_the_primary_asks),
     (Mutant::WithdrawsQuietly, membership::a_withdrawn_learner_is_not_counted),
     (Mutant::ExpelsLastCopy, membership::who_alone_holds_something_is_waited_for),
+    (Mutant::StaysSilent, elections::who_coordinates_is_not_silent),
     (Mutant::LeaseFromArrival, tenures::a_lease_counts_from_the_ping),
     (Mutant::LeaseByInstalled, tenures::former_voters_give_no_lease),
     (Mutant::AgesWithoutTenure, tenures::a_short_tenure_hides_the_one_before),
@@ -56,6 +57,7 @@ pub const CHECKS: &[(Mutant, Check)] = &[
     (Mutant::PingsThoughHung, membership::a_hung_data_thread_deposes_its_member),
     (Mutant::FoundsWithMost, membership::two_write_a_first_table),
     (Mutant::PromisesTwice, membership::two_write_a_first_table),
+    (Mutant::HearsOldWords, membership::two_write_a_first_table),
     (Mutant::SurrendersUsed, membership::who_is_used_gives_way_to_nobody),
 ];
 
@@ -71,14 +73,13 @@ mod tests {
 
     #[test]
     fn every_rule_holds_in_the_situation_in_which_it_matters() {
+        let mut run: Vec<Check> = Vec::new();
         for (mutant, check) in CHECKS {
-            assert_eq!(check(), Ok(()), "{}", mutant.id());
+            // Some notice more than one mutant.
+            if !run.iter().any(|other| std::ptr::fn_addr_eq(*other, *check)) {
+                run.push(*check);
+                assert_eq!(check(), Ok(()), "{}", mutant.id());
+            }
         }
-    }
-
-    /// It stayed so for as long as it coordinated: what it held was never copied, nor moved.
-    #[test]
-    fn a_coordinator_that_was_held_for_silent_counts_itself_again() {
-        assert_eq!(elections::who_coordinates_is_not_silent(), Ok(()));
     }
 }

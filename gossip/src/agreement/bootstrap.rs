@@ -345,7 +345,7 @@ impl Forming {
     pub(super) fn on_found(&mut self, cx: &mut Context, from: MemberId, table: Named) {
         let founders: BTreeSet<MemberId> = table.members.iter().map(|m| m.id).collect();
         let pursues = |s: &Standing| matches!(s.state, Stand::Forming { promise, .. } if promise == Some(table.name));
-        let pursued = self.fresh(cx, from).is_some_and(pursues);
+        let pursued = self.fresh(cx, from).is_some_and(pursues) || broken(Mutant::HearsOldWords);
         let sound = table.term == Term(1) && table.version == Version(1) && table.validate().is_ok() && founders.first() == Some(&from);
         let free = self.promise.as_ref().is_none_or(|p| p.name == table.name) || broken(Mutant::PromisesTwice);
         let listened = cx.now.since(self.started) >= cx.config.timing.listen;

@@ -238,7 +238,7 @@ impl Council {
         let mut gone = BTreeMap::new();
         let mut back = BTreeSet::new();
         duties.reset_at = None;
-        if table.member(me).is_some_and(|m| m.state == MemberState::Silent) {
+        if table.member(me).is_some_and(|m| m.state == MemberState::Silent) && !broken(Mutant::StaysSilent) {
             // It won with a table of a coordinator before, which did not hear it.
             back.insert(me);
         }

@@ -1,14 +1,12 @@
-//! Checks of votes, proposals and voters (rules 1, 3, 4 and 6).
+//! Checks of votes, proposals and voters, and of who is heard (rules 1, 3, 4, 6 and 7).
 
 use super::members::{Fate, Letter, Members, Setup, find, id};
 use super::orders::every_course;
 use doyen_gossip::Input;
-use doyen_gossip::agreement::AdminRequest;
+use doyen_gossip::agreement::{AdminRequest, InSyncChange, InSyncRequest};
 use doyen_gossip::wire::Message;
-#[cfg(test)]
-use doyen_placement::MemberState;
-use doyen_placement::Version;
 use doyen_placement::planner::Pace;
+use doyen_placement::{Epoch, MemberState, Version};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -237,8 +235,8 @@ pub(super) fn who_hears_nobody_expels_nobody() -> Result<(), String> {
     nobody_is_expelled(&mut m)
 }
 
-/// A coordinator holds a member for silent, and is gone before that table is committed; who is elected with it is that member.
-#[cfg(test)]
+/// A coordinator holds a member for silent, and is gone before that table is committed; who is elected with it is that member. (It was
+/// silent for as long as it coordinated: what it held was never copied, and nothing moved to it.)
 pub(super) fn who_coordinates_is_not_silent() -> Result<(), String> {
     let mut m = Members::of(Setup { backups: 0, ..Setup::of(4) })?;
     m.post(|letter| match &letter.message {
@@ -286,8 +284,6 @@ fn nobody_is_expelled(m: &mut Members) -> Result<(), String> {
 
 /// A copy is dropped only if its primary asks for it, in its epoch: not if somebody else does, nor if the primary did in another one.
 pub(super) fn only_the_primary_asks() -> Result<(), String> {
-    use doyen_gossip::agreement::{InSyncChange, InSyncRequest};
-    use doyen_placement::Epoch;
     for stale in [false, true] {
         let mut m = Members::of(Setup::of(3))?;
         let table = m.table(1)?;

@@ -477,9 +477,7 @@ impl Members {
             Output::HandedOver => process.handed_over = true,
             // It ends, with whatever its streams held.
             Output::Left => self.kill(place),
-            Output::Expelled => {
-                self.kill(place);
-            }
+            Output::Expelled => self.kill(place),
             Output::Fatal(why) => self.breaks(format!("n{place} gave up: {why}")),
         }
     }

@@ -82,7 +82,7 @@ pub(super) fn a_hung_data_thread_deposes_its_member() -> Result<(), String> {
 }
 
 /// Two processes write a first table at the same time, each with both seeds in it and itself. First tables and promises arrive in
-/// every order of a bound, or not at all.
+/// every order of a bound, or not at all. (Promises lapsed at once, by what had been heard of the writer before: there were two clusters.)
 pub(super) fn two_write_a_first_table() -> Result<(), String> {
     every_course(3, |course| {
         let mut m = Members::none(Setup::of(4));
