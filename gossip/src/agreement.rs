@@ -266,7 +266,8 @@ impl Agreement {
             gone.into_iter().for_each(|a| self.remember(a));
             self.former.retain(|a| !taken.contains(a));
         }
-        let standing = self.cx.standing(self.stand());
+        let stand = self.stand();
+        let standing = self.cx.standing(stand);
         let addresses: BTreeSet<SocketAddr> =
             self.cx.config.seeds.iter().chain(&self.former).chain(&silent).copied().filter(|a| !taken.contains(a)).collect();
         for address in addresses {
@@ -349,7 +350,8 @@ impl Agreement {
         match message {
             Message::Probe(standing) => {
                 if self.standing(from, *standing) {
-                    let answer = self.cx.standing(self.stand());
+                    let stand = self.stand();
+                    let answer = self.cx.standing(stand);
                     self.cx.send(from, Message::ProbeAnswer(answer));
                 }
             }
@@ -396,12 +398,16 @@ impl Agreement {
     }
 
     fn forming_message(&mut self, from: MemberId, message: Message) {
-        let (cx, Phase::Forming(forming)) = (&mut self.cx, &mut self.phase) else { return };
-        match message {
-            Message::Found(table) => {
-                let table = Named::new(table);
-                forming.on_found(cx, from, table);
+        if let Message::Found { table, standing } = message {
+            if (broken(Mutant::HearsOldWords) || self.standing(from, *standing))
+                && let (cx, Phase::Forming(forming)) = (&mut self.cx, &mut self.phase)
+            {
+                forming.on_found(cx, from, Named::new(table));
             }
+            return;
+        }
+        let Phase::Forming(forming) = &mut self.phase else { return };
+        match message {
             Message::Promise(name) => {
                 let formed = forming.on_promise(from, name);
                 self.form(formed);
@@ -468,7 +474,7 @@ impl Agreement {
                 let me = cx.me();
                 council.reply(cx, me, ticket, reply);
             }
-            Message::Found(_)
+            Message::Found { .. }
             | Message::Promise(_)
             | Message::JoinRefused { .. }
             | Message::OpenedSeen { .. }

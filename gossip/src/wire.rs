@@ -22,7 +22,12 @@ pub enum Message {
     /// The answer to a probe.
     ProbeAnswer(Box<Standing>),
     /// Bootstrap: the first table, which needs the promise of everybody in it.
-    Found(Arc<Table>),
+    Found {
+        /// The table.
+        table: Arc<Table>,
+        /// How its writer stands by now: whatever it said before, it pursues this table.
+        standing: Box<Standing>,
+    },
     /// Bootstrap: the promise.
     Promise(TableName),
     /// A newcomer asks to be admitted; passed on to the coordinator.
@@ -164,6 +169,8 @@ pub struct Pulse {
 pub struct Standing {
     /// Itself.
     pub member: Member,
+    /// Counts what the process has said of itself: what it said first may arrive last.
+    pub number: u64,
     /// What it is part of.
     pub state: Stand,
 }
@@ -305,7 +312,7 @@ impl Message {
         match self {
             Self::Ping(pulse) | Self::Pong(pulse) => Some(pulse.cluster),
             Self::Probe(_) | Self::ProbeAnswer(_) => None,
-            Self::Found(table) => Some(table.cluster),
+            Self::Found { table, .. } => Some(table.cluster),
             Self::PreVote(ballot) | Self::Vote(ballot) => Some(ballot.accepted.cluster),
             Self::PreVoteAnswer(answer) | Self::VoteAnswer(answer) => Some(answer.accepted.cluster),
             Self::Propose(proposal) => Some(proposal.name.cluster),

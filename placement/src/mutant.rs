@@ -80,6 +80,8 @@ mutants! {
     WithdrawsQuietly = ("withdraws-quietly", "rule 7"),
     /// Who alone holds a partition is expelled for silence.
     ExpelsLastCopy = ("expels-last-copy", "rule 7"),
+    /// A coordinator that its table calls silent stays so.
+    StaysSilent = ("stays-silent", "rule 7"),
     /// A lease counts from the arrival of the answers.
     LeaseFromArrival = ("lease-from-arrival", "rule 8"),
     /// Answers of voters that have accepted more count at once.
@@ -152,6 +154,8 @@ mutants! {
     FoundsWithMost = ("founds-with-most", "bootstrap"),
     /// A process promises every first table.
     PromisesTwice = ("promises-twice", "bootstrap"),
+    /// A promise lapses by what the writer of the first table said before it wrote that.
+    HearsOldWords = ("hears-old-words", "bootstrap"),
     /// A used cluster of one gives way.
     SurrendersUsed = ("surrenders-used", "bootstrap"),
 }

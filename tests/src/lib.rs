@@ -18,6 +18,7 @@ pub mod native;
 pub mod process;
 pub mod procfs;
 pub mod resp;
+pub mod rules;
 pub mod scale;
 pub mod sim;
 pub mod stall;

@@ -30,7 +30,7 @@ mod links;
 mod logs;
 mod mix;
 mod network;
-mod oracle;
+pub(crate) mod oracle;
 mod process;
 mod schedule;
 mod shrink;

@@ -1,8 +1,8 @@
 //! How the first cluster forms: from the configured initial members, unanimously, once.
 //!
 //! Every process says how it stands to every seed. When the lists agree, the process with the lowest id writes the first
-//! table and needs the promise of everybody in it. A promise excludes every other first table; it lapses only when every
-//! founder's address answers, nobody there is a member, and whoever wrote the table has dropped it.
+//! table and needs the promise of everybody in it. A promise excludes every other first table; it lapses only when whoever
+//! wrote the table says, after that, that it has dropped it, or when every founder's address answers and nobody there is a member.
 
 use super::api::{Event, Output};
 use super::context::{Context, Named};
@@ -186,7 +186,8 @@ impl Forming {
         }
         addresses.remove(&cx.config.addresses.control);
         addresses.retain(|a| self.at.get(a) != Some(&cx.me()));
-        let standing = cx.standing(self.stand(cx));
+        let stand = self.stand(cx);
+        let standing = cx.standing(stand);
         for address in addresses {
             cx.dial(address, Message::Probe(standing.clone()));
         }
@@ -202,6 +203,10 @@ impl Forming {
         {
             // With a number to wait for, founders may be strangers that only somebody else has heard.
             known.iter().for_each(|(_, address)| self.hinted(*address));
+        }
+        if self.peers.get(&from).is_some_and(|h| h.standing.number > standing.number) {
+            // It was said before what was heard last.
+            return None;
         }
         if self.peers.len() >= PEERS_MAX && !self.peers.contains_key(&from) {
             self.peers.retain(|_, h| cx.now.since(h.at) <= FRESH);
@@ -292,14 +297,9 @@ impl Forming {
     }
 
     fn found(&mut self, cx: &mut Context) -> Option<Formed> {
-        if let Some(founding) = &mut self.founding {
+        if let Some(founding) = &self.founding {
             if founding.resend_at <= cx.now {
-                founding.resend_at = cx.now + RESEND;
-                for member in &founding.table.members {
-                    if !founding.promised.contains(&member.id) {
-                        cx.send(member.id, Message::Found(founding.table.table.clone()));
-                    }
-                }
+                self.send_first(cx);
             }
             return None;
         }
@@ -330,13 +330,26 @@ impl Forming {
         self.found(cx)
     }
 
+    /// Sends the first table to whoever has not promised it.
+    fn send_first(&mut self, cx: &mut Context) {
+        let stand = self.stand(cx);
+        let standing = cx.standing(stand);
+        let Some(Founding { table, promised, resend_at }) = &mut self.founding else { return };
+        *resend_at = cx.now + RESEND;
+        for member in table.members.iter().filter(|m| !promised.contains(&m.id)) {
+            cx.send(member.id, Message::Found { table: table.table.clone(), standing: standing.clone() });
+        }
+    }
+
     /// The first table of somebody else.
     pub(super) fn on_found(&mut self, cx: &mut Context, from: MemberId, table: Named) {
         let founders: BTreeSet<MemberId> = table.members.iter().map(|m| m.id).collect();
+        let pursues = |s: &Standing| matches!(s.state, Stand::Forming { promise, .. } if promise == Some(table.name));
+        let pursued = self.fresh(cx, from).is_some_and(pursues) || broken(Mutant::HearsOldWords);
         let sound = table.term == Term(1) && table.version == Version(1) && table.validate().is_ok() && founders.first() == Some(&from);
         let free = self.promise.as_ref().is_none_or(|p| p.name == table.name) || broken(Mutant::PromisesTwice);
         let listened = cx.now.since(self.started) >= cx.config.timing.listen;
-        if !sound || !listened || !free || !self.agrees(cx, &founders) {
+        if !sound || !pursued || !listened || !free || !self.agrees(cx, &founders) {
             return cx.ignore();
         }
         let name = table.name;
@@ -366,7 +379,9 @@ impl Forming {
                 Some(Stand::Joining) => false,
                 Some(Stand::Member { .. }) | None => true,
             };
-            others().all(|m| replaced(m) || !pursues(m))
+            // Nothing older than the table itself is among what was heard of whoever wrote it (`hear`).
+            let dropped = others().any(|m| Some(m.id) == writer && !pursues(m));
+            dropped || others().all(|m| replaced(m) || !pursues(m))
         };
         if drop {
             (self.promise, self.founding) = (None, None);

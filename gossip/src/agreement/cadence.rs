@@ -57,10 +57,10 @@ impl Council {
         let first = usize::try_from(cx.me().0 / CALM_INTERVALS % voters.len().max(1) as u64).unwrap_or(0);
         let others = voters.iter().cycle().skip(first).take(voters.len()).filter(|v| Some(**v) != self.leader);
         for voter in others.chain(self.leader.iter()) {
-            if majority(voters, |v| enough.contains(&v)) {
+            // Who owes an answer is asked anyway, the coordinator too: it counts for nothing until it has answered.
+            if majority(voters, |v| enough.contains(&v) && self.detector.is_calm(v)) {
                 break;
             }
-            // Who owes an answer is asked anyway.
             if self.detector.is_calm(*voter) {
                 enough.insert(*voter);
             }

@@ -29,13 +29,15 @@ pub(super) struct Context {
     pub(super) used_asked: bool,
     random: u64,
     foreign: BTreeSet<u128>,
+    /// Counts what was said of this process.
+    stood: u64,
 }
 
 impl Context {
     pub(super) fn new(config: Config, now: Time) -> Self {
         let random = config.rng_seed ^ config.id.0.rotate_left(17);
         let (outputs, foreign) = (VecDeque::new(), BTreeSet::new());
-        Self { config, now, outputs, ignored: 0, alive_at: now, used_asked: false, random, foreign }
+        Self { config, now, outputs, ignored: 0, alive_at: now, used_asked: false, random, foreign, stood: 0 }
     }
 
     pub(super) fn me(&self) -> MemberId {
@@ -92,8 +94,9 @@ impl Context {
         Member { id: *id, age: Age(0), name, role: *role, state: MemberState::Live, addresses, location, weight: *weight }
     }
 
-    pub(super) fn standing(&self, state: Stand) -> Box<Standing> {
-        Box::new(Standing { member: self.member(), state })
+    pub(super) fn standing(&mut self, state: Stand) -> Box<Standing> {
+        self.stood += 1;
+        Box::new(Standing { member: self.member(), number: self.stood, state })
     }
 
     /// Rule 12: the data threads hang, so this node says nothing by which it could pass for working.

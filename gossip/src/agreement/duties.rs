@@ -255,6 +255,10 @@ impl Council {
         let mut gone = BTreeMap::new();
         let mut back = BTreeSet::new();
         duties.reset_at = None;
+        if table.member(me).is_some_and(|m| m.state == MemberState::Silent) && !broken(Mutant::StaysSilent) {
+            // It won with a table of a coordinator before, which did not hear it.
+            back.insert(me);
+        }
         duties.proven.retain(|m| table.member(*m).is_some());
         duties.silent_since.retain(|m, _| table.member(*m).is_some_and(|m| m.state == MemberState::Silent));
         for member in table.members.iter().filter(|m| m.id != me) {

@@ -1,10 +1,11 @@
-//! Breaks the rules one at a time, and runs seeds of the simulation until one notices:
+//! Breaks the rules one at a time, and asks the check of that rule, or else seeds of the simulation, until one notices:
 //! `cargo run --release -p doyen-tests --features mutants --bin mutants`.
 
 use clap::Parser;
 use doyen_placement::mutant::{Mutant, choose};
-use doyen_tests::sim;
+use doyen_tests::{rules, sim};
 use std::ops::ControlFlow;
+use std::panic::catch_unwind;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::Instant;
@@ -13,11 +14,12 @@ use std::time::Instant;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Mutants that no seed kills, and why that is so. They are run all the same: one that is killed after all must go from here.
+/// Mutants that nothing kills, and why that is so. They are run all the same: one that is killed after all must go from here.
 const SURVIVORS: &[(Mutant, &str)] = &[];
 
-/// Breaks each rule of the design on purpose, one at a time, and simulates clusters under faults until an invariant breaks. A
-/// seed counts only if it holds where nothing is broken. Fails if a mutant survives that is not known to.
+/// Breaks each rule of the design on purpose, one at a time. Where a check drives the machines into the very situation, it must notice;
+/// elsewhere clusters are simulated under faults until an invariant breaks. A check or a seed counts only if it holds where nothing is
+/// broken. Fails if a mutant survives that is not known to.
 #[derive(Debug, Parser)]
 #[command(name = "mutants")]
 struct Options {
@@ -33,9 +35,20 @@ struct Options {
     /// Seeds at a time: as many as there are cores
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     threads: Option<u64>,
+    /// Only those that have a check of their own: a matter of seconds
+    #[arg(long)]
+    checks: bool,
     /// Only say which there are
     #[arg(long)]
     list: bool,
+}
+
+/// How a mutant was noticed.
+enum Noticed {
+    /// By the check of its rule, which says this.
+    Check(String),
+    /// By a seed, after so many.
+    Seed(Killer, usize),
 }
 
 /// A seed that noticed.
@@ -46,10 +59,12 @@ struct Killer {
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    let chosen: Vec<Mutant> = Mutant::ALL.iter().copied().filter(|m| m.id().contains(&options.only)).collect();
+    let fits = |m: &Mutant| m.id().contains(&options.only) && (!options.checks || rules::check(*m).is_some());
+    let chosen: Vec<Mutant> = Mutant::ALL.iter().copied().filter(fits).collect();
     if options.list {
         for mutant in chosen {
-            println!("{:<24} {:<22} {}", mutant.id(), mutant.rule(), mutant.what());
+            let by = if rules::check(mutant).is_some() { "check" } else { "simulation" };
+            println!("{:<24} {:<22} {by:<11} {}", mutant.id(), mutant.rule(), mutant.what());
         }
         return ExitCode::SUCCESS;
     }
@@ -62,30 +77,68 @@ fn main() -> ExitCode {
     let (mut killed, mut survived, mut wrong) = (0, 0, 0);
     for mutant in chosen {
         let began = Instant::now();
-        let found = hunt(mutant, &options);
+        let noticed = notice(mutant, &options);
         let known = SURVIVORS.iter().find(|(m, _)| *m == mutant).map(|(_, why)| *why);
         let (name, rule, took) = (mutant.id(), mutant.rule(), began.elapsed().as_secs_f64());
-        match (found, known) {
-            (Ok((killer, seeds)), None) => {
+        let line = |word: &str, by: &str, what: &str| println!("{word:<9} {name:<24} {rule:<22} {by:<23} {took:>6.1} s  {what}");
+        match (noticed, known) {
+            (Ok(noticed), None) => {
                 killed += 1;
-                println!("killed    {name:<24} {rule:<22} {seeds:>5} seeds {took:>6.1} s  seed {}: {}", killer.seed, killer.what);
+                match noticed {
+                    Noticed::Check(what) => line("killed", "check", &what),
+                    Noticed::Seed(killer, seeds) => {
+                        line("killed", &format!("simulation, {seeds:>4} seeds"), &format!("seed {}: {}", killer.seed, killer.what));
+                    }
+                }
             }
-            (Ok((killer, _)), Some(_)) => {
+            (Ok(Noticed::Check(what) | Noticed::Seed(Killer { what, .. }, _)), Some(_)) => {
                 wrong += 1;
-                println!("KILLED    {name:<24} {rule:<22} but it is listed as a survivor; seed {}: {}", killer.seed, killer.what);
+                line("KILLED", "listed as a survivor", &what);
             }
-            (Err(seeds), Some(why)) => {
+            (Err(by), Some(why)) => {
                 survived += 1;
-                println!("survives  {name:<24} {rule:<22} {seeds:>5} seeds {took:>6.1} s  known: {why}");
+                line("survives", &by, &format!("known: {why}"));
             }
-            (Err(seeds), None) => {
+            (Err(by), None) => {
                 wrong += 1;
-                println!("SURVIVES  {name:<24} {rule:<22} {seeds:>5} seeds {took:>6.1} s  {}", mutant.what());
+                line("SURVIVES", &by, mutant.what());
             }
         }
     }
     println!("{killed} killed, {survived} known to survive, {wrong} not as they should be");
     if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Who notices this mutant; or what did not.
+fn notice(mutant: Mutant, options: &Options) -> Result<Noticed, String> {
+    if let Some(check) = rules::check(mutant) {
+        choose(None);
+        if let Err(what) = verdict(check) {
+            return Err(format!("check fails by itself: {what}"));
+        }
+        choose(Some(mutant));
+        let broken = verdict(check);
+        choose(None);
+        return broken.err().map(Noticed::Check).ok_or_else(|| "check".into());
+    }
+    match hunt(mutant, options) {
+        Ok((killer, seeds)) => Ok(Noticed::Seed(killer, seeds)),
+        Err(seeds) => Err(format!("simulation, {seeds:>4} seeds")),
+    }
+}
+
+/// What a check says. A machine that stops is one that noticed.
+fn verdict(check: rules::Check) -> Result<(), String> {
+    let said = catch_unwind(check).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        Err(format!("panic: {}", text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default()))
+    });
+    said.map_err(|what| brief(&what))
+}
+
+/// The beginning of what was said: a line of a list.
+fn brief(what: &str) -> String {
+    what.lines().next().unwrap_or_default().chars().take(160).collect()
 }
 
 /// The seeds, those in which most goes wrong first.
@@ -121,7 +174,7 @@ fn first_failure(seeds: &[u64], threads: Option<u64>) -> Option<(usize, Killer)>
     sim::run_many(seeds.iter().copied(), threads, |seed| {
         let Err(failed) = sim::run(&seed.into(), sim::Tell::Nothing) else { return ControlFlow::Continue(()) };
         let place = seeds.iter().position(|s| *s == seed).unwrap_or(seeds.len());
-        let what = failed.what.lines().next().unwrap_or_default().chars().take(120).collect();
+        let what = brief(&failed.what);
         if let Ok(mut found) = found.lock()
             && found.as_ref().is_none_or(|(first, _)| place < *first)
         {
@@ -130,4 +183,18 @@ fn first_failure(seeds: &[u64], threads: Option<u64>) -> Option<(usize, Killer)>
         ControlFlow::Break(())
     });
     found.into_inner().ok().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_check_notices_its_mutant_and_nothing_else() {
+        let options = Options::parse_from(["mutants"]);
+        let checked: Vec<Mutant> = Mutant::ALL.iter().copied().filter(|m| rules::check(*m).is_some()).collect();
+        let missed = checked.iter().filter_map(|m| notice(*m, &options).err().map(|why| format!("{}: {why}", m.id())));
+        let missed: Vec<String> = missed.collect();
+        assert!(!checked.is_empty() && missed.is_empty(), "{missed:#?}");
+    }
 }

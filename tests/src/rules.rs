@@ -1,0 +1,85 @@
+//! Checks of single rules of the design: each drives the production machines, message by message, into the situation in which its rule
+//! matters, and says which invariant broke if one did.
+//!
+//! The simulation meets most situations by chance, these hardly ever. `cargo test` runs every check as it is, and `just mutants`
+//! with its rule broken, when it must fail.
+
+mod data;
+mod elections;
+mod members;
+mod membership;
+mod orders;
+mod shards;
+mod tenures;
+
+use doyen_placement::mutant::Mutant;
+
+/// What says which invariant broke.
+pub type Check = fn() -> Result<(), String>;
+
+/// The rules that are checked, and how.
+pub const CHECKS: &[(Mutant, Check)] = &[
+    (Mutant::VotesTwice, elections::two_stand_at_once),
+    (Mutant::VotesForStale, elections::a_candidate_lacks_what_is_committed_by_then),
+    (Mutant::TakesOldTerms, elections::a_proposal_of_a_former_term_comes_late),
+    (Mutant::CommitsWithoutNew, elections::three_voters_survive_the_death_of_one),
+    (Mutant::ProposesUnstored, elections::who_proposes_gives_no_lease_against_it),
+    (Mutant::NewcomersVote, elections::who_joins_needs_no_vote_of_its_own),
+    (Mutant::VotersUnsettled, elections::voters_change_from_settled_ones_only),
+    (Mutant::Preempts, elections::who_works_stays_coordinator),
+    (Mutant::LeadsUnheard, elections::who_hears_nobody_expels_nobody),
+    (Mutant::CountsOldPings, elections::who_slept_expels_nobody),
+    (Mutant::AnyoneAsks, elections::only_the_primary_asks),
+    (Mutant::WithdrawsQuietly, membership::a_withdrawn_learner_is_not_counted),
+    (Mutant::ExpelsLastCopy, membership::who_alone_holds_something_is_waited_for),
+    (Mutant::StaysSilent, elections::who_coordinates_is_not_silent),
+    (Mutant::LeaseFromArrival, tenures::a_lease_counts_from_the_ping),
+    (Mutant::LeaseByInstalled, tenures::former_voters_give_no_lease),
+    (Mutant::AgesWithoutTenure, tenures::a_short_tenure_hides_the_one_before),
+    (Mutant::AgesWithoutVoters, tenures::new_voters_know_nothing_of_leases_before),
+    (Mutant::AgesUnknown, tenures::who_does_not_know_seals_nothing),
+    (Mutant::SealsUnopened, tenures::who_has_not_opened_seals_nothing),
+    (Mutant::LeavesEarly, membership::who_leaves_stays_until_that_is_known),
+    (Mutant::ServesByInstalled, data::who_sealed_answers_nothing),
+    (Mutant::AnswersByOldView, data::a_view_that_is_not_shown_any_more_answers_nothing),
+    (Mutant::ChecksThenReads, data::what_is_read_is_judged_after_that),
+    (Mutant::OpensWithoutTail, data::who_says_it_is_open_acknowledges),
+    (Mutant::KeepsTenure, data::another_tenure_begins_anew),
+    (Mutant::CommitsDeposed, data::who_sealed_acknowledges_nothing),
+    (Mutant::NoFence, data::what_comes_from_an_old_epoch_changes_nothing),
+    (Mutant::KeepsTail, data::a_copy_gives_up_what_its_primary_does_not_have),
+    (Mutant::ReadsDeletions, data::what_is_gone_stays_gone),
+    (Mutant::SnapshotForgets, data::a_snapshot_knows_what_was_applied),
+    (Mutant::FinishesEarly, data::a_retry_finds_its_outcome),
+    (Mutant::AsksNewLineage, data::what_was_applied_before_a_loss_is_not_applied_after_it),
+    (Mutant::RaisesTheDead, data::a_snapshot_brings_nothing_back),
+    (Mutant::DeafToTheClock, data::a_deadline_holds_after_a_failover),
+    (Mutant::PingsThoughHung, membership::a_hung_data_thread_deposes_its_member),
+    (Mutant::FoundsWithMost, membership::two_write_a_first_table),
+    (Mutant::PromisesTwice, membership::two_write_a_first_table),
+    (Mutant::HearsOldWords, membership::two_write_a_first_table),
+    (Mutant::SurrendersUsed, membership::who_is_used_gives_way_to_nobody),
+];
+
+/// The check of a rule, if it has one.
+#[must_use]
+pub fn check(mutant: Mutant) -> Option<Check> {
+    CHECKS.iter().find(|(m, _)| *m == mutant).map(|(_, check)| *check)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rule_holds_in_the_situation_in_which_it_matters() {
+        let mut run: Vec<Check> = Vec::new();
+        for (mutant, check) in CHECKS {
+            // Some notice more than one mutant.
+            if !run.iter().any(|other| std::ptr::fn_addr_eq(*other, *check)) {
+                run.push(*check);
+                assert_eq!(check(), Ok(()), "{}", mutant.id());
+            }
+        }
+    }
+}

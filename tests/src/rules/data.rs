@@ -1,0 +1,310 @@
+//! Checks of the data path: who answers, what a copy takes, what is kept (rules 5 and 8 to 10, and the invariants of data).
+
+use super::shards::{AT, Shards, bulk, change, next, replicas, set, table};
+use doyen::shard::Lane;
+use doyen::shard::op::{Action, Condition, Expiry, Failure, Outcome};
+use doyen_gossip::agreement::InSyncChange;
+use doyen_placement::Lineage;
+use std::time::Duration;
+
+const NOW: Duration = Duration::ZERO;
+/// What a new primary waits for where nothing is known.
+const WAIT: Duration = Duration::from_millis(515);
+
+/// A read of a former primary, after its successor acknowledged another value.
+fn stale(s: &mut Shards, read: u64) -> Result<(), String> {
+    s.run(20)?;
+    match s.outcome(read) {
+        Some(outcome) if *outcome == bulk("1") => Err("I10: n1 reads 1 after n2 acknowledged 2".into()),
+        _ => Ok(()),
+    }
+}
+
+/// A primary has accepted a table that another one leads by, and sealed: the other one goes on at once.
+pub(super) fn who_sealed_answers_nothing() -> Result<(), String> {
+    let mut s = Shards::new(3);
+    let first = table(3, &[1, 2, 3]);
+    let second = next(&first, &[2, 3], &[]);
+    s.show_all(&first);
+    s.write(1, "x", "1")?;
+    s.show(1, &first, &second, NOW);
+    s.show(2, &second, &second, NOW);
+    s.show(3, &second, &second, NOW);
+    s.write(2, "x", "2")?;
+    let read = s.get(1, "x");
+    stale(&mut s, read)
+}
+
+/// The same, with a data thread that does not know yet what its control thread accepted.
+pub(super) fn a_view_that_is_not_shown_any_more_answers_nothing() -> Result<(), String> {
+    let mut s = Shards::new(3);
+    let first = table(3, &[1, 2, 3]);
+    let second = next(&first, &[2, 3], &[]);
+    s.show_all(&first);
+    s.write(1, "x", "1")?;
+    s.shows_something_else(1);
+    s.show(2, &second, &second, NOW);
+    s.show(3, &second, &second, NOW);
+    s.write(2, "x", "2")?;
+    let read = s.get(1, "x");
+    stale(&mut s, read)
+}
+
+/// A data thread gets no core in the middle of a pass, until its lease is over and another one leads; then it reads.
+pub(super) fn what_is_read_is_judged_after_that() -> Result<(), String> {
+    let mut s = Shards::new(3);
+    let first = table(3, &[1, 2, 3]);
+    let second = next(&first, &[2, 3], &[]);
+    s.show_all(&first);
+    s.write(1, "x", "1")?;
+    s.lease(1, Duration::from_millis(500));
+    s.begin(1);
+    s.stalls(1);
+    s.show(2, &second, &second, WAIT);
+    s.show(3, &second, &second, NOW);
+    s.run(600)?;
+    s.write(2, "x", "2")?;
+    let read = s.takes(1, "x", Action::Get);
+    s.end(1);
+    match s.outcome(read) {
+        Some(outcome) if *outcome == bulk("1") => Err("I10: n1 reads 1 after n2 acknowledged 2".into()),
+        _ => Ok(()),
+    }
+}
+
+/// A copy that has not got the tail of a new primary: nothing is acknowledged, and nobody is told that it is.
+pub(super) fn who_says_it_is_open_acknowledges() -> Result<(), String> {
+    let mut s = Shards::new(3);
+    let first = table(3, &[1, 2, 3]);
+    s.show_all(&first);
+    s.write(1, "x", "1")?;
+    s.kill(1);
+    s.hold(2, 3, Lane::Calls);
+    let second = next(&first, &[2, 3], &[]);
+    s.show_all(&second);
+    s.run(100)?;
+    let opened = s.opened.iter().any(|(place, since)| *place == 2 && Some(*since) == second.partition(AT).map(|p| p.since));
+    let write = s.submit(2, "x", set("2"));
+    s.run(300)?;
+    match s.outcome(write) {
+        None if opened => Err("I16: n2 says that it serves, and acknowledges nothing".into()),
+        None => {
+            s.let_go(2, 3, Lane::Calls);
+            s.done(write, 500, "a write once the tail is on every copy").map(|_| ())
+        }
+        Some(outcome) => Err(format!("I6: {outcome:?}, and n3 has nothing of it")),
+    }
+}
+
+/// A primary is told that it leads on, in another tenure: another one led meanwhile, and its lease is waited for.
+pub(super) fn another_tenure_begins_anew() -> Result<(), String> {
+    let mut s = Shards::new(2);
+    let first = table(2, &[1, 2]);
+    s.show_all(&first);
+    s.write(1, "x", "1")?;
+    let third = next(&next(&first, &[2, 1], &[]), &[1, 2], &[]);
+    s.show(1, &third, &third, WAIT);
+    s.show(2, &third, &third, WAIT);
+    let write = s.submit(1, "x", set("2"));
+    s.run(400)?;
+    if let Some(outcome) = s.outcome(write) {
+        return Err(format!("rule 9: {outcome:?} before its tenure may open"));
+    }
+    s.done(write, 500, "a write once the tenure may open").map(|_| ())
+}
+
+/// The copies' acks of a write arrive when its primary has sealed, and its successor has acknowledged a later one.
+pub(super) fn who_sealed_acknowledges_nothing() -> Result<(), String> {
+    let mut s = Shards::new(3);
+    let first = table(3, &[1, 2, 3]);
+    let second = next(&first, &[2, 3], &[]);
+    s.show_all(&first);
+    s.write(1, "y", "1")?;
+    s.hold(2, 1, Lane::Calls);
+    s.hold(3, 1, Lane::Calls);
+    let write = s.submit(1, "x", set("1"));
+    s.run(5)?;
+    s.show(1, &first, &second, NOW);
+    s.show(2, &second, &second, NOW);
+    s.show(3, &second, &second, NOW);
+    s.write(2, "y", "2")?;
+    s.let_go(2, 1, Lane::Calls);
+    s.let_go(3, 1, Lane::Calls);
+    s.run(20)?;
+    match s.outcome(write) {
+        Some(Outcome::Ok) => Err("I5: n1 acknowledges in its epoch after n2 did so in a later one".into()),
+        _ => Ok(()),
+    }
+}
+
+/// What a primary sent in an epoch of long ago arrives when it leads again, and another one has been acknowledged in between.
+pub(super) fn what_comes_from_an_old_epoch_changes_nothing() -> Result<(), String> {
+    let mut s = Shards::new(3);
+    let first = table(3, &[1, 2, 3]);
+    let second = next(&first, &[2, 1, 3], &[]);
+    let third = next(&second, &[1, 2, 3], &[]);
+    let fourth = next(&third, &[3, 2], &[]);
+    s.hold(1, 3, Lane::Calls);
+    s.show_all(&first);
+    s.run(5)?;
+    s.show_all(&second);
+    s.write(2, "x", "1")?;
+    s.show(3, &third, &third, NOW);
+    s.let_go(1, 3, Lane::Calls);
+    s.run(2)?;
+    s.kill(1);
+    s.show_all(&fourth);
+    s.expect(3, "x", &bulk("1"), "I6: an acknowledged write is lost")
+}
+
+/// A copy has an entry that no other has, and its primary dies.
+pub(super) fn a_copy_gives_up_what_its_primary_does_not_have() -> Result<(), String> {
+    let mut s = Shards::new(3);
+    let first = table(3, &[1, 2, 3]);
+    let second = next(&first, &[2, 3], &[]);
+    let third = next(&second, &[3], &[]);
+    s.show_all(&first);
+    s.write(1, "x", "1")?;
+    s.hold(1, 2, Lane::Calls);
+    s.submit(1, "x", set("2"));
+    s.run(3)?;
+    s.kill(1);
+    s.show_all(&second);
+    s.expect(2, "x", &bulk("1"), "n2 has nothing else")?;
+    s.write(2, "y", "3")?;
+    s.kill(2);
+    s.show_all(&third);
+    s.expect(3, "x", &bulk("1"), "I8: n3 kept what n2 did not have")?;
+    s.expect(3, "y", &bulk("3"), "I6: an acknowledged write is lost")
+}
+
+/// A key is deleted, and the primary dies before any copy has heard of that.
+pub(super) fn what_is_gone_stays_gone() -> Result<(), String> {
+    let mut s = Shards::new(2);
+    let first = table(2, &[1, 2]);
+    let second = next(&first, &[2], &[]);
+    s.show_all(&first);
+    s.write(1, "x", "1")?;
+    s.hold(1, 2, Lane::Calls);
+    s.submit(1, "x", Action::Delete);
+    let read = s.get(1, "x");
+    s.run(5)?;
+    let gone = s.outcome(read) == Some(&Outcome::Nil);
+    s.kill(1);
+    s.show_all(&second);
+    let after = s.read(2, "x")?;
+    if gone && after != Outcome::Nil { Err(format!("I10: x was gone, and is {after:?} again")) } else { Ok(()) }
+}
+
+/// The answers to two calls of a node are lost with its connection: it asks again, and is told what they came to.
+pub(super) fn a_retry_finds_its_outcome() -> Result<(), String> {
+    let mut s = Shards::new(3);
+    s.show_all(&table(3, &[1, 2]));
+    s.write(1, "x", "1")?;
+    s.hold(1, 3, Lane::Calls);
+    let first = s.submit(3, "x", Action::IncrBy(1));
+    s.run(2)?;
+    let second = s.submit(3, "y", Action::IncrBy(1));
+    s.run(5)?;
+    s.disconnect(1, 3);
+    s.let_go(1, 3, Lane::Calls);
+    s.connect(1, 3);
+    for (call, expected) in [(first, 2), (second, 1)] {
+        let outcome = s.done(call, 6000, "a call that is asked again")?;
+        if outcome != Outcome::Int(expected) {
+            return Err(format!("a call that was applied, and whose outcome {expected} two nodes had, came to {outcome:?}"));
+        }
+    }
+    s.expect(1, "x", &bulk("2"), "a retry was applied again")
+}
+
+/// A write was applied where everything was lost afterwards: nobody can tell any more that it is a retry.
+pub(super) fn what_was_applied_before_a_loss_is_not_applied_after_it() -> Result<(), String> {
+    let mut s = Shards::new(3);
+    let first = table(3, &[1]);
+    let second = change(&next(&first, &[2], &[]), |p| p.lineage = Lineage(p.lineage.0 + 1));
+    s.show_all(&first);
+    s.run(5)?;
+    s.hold(1, 3, Lane::Calls);
+    let call = s.submit(3, "x", Action::IncrBy(1));
+    s.run(5)?;
+    s.expect(1, "x", &bulk("1"), "it was applied")?;
+    s.kill(1);
+    s.show_all(&second);
+    let outcome = s.done(call, 6000, "a call whose partition was lost")?;
+    s.expect(2, "x", &Outcome::Nil, "a call was applied once before a loss, and once after it")?;
+    if outcome == Outcome::Failed(Failure::Unknown) { Ok(()) } else { Err(format!("what nobody knows came to {outcome:?}")) }
+}
+
+/// A key is deleted while a snapshot with it is on its way.
+pub(super) fn a_snapshot_brings_nothing_back() -> Result<(), String> {
+    let mut s = Shards::new(2);
+    let first = table(2, &[1]);
+    let learning = change(&first, |p| p.replicas = replicas(&[1], &[2]));
+    let admitted = change(&learning, |p| {
+        p.replicas = replicas(&[1, 2], &[]);
+        p.epoch = p.epoch.next();
+    });
+    let last = next(&admitted, &[2], &[]);
+    s.show_all(&first);
+    s.write(1, "x", "1")?;
+    s.write(1, "y", "1")?;
+    s.hold(1, 2, Lane::Bulk);
+    s.show_all(&learning);
+    s.run(100)?;
+    let delete = s.submit(1, "x", Action::Delete);
+    s.done(delete, 100, "a deletion")?;
+    s.run(20)?;
+    s.let_go(1, 2, Lane::Bulk);
+    s.run(2000)?;
+    if !s.asked.iter().any(|r| matches!(r.change, InSyncChange::Admit(_))) {
+        return Err("I16: a learner never catches up".into());
+    }
+    s.show_all(&admitted);
+    s.write(1, "z", "1")?;
+    s.kill(1);
+    s.show_all(&last);
+    s.expect(2, "x", &Outcome::Nil, "I10: what was deleted is back")
+}
+
+/// A write of another node is in a snapshot, its answer was lost, and then its primary is.
+pub(super) fn a_snapshot_knows_what_was_applied() -> Result<(), String> {
+    let mut s = Shards::new(3);
+    let first = table(3, &[1]);
+    let learning = change(&first, |p| p.replicas = replicas(&[1], &[2]));
+    let admitted = change(&learning, |p| {
+        p.replicas = replicas(&[1, 2], &[]);
+        p.epoch = p.epoch.next();
+    });
+    s.show_all(&first);
+    s.run(5)?;
+    s.hold(1, 3, Lane::Calls);
+    let call = s.submit(3, "x", Action::IncrBy(1));
+    s.run(5)?;
+    s.expect(1, "x", &bulk("1"), "it was applied")?;
+    s.show_all(&learning);
+    s.run(1000)?;
+    s.show_all(&admitted);
+    s.write(1, "y", "1")?;
+    s.kill(1);
+    s.show_all(&next(&admitted, &[2], &[]));
+    s.done(call, 6000, "a call that is asked again")?;
+    s.expect(2, "x", &bulk("1"), "a retry was applied again")
+}
+
+/// A copy begins a minute after its primary, so that its own clock would be a minute behind.
+pub(super) fn a_deadline_holds_after_a_failover() -> Result<(), String> {
+    let mut s = Shards::new(2);
+    let first = table(2, &[1, 2]);
+    s.show(1, &first, &first, NOW);
+    s.run(60_000)?;
+    s.show(2, &first, &first, NOW);
+    s.run(100)?;
+    let value = bytes::Bytes::from_static(b"1");
+    let write = s.submit(1, "x", Action::Set { value, condition: Condition::Always, expiry: Expiry::In(1000), get: false });
+    s.done(write, 500, "a write with a deadline")?;
+    s.kill(1);
+    s.show_all(&next(&first, &[2], &[]));
+    s.run(3000)?;
+    s.expect(2, "x", &Outcome::Nil, "expiry: a key lives after its deadline")
+}

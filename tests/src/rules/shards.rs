@@ -1,0 +1,385 @@
+//! A few shards of one partition, and the tables that a check shows them. Every wire lies open: what is on a held one stays there.
+
+use bytes::{Bytes, BytesMut};
+use doyen::shard::op::{Action, Operation, Outcome, Value};
+use doyen::shard::{Lane, Limits, Request, Shard, Token};
+use doyen_gossip::Time;
+use doyen_gossip::agreement::{InSyncRequest, View};
+use doyen_placement::mutant::{Mutant, broken};
+use doyen_placement::{
+    Addresses, Age, Assignment, ClusterId, Epoch, Keyspace, KeyspaceId, Lineage, Location, MapId, Member, MemberId, MemberState, Mode,
+    OnLoss, Partition, PartitionId, PartitionRef, Replica, ReplicaState, Role, Settings, Table, Term, Version,
+};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The only partition.
+pub(super) const AT: PartitionRef = PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(0) };
+
+/// A node, from 1.
+pub(super) type Place = u64;
+
+type Wire = (Place, Place, Lane);
+
+struct Node {
+    shard: Shard,
+    lease: Time,
+    /// Whether the view that its control thread shows is the one that the shard has.
+    current: bool,
+    /// Clock, lease and view when its pass began.
+    checked: (Time, Time, bool),
+    /// What was read at once, and is not judged yet.
+    read: Vec<(Token, u64, Operation, Outcome)>,
+}
+
+/// The shards.
+pub(super) struct Shards {
+    now: Time,
+    nodes: BTreeMap<Place, Node>,
+    wires: BTreeMap<Wire, VecDeque<Bytes>>,
+    arrived: BTreeMap<Wire, BytesMut>,
+    held: BTreeSet<Wire>,
+    /// Who stands still.
+    stalled: Option<Place>,
+    outcomes: BTreeMap<Token, Outcome>,
+    next_token: Token,
+    pub(super) asked: Vec<InSyncRequest>,
+    pub(super) opened: Vec<(Place, Epoch)>,
+}
+
+fn id(place: Place) -> MemberId {
+    MemberId(place << 4)
+}
+
+/// A table of these members, in which these hold the partition in sync, the primary first.
+pub(super) fn table(members: u64, in_sync: &[Place]) -> Table {
+    let address = std::net::SocketAddr::from(([10, 0, 0, 1], 7000));
+    let member = |n: u64| Member {
+        id: id(n),
+        age: Age(n),
+        name: format!("n{n}"),
+        role: Role::Data,
+        state: MemberState::Live,
+        addresses: Addresses { control: address, data: address, resp: None, resp_cluster: None, http: None, further: Vec::new() },
+        location: Location::default(),
+        weight: 100,
+    };
+    let keyspace = Keyspace {
+        id: AT.keyspace,
+        name: "default".into(),
+        mode: Mode::Fixed { partitions: 1 },
+        backups: 1,
+        min_in_sync: 1,
+        on_loss: OnLoss::Wait,
+        default_ttl_ms: None,
+        partitions: Vec::new(),
+    };
+    let mut table = Table {
+        cluster: ClusterId(7),
+        term: Term(1),
+        version: Version(0),
+        settings: Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin },
+        members: (1..=members).map(|n| Arc::new(member(n))).collect(),
+        voters: (1..=members).map(id).collect(),
+        next_age: Age(members + 1),
+        keyspaces: vec![keyspace],
+        maps: Vec::new(),
+    };
+    let none = Partition { id: AT.partition, replicas: Vec::new(), epoch: Epoch(0), since: Epoch(0), lineage: Lineage(1), goal: None };
+    table.keyspaces[0].partitions.push(Arc::new(none));
+    next(&table, in_sync, &[])
+}
+
+/// The table after this one: others hold the partition, in another epoch; another tenure begins.
+pub(super) fn next(table: &Table, in_sync: &[Place], learners: &[Place]) -> Table {
+    change(table, |partition| {
+        partition.replicas = replicas(in_sync, learners);
+        partition.epoch = partition.epoch.next();
+        partition.since = partition.epoch;
+    })
+}
+
+/// The table after this one, with a partition that was changed in some way.
+pub(super) fn change(table: &Table, change: impl FnOnce(&mut Partition)) -> Table {
+    let mut next = table.clone();
+    next.version = next.version.next();
+    change(Arc::make_mut(&mut next.keyspaces[0].partitions[0]));
+    next
+}
+
+pub(super) fn replicas(in_sync: &[Place], learners: &[Place]) -> Vec<Replica> {
+    let replica = |state| move |place: &Place| Replica { member: id(*place), state };
+    in_sync.iter().map(replica(ReplicaState::InSync)).chain(learners.iter().map(replica(ReplicaState::Learner))).collect()
+}
+
+pub(super) fn set(value: &str) -> Action {
+    Action::set(Bytes::copy_from_slice(value.as_bytes()))
+}
+
+pub(super) fn bulk(value: &str) -> Outcome {
+    Outcome::Bulk(Value::from(value.as_bytes()))
+}
+
+impl Shards {
+    /// So many nodes, each connected with every other one, with a lease that does not end and no table.
+    pub(super) fn new(count: u64) -> Self {
+        let now = Time(1_000_000_000);
+        let limits = Limits {
+            value_bytes_max: 1 << 20,
+            key_bytes_max: 1 << 10,
+            memory_bytes_max: 64 << 20,
+            tail_bytes_max: 8 << 20,
+            tail_bytes_least: 4 << 10,
+            park: Duration::from_secs(5),
+            waiting_max: 10_000,
+            copy_silent_max: Duration::from_millis(1_500),
+            chunk_bytes: 256,
+            chunks_in_flight: 2,
+            copies_max: 2,
+            takeover_wait: Duration::from_millis(515),
+        };
+        let node = |place: Place| Node {
+            shard: Shard::new(id(place), limits.clone(), place, now),
+            lease: Time(u64::MAX),
+            current: true,
+            checked: (now, Time(u64::MAX), true),
+            read: Vec::new(),
+        };
+        let mut shards = Self {
+            now,
+            nodes: (1..=count).map(|place| (place, node(place))).collect(),
+            wires: BTreeMap::new(),
+            arrived: BTreeMap::new(),
+            held: BTreeSet::new(),
+            stalled: None,
+            outcomes: BTreeMap::new(),
+            next_token: 1,
+            asked: Vec::new(),
+            opened: Vec::new(),
+        };
+        for one in 1..=count {
+            (one + 1..=count).for_each(|other| shards.connect(one, other));
+        }
+        shards
+    }
+
+    // ---- what a check does
+
+    /// Both ends learn that their connection is up.
+    pub(super) fn connect(&mut self, one: Place, other: Place) {
+        for (place, peer) in [(one, other), (other, one)] {
+            let now = self.now;
+            if let Some(node) = self.nodes.get_mut(&place) {
+                node.shard.connected(now, id(peer));
+            }
+        }
+    }
+
+    /// The connection is gone, with all that is on its way.
+    pub(super) fn disconnect(&mut self, one: Place, other: Place) {
+        let between = |(from, to, _): &Wire| (*from, *to) == (one, other) || (*from, *to) == (other, one);
+        self.wires.retain(|wire, _| !between(wire));
+        self.arrived.retain(|wire, _| !between(wire));
+        for (place, peer) in [(one, other), (other, one)] {
+            let now = self.now;
+            if let Some(node) = self.nodes.get_mut(&place) {
+                node.shard.disconnected(now, id(peer));
+            }
+        }
+    }
+
+    pub(super) fn kill(&mut self, place: Place) {
+        for other in self.nodes.keys().copied().collect::<Vec<_>>() {
+            self.disconnect(place, other);
+        }
+        self.nodes.remove(&place);
+    }
+
+    /// What is on this wire stays there until it is let go.
+    pub(super) fn hold(&mut self, from: Place, to: Place, lane: Lane) {
+        self.held.insert((from, to, lane));
+    }
+
+    pub(super) fn let_go(&mut self, from: Place, to: Place, lane: Lane) {
+        self.held.remove(&(from, to, lane));
+    }
+
+    /// A node's control thread shows this, and the shard has it at once. A tenure of its own may acknowledge after so long.
+    pub(super) fn show(&mut self, place: Place, installed: &Table, accepted: &Table, opens_after: Duration) {
+        let now = self.now;
+        let Some(node) = self.nodes.get_mut(&place) else { return };
+        let since = installed.partition(AT).map_or(Epoch(0), |p| p.since);
+        let opens_at = Arc::new(vec![(AT, since, now + opens_after)]);
+        node.shard.install(now, View { installed: Arc::new(installed.clone()), accepted: Arc::new(accepted.clone()), opens_at });
+        node.current = true;
+        self.pass(place);
+    }
+
+    /// All of them show a table that is committed, in which tenures begin at once.
+    pub(super) fn show_all(&mut self, table: &Table) {
+        for place in self.nodes.keys().copied().collect::<Vec<_>>() {
+            self.show(place, table, table, Duration::ZERO);
+        }
+    }
+
+    /// A node's control thread shows something that the shard does not have yet.
+    pub(super) fn shows_something_else(&mut self, place: Place) {
+        if let Some(node) = self.nodes.get_mut(&place) {
+            node.current = false;
+        }
+    }
+
+    pub(super) fn lease(&mut self, place: Place, lasts: Duration) {
+        let until = self.now + lasts;
+        if let Some(node) = self.nodes.get_mut(&place) {
+            node.lease = until;
+        }
+    }
+
+    pub(super) fn submit(&mut self, place: Place, key: &str, action: Action) -> Token {
+        let token = self.takes(place, key, action);
+        self.pass(place);
+        token
+    }
+
+    pub(super) fn get(&mut self, place: Place, key: &str) -> Token {
+        self.submit(place, key, Action::Get)
+    }
+
+    /// A pass begins: clock, lease and view are looked at.
+    pub(super) fn begin(&mut self, place: Place) {
+        let now = self.now;
+        if let Some(node) = self.nodes.get_mut(&place) {
+            node.checked = (now, node.lease, node.current);
+        }
+    }
+
+    /// An operation within a pass.
+    pub(super) fn takes(&mut self, place: Place, key: &str, action: Action) -> Token {
+        let (token, now) = (self.next_token, self.now);
+        self.next_token += 1;
+        let Some(node) = self.nodes.get_mut(&place) else { return token };
+        let operation = Operation { keyspace: AT.keyspace, map: MapId(0), key: Bytes::copy_from_slice(key.as_bytes()), action };
+        // As clients' sessions do: by the short ways, where they are open.
+        if operation.action == Action::Get
+            && let Some((n, value)) = node.shard.read(now, AT.keyspace, MapId(0), key.as_bytes())
+        {
+            let outcome = value.map_or(Outcome::Nil, |value| Outcome::Bulk(value.into()));
+            node.read.push((token, n, operation, outcome));
+            return token;
+        }
+        let set = operation.action.as_set().cloned();
+        let done = set.is_some_and(|value| node.shard.set(now, AT.keyspace, MapId(0), (key.as_bytes(), &value), || token));
+        if !done {
+            node.shard.submit(now, 1_700_000_000_000, token, operation);
+        }
+        token
+    }
+
+    /// The end of a pass: what may be answered is, by a clock, a lease and a view that are looked at now.
+    pub(super) fn end(&mut self, place: Place) {
+        let now = self.now;
+        let Some(node) = self.nodes.get_mut(&place) else { return };
+        let (at, lease, current) = if broken(Mutant::ChecksThenReads) { node.checked } else { (now, node.lease, node.current) };
+        let well = Shard::may_answer(at, lease, current);
+        for (token, n, operation, outcome) in std::mem::take(&mut node.read) {
+            if well {
+                self.outcomes.insert(token, outcome);
+            } else {
+                node.shard.keep(token, n, operation, outcome);
+            }
+        }
+        node.shard.release(at, lease, current);
+        while let Some((token, outcome)) = node.shard.poll_outcome() {
+            self.outcomes.insert(token, outcome);
+        }
+        while let Some((peer, lane, bytes)) = node.shard.poll_transmit() {
+            self.wires.entry((place, peer.0 >> 4, lane)).or_default().push_back(bytes);
+        }
+        while let Some(request) = node.shard.poll_request() {
+            match request {
+                Request::Opened(opened) => self.opened.extend(opened.into_iter().map(|(_, since)| (place, since))),
+                Request::InSync(requests) => self.asked.extend(requests),
+                Request::Used => node.shard.used(now),
+                Request::Newer(_) | Request::MakeMap { .. } | Request::MapMade { .. } | Request::Table(_) | Request::OtherCluster(_) => {}
+            }
+        }
+    }
+
+    fn pass(&mut self, place: Place) {
+        self.begin(place);
+        self.end(place);
+    }
+
+    /// A node stands still: nothing reaches it, and it does nothing.
+    pub(super) fn stalls(&mut self, place: Place) {
+        self.stalled = Some(place);
+    }
+
+    /// What is on its way arrives, and so many milliseconds pass.
+    pub(super) fn run(&mut self, ms: u64) -> Result<(), String> {
+        for _ in 0..ms {
+            let wires: Vec<Wire> = self.wires.keys().filter(|w| !self.held.contains(w) && self.stalled != Some(w.1)).copied().collect();
+            for wire in wires {
+                self.deliver(wire)?;
+            }
+            self.now = self.now + Duration::from_millis(1);
+            for place in self.nodes.keys().copied().filter(|place| self.stalled != Some(*place)).collect::<Vec<_>>() {
+                let now = self.now;
+                if let Some(node) = self.nodes.get_mut(&place)
+                    && node.shard.poll_timeout().is_some_and(|due| due <= now)
+                {
+                    node.shard.tick(now);
+                }
+                self.pass(place);
+            }
+        }
+        Ok(())
+    }
+
+    fn deliver(&mut self, wire: Wire) -> Result<(), String> {
+        let (from, to, lane) = wire;
+        let now = self.now;
+        let Some(chunks) = self.wires.remove(&wire) else { return Ok(()) };
+        let Some(node) = self.nodes.get_mut(&to) else { return Ok(()) };
+        let buffer = self.arrived.entry(wire).or_default();
+        chunks.into_iter().for_each(|chunk| buffer.extend_from_slice(&chunk));
+        while node.shard.receive(now, 1_700_000_000_000, id(from), lane, buffer).map_err(|e| e.to_string())? {}
+        self.pass(to);
+        Ok(())
+    }
+
+    // ---- what a check sees
+
+    pub(super) fn outcome(&self, token: Token) -> Option<&Outcome> {
+        self.outcomes.get(&token)
+    }
+
+    /// An operation that must be done within so many milliseconds.
+    pub(super) fn done(&mut self, token: Token, ms: u64, what: &str) -> Result<Outcome, String> {
+        for _ in 0..ms {
+            if let Some(outcome) = self.outcomes.get(&token) {
+                return Ok(outcome.clone());
+            }
+            self.run(1)?;
+        }
+        Err(format!("I16: {what}: no answer within {ms} ms"))
+    }
+
+    pub(super) fn write(&mut self, place: Place, key: &str, value: &str) -> Result<(), String> {
+        let token = self.submit(place, key, set(value));
+        let outcome = self.done(token, 500, &format!("a write of {key} through n{place}"))?;
+        if outcome == Outcome::Ok { Ok(()) } else { Err(format!("a write of {key} through n{place} came to {outcome:?}")) }
+    }
+
+    pub(super) fn read(&mut self, place: Place, key: &str) -> Result<Outcome, String> {
+        let token = self.get(place, key);
+        self.done(token, 1500, &format!("a read of {key} through n{place}"))
+    }
+
+    pub(super) fn expect(&mut self, place: Place, key: &str, value: &Outcome, why: &str) -> Result<(), String> {
+        let outcome = self.read(place, key)?;
+        if outcome == *value { Ok(()) } else { Err(format!("{why}: n{place} reads {outcome:?} of {key}")) }
+    }
+}

@@ -1,0 +1,151 @@
+//! Checks of leases, of what a new primary waits for, and of seals (rules 8 to 10): no two members serve a partition at the same time.
+//!
+//! In most of them a member is cut off in part, so that it leads on by the answers of some voters, while others take it for dead.
+
+use super::members::{Fate, Letter, Members, Place, Setup, find, id};
+use doyen_gossip::Input;
+use doyen_gossip::wire::Message;
+use doyen_placement::planner::Pace;
+use doyen_placement::{Partition, Version};
+use std::cell::Cell;
+use std::rc::Rc;
+
+fn is_ping(letter: &Letter, from: Place, to: Place) -> bool {
+    letter.goes(from, to) && matches!(letter.message, Message::Ping(_))
+}
+
+/// Whether it tells somebody of a table.
+fn tells(letter: &Letter) -> bool {
+    matches!(letter.message, Message::Propose(_) | Message::Commit(_) | Message::Committed(_))
+}
+
+fn version(letter: &Letter) -> Option<Version> {
+    match &letter.message {
+        Message::Propose(proposal) => Some(proposal.name.version),
+        Message::Commit(commit) => Some(commit.name.version),
+        Message::Committed(committed) => Some(committed.name.version),
+        _ => None,
+    }
+}
+
+/// Five members, of which the three oldest vote.
+fn five(backups: u8) -> Result<Members, String> {
+    let mut m = Members::of(Setup { voters_max: 3, backups, ..Setup::of(5) })?;
+    m.plans_nothing();
+    Ok(m)
+}
+
+/// Whether these two hold a partition first, in this order.
+fn led_by(partition: &Partition, first: Place, second: Place) -> bool {
+    partition.in_sync().take(2).eq([id(first), id(second)])
+}
+
+/// Of the two that do not vote, the one that leads a partition, and the one that follows it there.
+fn pair(m: &Members) -> Result<(Place, Place), String> {
+    let table = m.table(1)?;
+    if find(&table, |p| led_by(p, 4, 5)).is_ok() {
+        return Ok((4, 5));
+    }
+    find(&table, |p| led_by(p, 5, 4)).map(|_| (5, 4))
+}
+
+/// Answers to a primary are late, and then it is cut off.
+pub(super) fn a_lease_counts_from_the_ping() -> Result<(), String> {
+    let mut m = Members::of(Setup::of(3))?;
+    m.post(|letter| if letter.to == 3 && matches!(letter.message, Message::Pong(_)) { Fate::Late(400) } else { Fate::Arrives });
+    m.run(300);
+    m.post(|letter| if letter.touches(3) { Fate::Lost } else { Fate::Arrives });
+    m.run(2000);
+    m.verdict()
+}
+
+/// A primary leads on by its lease when its successor is taken for dead too: what is known of the second one says nothing of the first.
+pub(super) fn a_short_tenure_hides_the_one_before() -> Result<(), String> {
+    (0..=300).step_by(50).try_for_each(a_successor_is_gone)
+}
+
+/// It is cut off so many milliseconds after the coordinator does not hear the first one any more.
+fn a_successor_is_gone(after: u64) -> Result<(), String> {
+    let mut m = five(2)?;
+    let (first, second) = pair(&m)?;
+    // As long as another voter does not answer the second one, it asks the coordinator.
+    m.post(move |letter| if is_ping(letter, second, 2) { Fate::Lost } else { Fate::Arrives });
+    m.run(500);
+    let cut = Rc::new(Cell::new(false));
+    let is_cut = cut.clone();
+    m.post(move |letter| {
+        let deaf = is_ping(letter, 1, first) || (letter.to == first && tells(letter));
+        let gone = letter.touches(second) && (is_cut.get() || tells(letter));
+        if deaf || gone { Fate::Lost } else { Fate::Arrives }
+    });
+    m.run(after);
+    cut.set(true);
+    m.run(2000);
+    m.verdict()?;
+    if m.table(1)?.members.len() == 3 { Ok(()) } else { Err(format!("not as the check needs it: {}", m.summary())) }
+}
+
+/// A voter is replaced, and a majority of the present voters never answered a primary that leads by the answers of the former ones.
+pub(super) fn new_voters_know_nothing_of_leases_before() -> Result<(), String> {
+    (0..=300).step_by(50).try_for_each(|after| a_voter_is_replaced(after, false))
+}
+
+/// The same, with a primary that has accepted the present voters, and not heard that they are those.
+pub(super) fn former_voters_give_no_lease() -> Result<(), String> {
+    (0..=300).step_by(50).try_for_each(|after| a_voter_is_replaced(after, true))
+}
+
+/// The coordinator does not hear the primary any more, so many milliseconds after it does not hear the voter. `accepts`: the primary
+/// accepts the table without that one.
+fn a_voter_is_replaced(after: u64, accepts: bool) -> Result<(), String> {
+    let mut m = five(1)?;
+    let table = m.table(1)?;
+    find(&table, |p| led_by(p, 5, 1) || led_by(p, 5, 4))?;
+    let replaced = Version(m.table(1)?.version.0 + 1);
+    let accepted = move |letter: &Letter| version(letter) == Some(replaced) && matches!(letter.message, Message::Propose(_));
+    let mute = Rc::new(Cell::new(false));
+    let is_mute = mute.clone();
+    m.post(move |letter| {
+        let lost = (letter.between(1, 3) && letter.is_datagram())
+            || (is_mute.get() && letter.goes(5, 1) && letter.is_datagram())
+            || (letter.to == 3 && tells(letter))
+            || (letter.to == 5 && tells(letter) && !(accepts && accepted(letter)))
+            || (letter.goes(1, 2) && version(letter).is_some_and(|v| v > replaced));
+        if lost { Fate::Lost } else { Fate::Arrives }
+    });
+    m.run(after);
+    mute.set(true);
+    m.until(2000, "table without n3", |m| m.table(1).is_ok_and(|t| t.voters == [id(1), id(2), id(4)]))?;
+    m.run(1500);
+    m.verdict()?;
+    if m.table(1)?.member(id(5)).is_none() { Ok(()) } else { Err(format!("not as the check needs it: {}", m.summary())) }
+}
+
+/// A primary that still leads by its lease is taken for dead, and its successor leaves at once. `told`: it has heard that it is the successor.
+fn a_successor_leaves(told: bool) -> Result<(), String> {
+    let mut m = five(2)?;
+    let (first, second) = pair(&m)?;
+    let taken = Version(m.table(1)?.version.0 + 1);
+    m.post(move |letter| {
+        let deaf = is_ping(letter, 1, first) || (letter.to == first && tells(letter));
+        let pulls = letter.from == second && matches!(letter.message, Message::Pull { .. });
+        let untold = !told && (pulls || (letter.to == second && version(letter) == Some(taken)));
+        if deaf || untold { Fate::Lost } else { Fate::Arrives }
+    });
+    let knows = if told { second } else { 1 };
+    m.until(2000, "table without the first", |m| m.table(knows).is_ok_and(|t| t.version == taken && t.members.len() == 4))?;
+    m.input(second, Input::Leave(Pace::AtOnce));
+    m.until(1000, "hand-over", |m| m.process(second).is_none_or(|p| p.handed_over))?;
+    m.run(1500);
+    m.verdict()
+}
+
+/// What it did not open it does not seal.
+pub(super) fn who_has_not_opened_seals_nothing() -> Result<(), String> {
+    a_successor_leaves(true)
+}
+
+/// Of what it does not know of it seals nothing.
+pub(super) fn who_does_not_know_seals_nothing() -> Result<(), String> {
+    a_successor_leaves(false)
+}
