@@ -12,6 +12,15 @@ demo *ARGS:
 chaos *ARGS:
     cargo run --release -- chaos --report chaos.html {{ARGS}}
 
+# chaos for so many hours, ten minutes and a new seed a round; ends with the first round that does not hold, and keeps its logs
+soak HOURS="8" *ARGS:
+    cargo run --release -- chaos --hours {{HOURS}} --backups 2 --report chaos.html {{ARGS}}
+
+# is our judge of histories right? Porcupine judges the same ten thousand (needs Go, and its module proxy once)
+porcupine:
+    DOYEN_HISTORIES={{justfile_directory()}}/target/histories.json cargo test -p doyen --lib histories_are_written_for_porcupine -- --ignored
+    cd tests/scripts/porcupine && go run . {{justfile_directory()}}/target/histories.json
+
 # every test
 test:
     cargo test --workspace

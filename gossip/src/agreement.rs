@@ -355,7 +355,15 @@ impl Agreement {
                     self.cx.send(from, Message::ProbeAnswer(answer));
                 }
             }
-            Message::ProbeAnswer(standing) => _ = self.standing(from, *standing),
+            Message::ProbeAnswer(standing) => {
+                let joins = standing.state == Stand::Joining;
+                if self.standing(from, *standing)
+                    && joins
+                    && let Phase::Member(council) = &mut self.phase
+                {
+                    council.heard_newcomer(&mut self.cx, from);
+                }
+            }
             message => match &mut self.phase {
                 Phase::Forming(_) => self.forming_message(from, message),
                 Phase::Joining(_) => self.joining_message(from, message),
@@ -427,7 +435,7 @@ impl Agreement {
                     self.enter(council);
                 }
             }
-            Message::JoinRefused { member, why, .. } if member == cx.me() => joining.on_refused(cx, why),
+            Message::JoinRefused { member, why, for_now, .. } if member == cx.me() => joining.on_refused(cx, why, for_now),
             Message::Commit(commit) => {
                 let (cluster, have) = (commit.name.cluster, None);
                 cx.send(from, Message::Pull { cluster, have });

@@ -37,7 +37,7 @@ pub enum Message {
         /// What it says of itself. Age and state are ignored.
         member: Box<Member>,
     },
-    /// A newcomer cannot be admitted as it is.
+    /// A newcomer cannot be admitted as it is, or not yet.
     JoinRefused {
         /// The cluster that refuses.
         cluster: ClusterId,
@@ -45,6 +45,8 @@ pub enum Message {
         member: MemberId,
         /// Why: for people.
         why: String,
+        /// It may be waited for: nothing is wrong with the newcomer itself.
+        for_now: bool,
     },
     /// Would you vote for me?
     PreVote(Ballot),

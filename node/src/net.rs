@@ -3,7 +3,7 @@
 //! ```text
 //!   control thread ── peers: agreement, joins, gossip   (--listen)  ── hints: chitchat over peers; probe: ECONNREFUSED
 //!   data thread    ── links: operations, copies         (--data)
-//!                     └─ driver: QUIC without tasks
+//!                     └─ driver: QUIC without tasks; detour: by way of a third member, where two do not reach each other
 //!                        both: identity (who may talk), endpoint (how), hello (who is it, which versions)
 //! ```
 //!
@@ -19,6 +19,7 @@ pub mod peers;
 pub mod probe;
 
 mod backoff;
+pub(crate) mod detour;
 mod driver;
 pub(crate) mod notice;
 mod socket;

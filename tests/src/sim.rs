@@ -11,6 +11,15 @@
 //! Nothing here reads a clock, the system's randomness or an address of memory: a seed replays exactly, which the hash
 //! of its trace proves.
 
+/// An invariant: what is wrong if it does not hold.
+macro_rules! hold {
+    ($condition:expr, $($text:tt)*) => {
+        if !$condition {
+            return Err(format!($($text)*));
+        }
+    };
+}
+
 mod case;
 mod client;
 mod control;
@@ -33,6 +42,7 @@ pub use case::Case;
 pub use mix::Mix;
 pub use trace::Tell;
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -142,7 +152,7 @@ impl Report {
 #[derive(Debug, Clone)]
 pub struct Failed {
     /// What was run.
-    pub case: Case,
+    pub case: Box<Case>,
     /// Virtual time of the failure.
     pub at_ns: u64,
     /// What was broken.
@@ -154,10 +164,15 @@ pub struct Failed {
 }
 
 impl Failed {
-    /// What was broken, without its particulars: the invariant, mostly.
+    /// What was broken, without its particulars: the invariant or the rule, or else how the text begins.
     #[must_use]
     pub fn kind(&self) -> &str {
-        self.what.split([':', '\n']).next().unwrap_or_default()
+        let head = self.what.split([':', '\n']).next().unwrap_or_default();
+        if head.starts_with('I') || head.starts_with("rule ") {
+            return head;
+        }
+        // Of a panic as well: up to the first number.
+        self.what.split(|c: char| c.is_ascii_digit() || c == '\n').next().unwrap_or_default()
     }
 }
 
@@ -175,18 +190,27 @@ impl std::fmt::Display for Failed {
 /// # Errors
 /// The first invariant that broke.
 pub fn run(case: &Case, tell: Tell) -> Result<Report, Failed> {
-    let mut world = world::World::new(case, trace::Trace::new(tell));
+    let mut world = match catch_unwind(|| world::World::new(case, trace::Trace::new(tell))) {
+        Ok(world) => world,
+        Err(panic) => {
+            let what = said(panic.as_ref());
+            return Err(Failed { case: Box::new(case.clone()), at_ns: 0, what, faults_begun: 0, story: Vec::new() });
+        }
+    };
     let end = catch_unwind(AssertUnwindSafe(|| world.run()));
     let what = match end {
         Ok(Ok(report)) => return Ok(report),
         Ok(Err(what)) => what,
-        Err(panic) => {
-            let text = panic.downcast_ref::<String>().cloned();
-            format!("panic: {}", text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default())
-        }
+        Err(panic) => said(panic.as_ref()),
     };
-    let (at_ns, faults_begun) = (world.now(), world.next_fault);
-    Err(Failed { case: case.clone(), at_ns, what, faults_begun, story: world.into_story() })
+    let (case, at_ns, faults_begun) = (Box::new(world.case.clone()), world.now(), world.next_fault);
+    Err(Failed { case, at_ns, what, faults_begun, story: world.into_story() })
+}
+
+/// What a panic says.
+fn said(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    format!("panic: {}", text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default())
 }
 
 /// Runs seeds, some at a time (as many as there are cores, if nobody says how many), until there are none left or one says to stop;
@@ -253,5 +277,24 @@ pub fn smallest(first: &Failed, runs_max: usize) -> (Failed, usize) {
     match run(&smallest.case, Tell::OnFailure) {
         Err(told) => (told, runs),
         Ok(_) => (Failed { what: format!("{} (and not in the replay: not deterministic)", smallest.what), ..smallest }, runs),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(what: &str) -> String {
+        Failed { case: Box::new(Case::from(1)), at_ns: 0, what: what.into(), faults_begun: 0, story: Vec::new() }.kind().to_owned()
+    }
+
+    #[test]
+    fn failures_of_one_kind_are_told_from_others_wherever_they_were_seen() {
+        assert_eq!(kind("I5: 1a2b acknowledges 7 of 0/3 (at p3)"), "I5");
+        assert_eq!(kind("I10: list-1 is not linearizable:\n1 2"), "I10");
+        assert_eq!(kind("rule 9: 1.2 -> 1.3: partition 0/1"), "rule 9");
+        assert_eq!(kind("table 3.4 is not valid: NoVoters"), "table ");
+        assert_eq!(kind("panic: index out of bounds: the len is 3"), kind("panic: index out of bounds: the len is 4"));
+        assert_ne!(kind("panic: a majority"), kind("panic: index out of bounds: the len is 4"));
     }
 }

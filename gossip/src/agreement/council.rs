@@ -366,19 +366,19 @@ impl Council {
         self.last_commit = commit;
         self.tell_differences(cx, &old);
         self.tenures.forget(|m| self.committed.member(m).is_some() || self.accepted.member(m).is_some());
+        let me = cx.me();
+        let age = |table: &Named| table.member(me).map(|m| m.age);
+        // Another age: it was removed and let in again, by a request that came late, and others have forgotten what they kept for it.
+        let stays = age(&self.committed).is_some_and(|now| age(&old).is_none_or(|before| before == now));
         self.history.push_back(old);
         if self.history.len() > HISTORY_MAX {
             self.history.pop_front();
         }
         self.requests.installed(&self.committed);
-        if self.committed.member(cx.me()).is_some() {
-            self.show(cx);
-        } else {
-            self.removed(cx);
-        }
+        if stays { self.show(cx) } else { self.removed(cx) }
     }
 
-    /// A committed table is without this process.
+    /// A committed table is without this process, or names what is to come after it.
     fn removed(&mut self, cx: &mut Context) {
         self.out = true;
         if self.requests.departing() {

@@ -1,14 +1,14 @@
 //! What a coordinator looks after. Each duty is a step from one table to the next by a pure function of the planner; all
 //! that is due travels in one table.
 
-use super::api::{AdminReply, AdminRequest, Output};
+use super::api::{AdminReply, AdminRequest, Event, Output};
 use super::bootstrap::name_taken;
 use super::context::{Context, Named, earlier};
 use super::council::Council;
 use super::election::Role;
 use super::lease::partitions;
 use crate::time::Time;
-use crate::wire::{LeaveStep, Message};
+use crate::wire::{LeaveStep, Message, Stand};
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::planner::{self, Departure, InSyncChange, InSyncRequest, MoveLimits, Pace, Plan};
 use doyen_placement::quorum::majority;
@@ -29,6 +29,10 @@ const ADMITTED_MAX: usize = 16;
 const ADMITTED_PATIENCE: Duration = Duration::from_millis(500);
 /// Newcomers that wait at the same time.
 const JOINERS_MAX: usize = 64;
+/// Whoever asks by way of others and is not heard for this long is told why it waits, and so are people.
+const UNHEARD_PATIENCE: Duration = Duration::from_secs(1);
+/// Whoever asks no more for so long does not wait any more.
+const UNHEARD_FORGOTTEN: Duration = Duration::from_secs(3);
 /// Requests of primaries that wait at the same time.
 const IN_SYNC_MAX: usize = 32_768;
 /// Requests of people that wait at the same time.
@@ -46,6 +50,8 @@ const MOVES: MoveLimits = MoveLimits { learners_per_source: 256, learners_per_ta
 #[derive(Debug)]
 pub(super) struct Duties {
     joiners: BTreeMap<MemberId, Member>,
+    /// Newcomers that ask by way of others, and that this coordinator has not heard itself.
+    unheard: BTreeMap<MemberId, Unheard>,
     /// Who was admitted last, and when.
     admitted: Option<(Time, Vec<MemberId>)>,
     /// Members that somebody of their name and address says are dead, and since when that was looked into.
@@ -73,6 +79,16 @@ pub(super) struct Duties {
     opened: BTreeMap<PartitionRef, Epoch>,
 }
 
+/// A newcomer that is asked whether it hears and is heard.
+#[derive(Debug)]
+struct Unheard {
+    member: Member,
+    since: Time,
+    asked: Time,
+    /// People were told.
+    told: bool,
+}
+
 /// The next table, and whom its commit answers.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
@@ -87,6 +103,7 @@ impl Duties {
     pub(super) fn new(now: Time) -> Self {
         Self {
             joiners: BTreeMap::new(),
+            unheard: BTreeMap::new(),
             admitted: None,
             doubted: BTreeMap::new(),
             dead: BTreeSet::new(),
@@ -402,7 +419,9 @@ impl Council {
     /// A newcomer asks to be admitted, maybe through another member.
     pub(super) fn on_join(&mut self, cx: &mut Context, from: MemberId, mut member: Member) {
         member.state = MemberState::Live;
-        let refuse = |cx: &mut Context, cluster, why: String| cx.send(from, Message::JoinRefused { cluster, member: member.id, why });
+        let refuse = |cx: &mut Context, cluster, why: String| {
+            cx.send(from, Message::JoinRefused { cluster, member: member.id, why, for_now: false })
+        };
         let cluster = self.cluster();
         if let Err(why) = member.validate() {
             return refuse(cx, cluster, why.to_string());
@@ -433,10 +452,50 @@ impl Council {
                 return;
             }
         }
+        // It asks only whom it has heard. So what it asks here itself is a round trip; what others pass on is none.
+        if from != member.id {
+            return self.listen(cx, from, member);
+        }
         if let Role::Leader(leader) = &mut self.role
             && leader.duties.joiners.len() < JOINERS_MAX
         {
+            leader.duties.unheard.remove(&member.id);
             leader.duties.joiners.insert(member.id, member);
+        }
+    }
+
+    /// Asks a newcomer whether it hears this node, and is heard. Whoever does not would be expelled as soon as it is admitted, join by way of
+    /// the others and be expelled again, and each time tables change and copies move.
+    fn listen(&mut self, cx: &mut Context, from: MemberId, member: Member) {
+        let cluster = self.cluster();
+        let Role::Leader(leader) = &mut self.role else { return };
+        let unheard = &mut leader.duties.unheard;
+        unheard.retain(|_, waits| cx.now.since(waits.asked) < UNHEARD_FORGOTTEN);
+        if unheard.len() >= JOINERS_MAX && !unheard.contains_key(&member.id) {
+            return;
+        }
+        let (id, address, now) = (member.id, member.addresses.control, cx.now);
+        let waits = unheard.entry(id).or_insert_with(|| Unheard { member: member.clone(), since: now, asked: now, told: false });
+        (waits.member, waits.asked) = (member, now);
+        if now.since(waits.since) >= UNHEARD_PATIENCE {
+            let me = &cx.config.name;
+            let why =
+                format!("{} does not answer the coordinator, {me}, at {address} (UDP): it stays outside until it does", waits.member.name);
+            if !std::mem::replace(&mut waits.told, true) {
+                cx.event(Event::Note(why.clone()));
+            }
+            cx.send(from, Message::JoinRefused { cluster, member: id, why, for_now: true });
+        }
+        let standing = cx.standing(Stand::Member { cluster, used: self.used });
+        cx.dial(address, Message::Probe(standing));
+    }
+
+    /// A process that waits to be admitted somewhere answers this node.
+    pub(super) fn heard_newcomer(&mut self, cx: &mut Context, from: MemberId) {
+        if let Role::Leader(leader) = &mut self.role
+            && let Some(heard) = leader.duties.unheard.remove(&from)
+        {
+            self.on_join(cx, from, heard.member);
         }
     }
 }

@@ -66,14 +66,19 @@ impl Joining {
         true
     }
 
-    pub(super) fn on_refused(&mut self, cx: &mut Context, why: String) {
+    /// Not admitted, or not yet.
+    pub(super) fn on_refused(&mut self, cx: &mut Context, why: String, for_now: bool) {
         self.heard_at = cx.now;
-        let since = *self.refused.get_or_insert(cx.now);
+        if for_now {
+            self.refused = None;
+        } else {
+            self.refused.get_or_insert(cx.now);
+        }
         if self.why.as_ref() != Some(&why) {
             cx.event(Event::NoCoordinator { why: why.clone() });
         }
         self.why = Some(why.clone());
-        if cx.now.since(since) >= REFUSED_MAX {
+        if self.refused.is_some_and(|since| cx.now.since(since) >= REFUSED_MAX) {
             cx.outputs.push_back(Output::Fatal(why));
         }
     }

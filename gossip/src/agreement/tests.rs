@@ -1,10 +1,12 @@
 //! Scenarios, each named after what must happen.
 
+use super::context::Named;
 use super::net::{MS, Net};
-use super::{AdminReply, AdminRequest, Event, Input};
+use super::{AdminReply, AdminRequest, Event, Input, Output, Phase};
+use crate::time::Time;
 use crate::wire::{Answer, Ballot, Commit, Message, Payload, Proposal};
 use doyen_placement::planner::Pace;
-use doyen_placement::{KeyspaceId, MemberId, PartitionId, PartitionRef, Table, TableName, Term, Version};
+use doyen_placement::{Age, KeyspaceId, MemberId, PartitionId, PartitionRef, Table, TableName, Term, Version};
 
 #[test]
 fn a_node_without_seeds_is_a_cluster_at_once() {
@@ -187,6 +189,73 @@ fn who_was_cut_off_until_nobody_it_knew_was_left_comes_back() {
         net.cuts.clear();
         net.until(15_000, |net| net.healed() && net.agreed().is_some_and(|t| t.members.len() == 4));
         assert_eq!(net.clusters().len(), 1);
+    }
+}
+
+/// Seed 1157 of the simulation: a member was expelled while it was cut off, and what it had asked when it came arrived once more. It
+/// went on as the member that it had been, though nobody remembered any more which of its operations were applied.
+#[test]
+fn who_is_let_in_again_unawares_begins_anew() {
+    let mut net = Net::cluster(91, 4);
+    let away = (0..4).find(|slot| !net.leaders().contains(slot)).unwrap();
+    let id = net.at(away).unwrap();
+    // Two tables later: the first without it, the second with it again, as a newcomer.
+    let mut table = (*net.table(away)).clone();
+    table.version = table.version.next().next();
+    table.voters.retain(|voter| *voter != id);
+    let at = table.members.iter().position(|m| m.id == id).unwrap();
+    let mut member = (*table.members.remove(at)).clone();
+    member.age = table.next_age;
+    table.next_age = Age(table.next_age.0 + 1);
+    table.members.push(member.into());
+    let agreement = &mut net.processes.get_mut(&id).unwrap().agreement;
+    let Phase::Member(council) = &mut agreement.phase else { panic!("a member") };
+    council.install(&mut agreement.cx, Named::new(table.into()), None);
+    let outputs: Vec<Output> = std::iter::from_fn(|| agreement.poll_output()).collect();
+    assert!(outputs.iter().any(|o| matches!(o, Output::Expelled)) && !outputs.iter().any(|o| matches!(o, Output::View(_))), "{outputs:?}");
+}
+
+/// A member that only the coordinator did not reach was expelled, joined by way of others, and was expelled again until the cut ended: each
+/// time tables changed and copies moved.
+#[test]
+fn whom_the_coordinator_does_not_hear_stays_outside_until_it_does() {
+    for (seed, ways) in (0..30).zip([[true, true], [true, false], [false, true]].into_iter().cycle()) {
+        let mut net = Net::cluster(seed, 5);
+        net.until(3000, Net::healed);
+        let leader = net.leaders()[0];
+        let apart = (leader + 1) % 5;
+        let cuts = [(leader, apart), (apart, leader)];
+        net.cuts.extend(cuts.into_iter().zip(ways).filter(|(_, cut)| *cut).map(|(cut, _)| cut));
+        net.until(3000, |net| net.table(leader).members.len() == 4);
+        // The tables that follow an expulsion.
+        net.run_ms(1000);
+        let (id, tables) = (net.at(apart), net.published);
+        net.run_ms(30_000);
+        assert_eq!((net.leaders(), net.table(leader).members.len()), (vec![leader], 4), "seed {seed}: {:#?}", net.summary());
+        assert_eq!((net.at(apart), net.published), (id, tables), "seed {seed}: tables change");
+        let waits = net.process(apart);
+        assert!(waits.fatal.is_none() && waits.view.is_none(), "seed {seed}");
+        let why = waits.agreement.status(Time::ZERO).waiting.unwrap();
+        assert!(why.contains("does not answer the coordinator"), "seed {seed}: {why}");
+        let told = |e: &&Event| matches!(e, Event::Note(note) if note.contains("stays outside"));
+        assert_eq!(net.process(leader).events.iter().filter(told).count(), 1, "seed {seed}");
+        net.cuts.clear();
+        net.until(3000, |net| net.healed() && net.processes.len() == 5);
+        assert_eq!(net.at(apart), id, "seed {seed}");
+    }
+}
+
+/// Whether a newcomer finds the coordinator first or another member makes a moment's difference.
+#[test]
+fn who_joins_by_way_of_another_member_is_soon_in() {
+    for seed in 0..20 {
+        let mut net = Net::cluster(seed, 3);
+        net.until(2000, Net::healed);
+        let leader = net.leaders()[0];
+        net.seeds[3] = vec![(leader + 1) % 3];
+        net.start(3);
+        let took = net.until(4000, |net| net.process(3).view.is_some());
+        assert!(took < 300, "seed {seed}: {took}");
     }
 }
 

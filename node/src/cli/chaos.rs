@@ -23,7 +23,7 @@ use crate::testkit::{Cluster, History};
 use book::{Book, Fault};
 use load::Load;
 use plan::Plan;
-use report::Report;
+use report::{Report, Sum};
 use std::cell::RefCell;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -35,6 +35,8 @@ use tokio::task::LocalSet;
 const HEAL_MAX: Duration = Duration::from_secs(60);
 /// Operations of a run at most: all of them are remembered, some 150 bytes each, until they are judged.
 const OPERATIONS_MAX: f64 = 4e6;
+/// The shortest round.
+const MINUTES_LEAST: f64 = 0.1;
 /// Between two lines of figures.
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -54,6 +56,9 @@ pub(super) struct Chaos {
     /// Minutes under load and faults, about; 0.25 is a quarter of one
     #[arg(long, default_value_t = 10.0, value_name = "M", value_parser = minutes)]
     minutes: f64,
+    /// Goes on for so many hours: rounds of --minutes, each of a new cluster with the next seed, until one does not hold
+    #[arg(long, value_name = "H", value_parser = hours)]
+    hours: Option<f64>,
     /// Which faults, and in which order [default: drawn, and printed]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -63,19 +68,23 @@ pub(super) struct Chaos {
     /// Operations a second at most, of all clients together
     #[arg(long, default_value_t = 1000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=5000))]
     rate: u32,
-    /// Write a page with a timeline there
+    /// Write a page with a timeline there; of several rounds, the last one's
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
     /// Keep the nodes' logs in this directory [default: a temporary one, kept if something is wrong]
     #[arg(long, value_name = "DIR")]
     logs: Option<PathBuf>,
-    /// Print the report as JSON, and no lines before it
+    /// Print the report as JSON, and no lines before it; with --hours a line for each round, and one for all
     #[arg(long)]
     json: bool,
 }
 
 fn minutes(text: &str) -> Result<f64, String> {
-    text.parse().ok().filter(|m| (0.1..=60.0).contains(m)).ok_or_else(|| "a number from 0.1 to 60".into())
+    text.parse().ok().filter(|m| (MINUTES_LEAST..=60.0).contains(m)).ok_or_else(|| "a number from 0.1 to 60".into())
+}
+
+fn hours(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|h| (0.01..=1000.0).contains(h)).ok_or_else(|| "a number from 0.01 to 1000".into())
 }
 
 /// What all parts share; they run on one thread.
@@ -100,11 +109,65 @@ impl Chaos {
             )));
         }
         let seed = self.seed.unwrap_or_else(|| rand::random::<u32>().into());
-        let book = Rc::new(RefCell::new(Book::new(!self.json)));
+        let Some(hours) = self.hours else {
+            let report = self.round(seed, self.minutes).await?;
+            self.tell(&report)?;
+            return Ok(if report.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        };
+        let until = Instant::now() + Duration::from_secs_f64(hours * 3600.0);
+        let mut sum = Sum::default();
+        for seed in seed.. {
+            let left = until.saturating_duration_since(Instant::now()).as_secs_f64() / 60.0;
+            let report = self.round(seed, self.minutes.min(left.max(MINUTES_LEAST))).await?;
+            self.tell(&report)?;
+            sum.add(&report);
+            if !self.json {
+                say(format_args!("{sum}\n"));
+            }
+            if !report.holds() {
+                self.print(&sum)?;
+                return Ok(ExitCode::FAILURE);
+            }
+            if Instant::now() >= until {
+                break;
+            }
+        }
+        self.print(&sum)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Where JSON is wanted.
+    fn print(&self, what: &impl serde::Serialize) -> Result<(), Failed> {
+        if self.json {
+            let text = serde_json::to_string(what).map_err(|e| Failed::new(format!("cannot tell it as JSON: {e}")))?;
+            say(format_args!("{text}\n"));
+        }
+        Ok(())
+    }
+
+    fn tell(&self, report: &Report) -> Result<(), Failed> {
+        if let Some(path) = &self.report {
+            let write = std::fs::write(path, page::page(report));
+            write.map_err(|e| Failed::new(format!("cannot write {}: {e}", path.display())))?;
+        }
+        if !self.json {
+            say(format_args!("{report}"));
+        }
+        self.print(report)
+    }
+
+    /// One cluster, and what came of it.
+    async fn round(&self, seed: u64, minutes: f64) -> Result<Report, Failed> {
+        let mut book = Book::new(!self.json);
+        if self.hours.is_some() {
+            book = book.without_seconds();
+        }
+        let book = Rc::new(RefCell::new(book));
         book.borrow().say(format_args!("seed {seed}: {} nodes with {} copies of everything, behind relays", self.nodes, self.backups + 1));
         let mut builder = Cluster::builder().seed(seed).option("backups", self.backups).option("partitions", 256);
         if let Some(directory) = &self.logs {
-            builder = builder.directory(directory);
+            let rounds = self.hours.map(|_| format!("seed-{seed}"));
+            builder = builder.directory(rounds.map_or_else(|| directory.clone(), |round| directory.join(round)));
         }
         let mut cluster = builder.start(self.nodes.into()).await?;
         book.borrow().say(format_args!(
@@ -114,7 +177,7 @@ impl Chaos {
         book.borrow_mut().see(&cluster);
         let load = Load::start(&book, &history, &cluster, self.rate, seed).await?;
         let ticker = tokio::task::spawn_local(tick(book.clone()));
-        let until = Instant::now() + Duration::from_secs_f64(self.minutes * 60.0);
+        let until = Instant::now() + Duration::from_secs_f64(minutes * 60.0);
         let plan = Plan::new(seed, self.nodes.into());
         let unhealed = rampage(plan, &mut cluster, &book, until).await;
         let elapsed = book.borrow().elapsed();
@@ -130,17 +193,7 @@ impl Chaos {
         if !report.holds() {
             report.logs = Some(cluster.keep_logs().display().to_string());
         }
-        if let Some(path) = &self.report {
-            let write = std::fs::write(path, page::page(&report));
-            write.map_err(|e| Failed::new(format!("cannot write {}: {e}", path.display())))?;
-        }
-        if self.json {
-            let text = serde_json::to_string(&report).map_err(|e| Failed::new(format!("cannot tell it as JSON: {e}")))?;
-            say(format_args!("{text}\n"));
-        } else {
-            say(format_args!("{report}"));
-        }
-        Ok(if report.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(report)
     }
 }
 

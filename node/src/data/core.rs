@@ -76,6 +76,9 @@ pub(crate) struct Core {
 /// A client, its ticket, and the coordinator's answer.
 type MapWanted = (MemberId, u64, oneshot::Receiver<AdminReply>);
 
+/// How long reads of a process that was expelled wait until it is in again. That takes a fifth of a second, unless something keeps it outside:
+/// then others can answer its clients.
+const REDO_MAX: Duration = Duration::from_secs(1);
 /// How long a lease may be over before this node says that the cluster is down.
 const LED_MAX: Duration = Duration::from_secs(2);
 
@@ -192,7 +195,7 @@ impl Inner {
         self.view = None;
         let shard = Shard::new(me, self.limits.clone(), seed(me, self.incarnations), self.now);
         let former = std::mem::replace(&mut self.shard, shard);
-        self.redo_until = self.now + self.limits.park;
+        self.redo_until = self.now + self.limits.park.min(REDO_MAX);
         let calls: Vec<_> = former.into_calls(&mut self.shard).filter(|(_, call, _)| !call.is_write()).collect();
         for (token, call, overtaken) in calls {
             if !overtaken || self.may_ask_again(token) {

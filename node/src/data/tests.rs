@@ -435,6 +435,24 @@ async fn another_incarnation_answers_waiting_reads_and_says_that_writes_are_unkn
     node.stop().await;
 }
 
+/// A read that was under way when its node was expelled waited there as long as any, though others could answer it.
+#[tokio::test]
+async fn reads_of_who_stays_outside_are_given_back_long_before_parked_ones() {
+    let node = Node::with(None, 10, Limits { park: Duration::from_secs(3600), ..limits() });
+    let mut client = node.client().await;
+    client.command(&["SET", "a", "1"]).await.unwrap();
+    node.shared.extend_lease(Time::ZERO);
+    let read = node.handle.clone();
+    let read = tokio::spawn(async move { read.execute(operation(Action::Get)).await });
+    while node.handle.stats().await.shard.executed < 2 {
+        tokio::task::yield_now().await;
+    }
+    node.shared.publish(crate::shared::Local { me: MemberId(0xbee0), view: None });
+    let given_back = tokio::time::timeout(Duration::from_secs(60), read).await.expect("not after an hour").unwrap();
+    assert_eq!(given_back, Outcome::Failed(Failure::Unavailable));
+    node.stop().await;
+}
+
 fn operation(action: Action) -> Operation {
     Operation { keyspace: KeyspaceId(0), map: MapId(0), key: "a".into(), action }
 }

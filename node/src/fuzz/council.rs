@@ -97,7 +97,7 @@ impl Council {
                 .map(|change| InSyncRequest { partition: at, epoch: Epoch(1), change });
         said.push(Message::InSync { cluster, origin: id(2), requests: requests.into() });
         said.push(Message::Opened { cluster, sequence: 9, partitions: vec![(at, Epoch(1))] });
-        said.push(Message::JoinRefused { cluster, member: id(0), why: "no".into() });
+        said.push(Message::JoinRefused { cluster, member: id(0), why: "no".into(), for_now: false });
         for step in [LeaveStep::HandOver(Pace::Repair), LeaveStep::HandOver(Pace::AtOnce), LeaveStep::Gone] {
             said.push(Message::Leave { cluster, member: id(2), step });
         }

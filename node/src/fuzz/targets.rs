@@ -4,6 +4,7 @@ use super::Target;
 use super::council::{Council, framed};
 use crate::codec;
 use crate::config::{Defaults, Options};
+use crate::net::detour::Carried;
 use crate::net::endpoint::Purpose;
 use crate::net::envelope::Envelope;
 use crate::net::hello::Hello;
@@ -11,7 +12,7 @@ use crate::net::peers::FRAME_BYTES_MAX;
 use crate::resp::command;
 use crate::resp::frame::Parser;
 use crate::{http, net, resp, shard};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use doyen_placement::planner::{self, Departure, InSyncChange, InSyncRequest, MoveLimits, Pace};
 use doyen_placement::quorum::majority;
 use doyen_placement::{MapId, MemberId, PartitionRef, Table, TableDelta};
@@ -42,6 +43,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "tables", seeds: tables, run: table, allocates: machines, rounds: 1_000 },
     Target { name: "deltas", seeds: deltas, run: delta, allocates: machines, rounds: 1_000 },
     Target { name: "hello", seeds: hellos, run: hello, allocates: decoded, rounds: 10_000 },
+    Target { name: "carried", seeds: carried, run: carry, allocates: decoded, rounds: 10_000 },
     Target { name: "gossip", seeds: net::hints::fuzz::messages, run: net::hints::fuzz::message, allocates: machines, rounds: 3_000 },
     Target { name: "requests", seeds: requests, run: request, allocates: machines, rounds: 10_000 },
     Target { name: "replies", seeds: replies, run: resp::client::read_all, allocates: machines, rounds: 10_000 },
@@ -210,6 +212,25 @@ fn hello(bytes: &[u8]) {
         assert_eq!(Hello::decode(&hello.encode()), Ok(hello.clone()), "what it says can be said again");
         let _ = hello.suits(&Hello::new(Purpose::Data, MemberId(0x10), "beta"));
     }
+}
+
+// ---- datagrams that go around
+
+fn carried() -> Vec<Vec<u8>> {
+    let datagram = |length| Bytes::from(vec![7; length]);
+    let asked = Carried { comes: false, deaf: true, end: MemberId(0x70), datagram: datagram(40) };
+    let came = Carried { comes: true, deaf: false, end: MemberId(0x20), datagram: datagram(0) };
+    let all: Vec<Bytes> = [asked, came].iter().filter_map(Carried::encode).collect();
+    vec![all[0].to_vec(), all[1].to_vec(), all.concat()]
+}
+
+fn carry(bytes: &[u8]) {
+    let mut lane = BytesMut::from(bytes);
+    let mut said = BytesMut::new();
+    while let Ok(Some(carried)) = Carried::take(&mut lane) {
+        said.extend_from_slice(&carried.encode().expect("what was read is no longer than it may be"));
+    }
+    assert_eq!(said[..], bytes[..bytes.len() - lane.len()], "what it says can be said again");
 }
 
 // ---- RESP

@@ -9,9 +9,11 @@
 //! A pass of the loop touches a connection once however much happened on it, so a batch of calls leaves in one packet train
 //! together with the acks for what came in. Tasks and channels between socket and stream cost as much again as the protocol.
 
+use super::detour::Way;
 use super::endpoint::{Configs, Failure, HANDSHAKES_BEFORE_RETRY, HANDSHAKES_MAX, Purpose, data_config, prepare, transport};
 use super::identity::{Identity, ROLE};
 use bytes::{Bytes, BytesMut};
+use doyen_placement::MemberId;
 use quinn_proto::{ConnectionHandle, DatagramEvent, Event, Incoming, Transmit, TransportConfig, VarInt};
 use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSocketState};
 use std::io::{self, IoSliceMut};
@@ -50,12 +52,17 @@ pub(super) struct Driver {
     blocked: Option<Transmit>,
     /// There may be datagrams to receive.
     readable: bool,
+    /// Datagrams that shall go around, too: of which connection.
+    strays: Vec<(ConnectionHandle, Bytes)>,
+    /// Connections that were begun by way of somebody else.
+    begun_around: usize,
 }
 
 struct Machine {
     connection: quinn_proto::Connection,
     touched: bool,
     timeout: Option<Instant>,
+    way: Way,
 }
 
 impl Driver {
@@ -80,6 +87,8 @@ impl Driver {
             output: Vec::new(),
             blocked: None,
             readable: true,
+            strays: Vec::new(),
+            begun_around: 0,
         })
     }
 
@@ -119,6 +128,28 @@ impl Driver {
         {
             self.touched.push(handle);
         }
+    }
+
+    /// A connection's straight way; `None` once it has drained.
+    pub(super) fn way(&mut self, handle: ConnectionHandle) -> Option<&mut Way> {
+        self.machines.get_mut(handle.0)?.as_mut().map(|m| &mut m.way)
+    }
+
+    /// Whether nothing comes straight on a connection, and whether what it sends goes around.
+    pub(super) fn strays(&self, handle: ConnectionHandle, now: Instant) -> (bool, bool) {
+        let Some(Some(machine)) = self.machines.get(handle.0) else { return (false, false) };
+        let round_trip = || machine.connection.rtt();
+        (machine.way.is_deaf(now, round_trip), machine.way.strays(now, round_trip))
+    }
+
+    /// What shall go around, since the last time.
+    pub(super) fn take_strays(&mut self) -> Vec<(ConnectionHandle, Bytes)> {
+        std::mem::take(&mut self.strays)
+    }
+
+    /// Whether there is any.
+    pub(super) fn has_strays(&self) -> bool {
+        !self.strays.is_empty()
     }
 
     /// Closes a connection; it drains by itself.
@@ -195,12 +226,24 @@ impl Driver {
     ) {
         let ecn = meta.ecn.and_then(|ecn| quinn_proto::EcnCodepoint::from_bits(ecn as u8));
         let mut response = Vec::new();
+        let copy = (self.begun_around > 0).then(|| datagram.clone());
         match self.endpoint.handle(now, meta.addr, meta.dst_ip, ecn, datagram, &mut response) {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
-                if let Some(connection) = self.get(handle) {
-                    connection.handle_event(event);
-                    self.touch(handle);
+                let Some(Some(machine)) = self.machines.get_mut(handle.0) else { return };
+                let known = machine.connection.remote_address();
+                if known == meta.addr {
+                    machine.way.heard();
+                    machine.connection.handle_event(event);
+                } else if let Some(copy) = copy.filter(|_| machine.way.begun_around) {
+                    machine.way.straight = Some(meta.addr);
+                    machine.way.heard();
+                    // QUIC knows the other end by the address that it was told when the connection began.
+                    let again = self.endpoint.handle(now, known, meta.dst_ip, ecn, copy, &mut response);
+                    if let Some(DatagramEvent::ConnectionEvent(_, event)) = again {
+                        machine.connection.handle_event(event);
+                    }
                 }
+                self.touch(handle);
             }
             Some(DatagramEvent::NewConnection(incoming)) => {
                 let under_way = under_way + accepted.len();
@@ -209,6 +252,54 @@ impl Driver {
             Some(DatagramEvent::Response(transmit)) => self.respond(&transmit, &response),
             None => {}
         }
+    }
+
+    /// A datagram of this peer, which `by` carried, and whether it hears nothing straight. It passes for one from `address` unless its connection
+    /// knows better. The answer, if there is one that belongs to no connection, goes the same way back.
+    pub(super) fn came_around(
+        &mut self,
+        now: Instant,
+        (peer, by, deaf): (MemberId, MemberId, bool),
+        (mut address, datagram): (SocketAddr, &[u8]),
+        under_way: usize,
+        accepted: &mut Vec<(ConnectionHandle, SocketAddr)>,
+    ) -> Option<Vec<u8>> {
+        let mut response = Vec::new();
+        for _ in 0..2 {
+            match self.endpoint.handle(now, address, None, None, BytesMut::from(datagram), &mut response)? {
+                DatagramEvent::ConnectionEvent(handle, event) => {
+                    let Some(Some(machine)) = self.machines.get_mut(handle.0) else { return None };
+                    if *machine.way.peer.get_or_insert(peer) != peer {
+                        return None;
+                    }
+                    let known = machine.connection.remote_address();
+                    if known != address {
+                        address = known;
+                        continue;
+                    }
+                    machine.way.came_around(now, by, deaf);
+                    machine.connection.handle_event(event);
+                    self.touch(handle);
+                    return None;
+                }
+                DatagramEvent::NewConnection(incoming) => {
+                    let under_way = under_way + accepted.len();
+                    let (handle, address) = self.accept(now, incoming, under_way)?;
+                    accepted.push((handle, address));
+                    let way = self.way(handle)?;
+                    way.peer = Some(peer);
+                    way.begun_around = true;
+                    way.came_around(now, by, deaf);
+                    self.begun_around += 1;
+                    return None;
+                }
+                DatagramEvent::Response(transmit) => {
+                    response.truncate(transmit.size);
+                    return Some(response);
+                }
+            }
+        }
+        None
     }
 
     /// Where `under_way` handshakes are not finished.
@@ -247,7 +338,7 @@ impl Driver {
         if self.machines.len() <= handle.0 {
             self.machines.resize_with(handle.0 + 1, || None);
         }
-        self.machines[handle.0] = Some(Machine { connection, touched: false, timeout: None });
+        self.machines[handle.0] = Some(Machine { connection, touched: false, timeout: None, way: Way::default() });
         self.touch(handle);
     }
 
@@ -316,8 +407,15 @@ impl Driver {
                 }
                 self.output.clear();
                 match machine.connection.poll_transmit(now, segments, &mut self.output) {
-                    Some(transmit) => {
+                    Some(mut transmit) => {
                         sends += 1;
+                        machine.way.sent(now);
+                        if machine.way.peer.is_some() && machine.way.strays(now, || machine.connection.rtt()) {
+                            let size = transmit.segment_size.unwrap_or(transmit.size).max(1);
+                            let datagrams = self.output[..transmit.size].chunks(size);
+                            self.strays.extend(datagrams.map(|datagram| (handle, Bytes::copy_from_slice(datagram))));
+                        }
+                        transmit.destination = machine.way.straight.unwrap_or(transmit.destination);
                         self.send(transmit);
                     }
                     None => break,
@@ -342,6 +440,7 @@ impl Driver {
         }
         machine.timeout = machine.connection.poll_timeout();
         if drained {
+            self.begun_around -= usize::from(machine.way.begun_around);
             self.machines[handle.0] = None;
         }
     }

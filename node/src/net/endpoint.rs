@@ -346,7 +346,7 @@ pub(super) fn transport(purpose: Purpose) -> TransportConfig {
         }
         Purpose::Data => {
             // The hello, and one stream a lane.
-            t.max_concurrent_bidi_streams(VarInt::from_u32(3));
+            t.max_concurrent_bidi_streams(VarInt::from_u32(4));
             t.max_concurrent_uni_streams(VarInt::from_u32(0));
             t.stream_receive_window(VarInt::from_u32(16 << 20));
             t.receive_window(VarInt::from_u32(64 << 20));

@@ -1,5 +1,5 @@
-//! The data network of a data thread: one connection to each peer, which is a data thread of another process, two ordered lanes of
-//! bytes on it.
+//! The data network of a data thread: one connection to each peer, which is a data thread of another process, and on it
+//! two ordered lanes of bytes, and a third one for what it carries for others (`detour`).
 //!
 //! ```text
 //!   send(peer, lane, bytes) ─> stream of the lane ─> transmit: once a pass, all that is there
@@ -17,6 +17,7 @@ mod opening;
 mod seeds;
 
 use super::backoff::Backoff;
+use super::detour::{CARRIED_BYTES_MAX, Carried};
 use super::driver::Driver;
 use super::endpoint::{ADMISSION_TIMEOUT, Close, DIAL_TIMEOUT, Failure, Purpose, text};
 use super::hello::{self, Hello};
@@ -88,6 +89,8 @@ pub struct Links {
     partial: usize,
     partial_max: usize,
     notices: Notices,
+    /// Datagrams passed on for others.
+    carried: u64,
     #[cfg(test)]
     failures: Vec<Failure>,
 }
@@ -138,6 +141,8 @@ struct Link {
     since: Instant,
     calls: LaneIo,
     bulk: LaneIo,
+    /// Datagrams of others.
+    carried: LaneIo,
     /// More wait on the lane of calls than it takes.
     congested: bool,
 }
@@ -151,7 +156,12 @@ impl Link {
     }
 
     fn lane_of(&mut self, stream: StreamId) -> Option<&mut LaneIo> {
-        [&mut self.calls, &mut self.bulk].into_iter().find(|l| l.stream == stream)
+        [&mut self.calls, &mut self.bulk, &mut self.carried].into_iter().find(|l| l.stream == stream)
+    }
+
+    /// Bytes that are counted as partial frames.
+    const fn counted(&self) -> usize {
+        self.calls.counted + self.bulk.counted + self.carried.counted
     }
 }
 
@@ -175,6 +185,7 @@ impl Links {
             partial: 0,
             partial_max: PARTIAL_BYTES_MAX,
             notices: Notices::default(),
+            carried: 0,
             #[cfg(test)]
             failures: Vec::new(),
         })
@@ -330,13 +341,13 @@ impl Links {
         for (handle, address) in accepted {
             self.begin(handle, Opening::accepted(address), now + ADMISSION_TIMEOUT);
         }
-        for at in 0.. {
-            let Some(handle) = self.driver.touched(at) else { break };
-            while let Some(event) = self.driver.poll(handle) {
-                self.event(now, handle, event);
-            }
-        }
+        self.events(now);
         self.tell(handler);
+        if self.up.values().any(|link| link.carried.readable) {
+            more |= self.read_carried(now, opening);
+            self.events(now);
+            self.tell(handler);
+        }
         more |= self.read(now, handler);
         self.tell(handler);
         Ok(more)
@@ -344,7 +355,122 @@ impl Links {
 
     /// Sends what is there. True: there is more, for the next pass.
     pub fn transmit(&mut self, now: Instant) -> bool {
-        self.driver.transmit(now) | !self.news.is_empty()
+        let mut more = self.driver.transmit(now);
+        if self.driver.has_strays() {
+            self.go_around(now);
+            more |= self.driver.transmit(now) | self.driver.has_strays();
+        }
+        more | !self.news.is_empty()
+    }
+
+    fn events(&mut self, now: Instant) {
+        for at in 0.. {
+            let Some(handle) = self.driver.touched(at) else { break };
+            while let Some(event) = self.driver.poll(handle) {
+                self.event(now, handle, event);
+            }
+        }
+    }
+
+    /// What does not arrive straight is given to somebody who is reached straight.
+    fn go_around(&mut self, now: Instant) {
+        let mut detour = None;
+        for (handle, datagram) in self.driver.take_strays() {
+            // Those of one connection come together.
+            if detour.is_none_or(|(of, _)| of != handle) {
+                detour = Some((handle, self.detour(now, handle)));
+            }
+            if let Some((_, Some((peer, by, deaf)))) = detour {
+                self.carry(by, &Carried { comes: false, deaf, end: peer, datagram });
+            }
+        }
+    }
+
+    /// Where a connection leads, who shall carry for it, and whether nothing comes straight.
+    fn detour(&mut self, now: Instant, handle: ConnectionHandle) -> Option<(MemberId, MemberId, bool)> {
+        let (deaf, _) = self.driver.strays(handle, now);
+        let peer = self.driver.way(handle)?.peer?;
+        // Threads of one member are as far away as each other.
+        let members = self.up.iter().filter(|(id, _)| !id.is_client() && id.member() != peer.member());
+        let straight: Vec<MemberId> = members.filter(|(_, l)| !self.driver.strays(l.handle, now).1).map(|(id, _)| *id).collect();
+        let by = self.driver.way(handle)?.carrier(now, &straight)?;
+        if self.driver.way(handle)?.is_noticeable(now)
+            && let Some(to) = self.peers.get(&peer)
+        {
+            let text = format!("nothing comes straight from the data port of {}: going around by other members", to.name);
+            if self.notices.due(&text) {
+                tracing::info!("{text}");
+            }
+        }
+        Some((peer, by, deaf))
+    }
+
+    /// Puts a datagram on the lane of whoever takes it further, or loses it.
+    fn carry(&mut self, by: MemberId, carried: &Carried) {
+        let (Some(link), Some(bytes)) = (self.up.get_mut(&by), carried.encode()) else { return };
+        let handle = link.handle;
+        let Some(connection) = self.driver.get(handle) else { return };
+        if link.carried.queued + bytes.len() <= CARRIED_BYTES_MAX {
+            link.carried.push(connection, bytes);
+            self.driver.touch(handle);
+        }
+    }
+
+    /// Passes on what is to be passed on, and takes what came around. `opening` handshakes are not finished. True: there is more.
+    fn read_carried(&mut self, now: Instant, opening: usize) -> bool {
+        let (mut taken, mut ended) = (Vec::new(), Vec::new());
+        for (peer, link) in self.up.iter_mut().filter(|(_, link)| link.carried.readable) {
+            let (handle, io) = (link.handle, &mut link.carried);
+            let Some(connection) = self.driver.get(handle) else { continue };
+            if io.read(connection).is_err() {
+                ended.push((handle, Close::Done, "a lane ended"));
+                continue;
+            }
+            self.driver.touch(handle);
+            loop {
+                match Carried::take(&mut io.input) {
+                    Ok(Some(carried)) => taken.push((*peer, carried)),
+                    Ok(None) => break,
+                    Err(_) => {
+                        tracing::warn!(%peer, "what it wants to be carried is nothing: its connection is closed");
+                        ended.push((handle, Close::Malformed, "what it wants to be carried is nothing"));
+                        break;
+                    }
+                }
+            }
+            self.partial = self.partial - io.counted + io.input.len();
+            io.counted = io.input.len();
+        }
+        for (handle, close, reason) in ended {
+            self.close(now, handle, close, reason);
+        }
+        let mut accepted = Vec::new();
+        for (peer, carried) in taken {
+            if carried.comes {
+                let Some(address) = self.peers.get(&carried.end).map(|p| p.address) else { continue };
+                let from = (carried.end, peer, carried.deaf);
+                let answer = self.driver.came_around(now, from, (address, &carried.datagram), opening, &mut accepted);
+                if let Some(answer) = answer {
+                    self.carry(peer, &Carried { comes: false, deaf: false, end: carried.end, datagram: answer.into() });
+                }
+            } else if !peer.is_client()
+                && !carried.end.is_client()
+                && self.up.get(&carried.end).is_some_and(|link| !self.driver.strays(link.handle, now).1)
+            {
+                self.carried += 1;
+                self.carry(carried.end, &Carried { comes: true, end: peer, ..carried });
+            }
+        }
+        for (handle, address) in accepted {
+            self.begin(handle, Opening::accepted(address), now + ADMISSION_TIMEOUT);
+        }
+        self.up.values().any(|link| link.carried.readable)
+    }
+
+    /// Datagrams that this node passed on for others.
+    #[must_use]
+    pub fn carried(&self) -> u64 {
+        self.carried
     }
 
     fn tell(&mut self, handler: &mut impl LinkHandler) {
@@ -408,6 +534,7 @@ impl Links {
             match dialled {
                 Ok(handle) => {
                     peer.dial = Dial::Done(handle);
+                    self.lead(handle, id);
                     self.begin(handle, Opening::dialled(Some(id), address), now + DIAL_TIMEOUT + hello::TIMEOUT);
                 }
                 Err(failure) => {
@@ -438,6 +565,13 @@ impl Links {
         let ends = self.stages.iter().flatten().filter_map(|s| if let Stage::Opening(_, until) = s { Some(*until) } else { None });
         let seeds = if self.up.is_empty() { self.seeds.next() } else { None };
         self.due = dials.chain(ends).chain(seeds).min();
+    }
+
+    /// Says where a connection leads: between members, it may go around.
+    fn lead(&mut self, handle: ConnectionHandle, peer: MemberId) {
+        if let Some(way) = self.driver.way(handle).filter(|_| !self.me.is_client() && !peer.is_client()) {
+            way.peer = Some(peer);
+        }
     }
 
     fn arm(&mut self, at: Instant) {
@@ -528,7 +662,7 @@ impl Links {
         self.driver.touch(handle);
         match result {
             Ok(None) => self.stages[handle.0] = Some(Stage::Opening(opening, until)),
-            Ok(Some((peer, calls, bulk))) => self.enter(now, handle, peer, calls, bulk),
+            Ok(Some((peer, lanes))) => self.enter(now, handle, peer, lanes),
             Err((failure, close)) => {
                 self.stages[handle.0] = Some(Stage::Opening(opening, until));
                 self.fail(now, handle, failure, close);
@@ -536,7 +670,7 @@ impl Links {
         }
     }
 
-    fn enter(&mut self, now: Instant, handle: ConnectionHandle, peer: MemberId, calls: StreamId, bulk: StreamId) {
+    fn enter(&mut self, now: Instant, handle: ConnectionHandle, peer: MemberId, lanes: [StreamId; 3]) {
         self.stages[handle.0] = Some(Stage::Up(peer));
         if !peer.is_client() && !self.peers.contains_key(&peer) {
             // The peers may have changed since the hello.
@@ -546,7 +680,9 @@ impl Links {
             self.close(now, former, Close::Replaced, "a newer connection took its place");
         }
         tracing::debug!(%peer, "data connection up");
-        let link = Link { handle, since: now, calls: LaneIo::new(calls), bulk: LaneIo::new(bulk), congested: false };
+        self.lead(handle, peer);
+        let [calls, bulk, carried] = lanes.map(LaneIo::new);
+        let link = Link { handle, since: now, calls, bulk, carried, congested: false };
         self.up.insert(peer, link);
         self.news.push_back(News::Connected(peer));
     }
@@ -578,7 +714,7 @@ impl Links {
             Stage::Opening(opening, _) => (opening.peer(), false),
             Stage::Up(peer) => {
                 let Some(link) = self.up.remove(&peer) else { return };
-                self.partial -= link.calls.counted + link.bulk.counted;
+                self.partial -= link.counted();
                 tracing::debug!(%peer, "data connection gone");
                 // What was not told yet need not be.
                 if let Some(at) = self.news.iter().position(|n| *n == News::Connected(peer)) {

@@ -25,10 +25,20 @@ pub struct Inspection {
     pub committed: u64,
     /// Where this node leads: the epoch in which its tenure began.
     pub since: Option<Epoch>,
-    /// Whether it leads, acknowledges, and both tables say so.
+    /// Whether it leads, and may acknowledge: it has waited for those before it, and every copy in sync has its log.
     pub open: bool,
+    /// Whether it leads by the installed and the accepted table alike.
+    pub serving: bool,
     /// Whether a snapshot is still arriving.
     pub arriving: bool,
+}
+
+impl Inspection {
+    /// Whether it answers, given a lease.
+    #[must_use]
+    pub fn serves(&self) -> bool {
+        self.open && self.serving
+    }
 }
 
 #[doc(hidden)]
@@ -52,7 +62,8 @@ impl Shard {
                 last_epoch: held.log.entry(held.log.last()).map(|logged| logged.epoch),
                 committed: held.log.committed(),
                 since: held.lead.as_ref().map(|l| l.since),
-                open: held.lead.as_ref().is_some_and(|l| l.open && l.serving),
+                open: held.lead.as_ref().is_some_and(|l| l.open),
+                serving: held.lead.as_ref().is_some_and(|l| l.serving),
                 arriving: held.sink.is_some(),
             })
         })

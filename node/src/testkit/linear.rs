@@ -311,6 +311,9 @@ fn candidates(ops: &[&Entry], done: &[bool], first: usize, (live, setters): (u64
 }
 
 #[cfg(test)]
+mod trials;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

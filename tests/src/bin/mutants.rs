@@ -184,3 +184,17 @@ fn first_failure(seeds: &[u64], threads: Option<u64>) -> Option<(usize, Killer)>
     });
     found.into_inner().ok().flatten()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_check_notices_its_mutant_and_nothing_else() {
+        let options = Options::parse_from(["mutants"]);
+        let checked: Vec<Mutant> = Mutant::ALL.iter().copied().filter(|m| rules::check(*m).is_some()).collect();
+        let missed = checked.iter().filter_map(|m| notice(*m, &options).err().map(|why| format!("{}: {why}", m.id())));
+        let missed: Vec<String> = missed.collect();
+        assert!(!checked.is_empty() && missed.is_empty(), "{missed:#?}");
+    }
+}

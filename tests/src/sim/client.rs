@@ -14,7 +14,7 @@ use doyen_placement::{KeyspaceId, MapId, Table};
 use rand::Rng;
 use std::collections::BTreeMap;
 
-/// A client.
+/// Which client: its place in the world's list.
 pub(crate) type ClientId = usize;
 
 /// A client.
@@ -30,8 +30,15 @@ pub(crate) struct Client {
     pub(crate) current: Vec<(u64, String, usize)>,
     /// It asked for several operations at once, which happen in their order.
     pub(crate) pipelines: bool,
-    /// The final reads that it still has to do: (process, key).
-    pub(crate) last_reads: Vec<(ProcessId, String)>,
+    /// What it still has to do in the end, from the last on: a write of each key, then a read through every process.
+    pub(crate) last_calls: Vec<(ProcessId, String, Last)>,
+}
+
+/// A call once all is well.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Last {
+    Read,
+    Write,
 }
 
 /// What clients saw.
@@ -183,12 +190,18 @@ impl World {
             return;
         }
         self.clients[id].pipelines = false;
-        if let Some((process, key)) = self.clients[id].last_reads.pop() {
+        if let Some((process, key, last)) = self.clients[id].last_calls.pop() {
             self.clients[id].at = Some(process);
-            return self.call(id, key, Call::Get);
+            let call = match last {
+                Last::Read => Call::Get,
+                Last::Write if key.starts_with(BULK) => Call::Delete,
+                Last::Write if key.starts_with("counter") => Call::Incr(1),
+                Last::Write => Call::Append(b"!".to_vec()),
+            };
+            return self.call(id, key, call);
         }
-        if self.last_reads_begun {
-            return self.rest_when_all_is_read();
+        if self.last_calls_begun {
+            return self.rest_at_the_end();
         }
         if self.stop_clients {
             return self.clients_idle();
@@ -304,14 +317,14 @@ impl World {
         let index = entries.len() - 1;
         self.clients[id].current.push((serial, key, index));
         self.data((at, thread), DataInput::Submit(id, serial, operation));
-        let patience = if self.last_reads_begun { 10 * SECOND } else { [SECOND, 3 * SECOND, 8 * SECOND][self.rng.random_range(0..3)] };
+        let patience = if self.last_calls_begun { 10 * SECOND } else { [SECOND, 3 * SECOND, 8 * SECOND][self.rng.random_range(0..3)] };
         self.schedule.after(patience, Event::ClientTimeout(id, serial));
     }
 
     /// The map of a key is not there yet, as far as this process knows: it is asked for, and the client goes on with something
     /// else meanwhile.
     fn create_map(&mut self, id: ClientId, at: ProcessId, key: &str) {
-        if self.last_reads_begun {
+        if self.last_calls_begun {
             // Nobody ever wrote to it.
             return self.client_in(MS, id);
         }
@@ -344,6 +357,9 @@ impl World {
             }
             Outcome::Bulk(value) => Some(Answer::Bulk(value.to_vec())),
             Outcome::Keys { .. } => return self.broken(format!("#{serial} on {key} was answered with keys")),
+            Outcome::Failed(failure) if self.last_calls_begun && *failure != Failure::OutOfMemory => {
+                return self.broken(format!("I16: after healing, {key} through p{:?} gave {failure:?}", self.clients[id].at));
+            }
             Outcome::Failed(Failure::Unknown) => None,
             Outcome::Failed(
                 Failure::Unavailable | Failure::Overloaded | Failure::TooFewCopies | Failure::NoPartition | Failure::OutOfMemory,
@@ -351,9 +367,6 @@ impl World {
                 self.histories.refused += 1;
                 self.histories.full += u64::from(*outcome == Outcome::Failed(Failure::OutOfMemory));
                 self.histories.void.entry(key.clone()).or_default().push(index);
-                if self.last_reads_begun {
-                    self.broken(format!("I16: after healing, reading {key} through p{:?} gave {outcome:?}", self.clients[id].at));
-                }
                 return self.client_done(id);
             }
             Outcome::Failed(failure) => return self.broken(format!("#{serial} on {key} failed strangely: {failure:?}")),
@@ -375,7 +388,7 @@ impl World {
         if !self.clients[id].current.is_empty() {
             return;
         }
-        let think = if self.last_reads_begun { MS } else { self.rng.random_range(0..self.mix.think * 2) };
+        let think = if self.last_calls_begun { MS } else { self.rng.random_range(0..self.mix.think * 2) };
         self.client_in(think, id);
     }
 
@@ -383,7 +396,7 @@ impl World {
         if self.clients[id].current.iter().all(|(current, ..)| *current != serial) {
             return;
         }
-        if self.last_reads_begun {
+        if self.last_calls_begun {
             return self.broken(format!("I16: after healing, an operation through p{:?} got no answer", self.clients[id].at));
         }
         let (at, thread) = (self.clients[id].at.take(), self.clients[id].thread);

@@ -53,7 +53,7 @@ impl World {
                     });
                     self.trace.number(view.accepted.name().hash);
                     if let Err(what) = self.oracle.view(me, &view) {
-                        self.broken(format!("p{p}: {what}"));
+                        self.broken(format!("{what} (at p{p})"));
                     }
                     self.tell_commits(p);
                     self.note_losses();
@@ -94,11 +94,8 @@ impl World {
                     return self.schedule.after(again, Event::Start(slot));
                 }
                 Output::Fatal(why) => {
-                    self.tell(|w| format!("{} stops: {why}", w.name(p)));
-                    *self.faults.entry("fatal").or_default() += 1;
-                    let slot = self.processes[p].slot;
-                    self.end_process(p);
-                    return self.schedule.after(SECOND, Event::Start(slot));
+                    // No name is borne twice here, and no two nodes are told different things: nothing is a reason to stop.
+                    return self.broken(format!("stops: {why} (p{p})"));
                 }
             }
         }
@@ -181,7 +178,7 @@ impl World {
             let (process, now) = (&self.processes[p], self.schedule.now());
             let unheard = || process.agreement.status(process.clock(now)).unanswered;
             if let Err(what) = self.oracle.proposes(me, proposal.name, unheard) {
-                self.broken(format!("p{p}: {what}"));
+                self.broken(format!("{what} (at p{p})"));
             }
         }
         let (slot, member) = match to {
@@ -222,7 +219,7 @@ impl World {
         if !reaches {
             return;
         }
-        let loss = self.mix.loss + self.network.burst;
+        let loss = self.mix.loss + self.network.burst.0;
         let per_mille = if datagram { loss } else { loss / 10 };
         if self.rng.random_range(0..1_000) < per_mille {
             return;

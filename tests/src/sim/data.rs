@@ -112,7 +112,7 @@ impl World {
         let mut handler = Siblings { shard: &mut thread.shard, now, unix_ms, malformed: None };
         thread.more = act(&mut thread.siblings, &mut handler);
         if let Some(malformed) = handler.malformed {
-            self.broken(format!("p{p}: thread {t} was sent nonsense by another one: {malformed}"));
+            self.broken(format!("a thread was sent nonsense by another one: {malformed} (at p{p}, thread {t})"));
         }
     }
 
@@ -171,7 +171,7 @@ impl World {
                     match process.shard.receive(now, unix_ms, peer, lane, buffer) {
                         Ok(false) => break,
                         Ok(true) => {}
-                        Err(malformed) => return self.broken(format!("p{p}: bytes of {peer}: {malformed}")),
+                        Err(malformed) => return self.broken(format!("malformed bytes: {malformed} (at p{p}, of {peer})")),
                     }
                 }
             }
@@ -250,6 +250,10 @@ impl World {
                 self.client_answer(client, serial, &outcome);
             }
         }
+        // Before anything else happens: what it could answer, it has answered.
+        if let Err(what) = self.oracle.released(&self.processes, (p, t), self.schedule.now(), well) {
+            self.broken(format!("{what} (at p{p})"));
+        }
         self.ask_overtaken((p, t), now);
         if self.mix.dawdles && self.rng.random_bool(0.05) {
             // Clients have their answers, peers do not: whatever happens then happens in between.
@@ -266,7 +270,6 @@ impl World {
         }
         let now = self.processes[p].clock(self.schedule.now());
         let generation = self.processes[p].generation;
-        let current = generation == self.processes[p].threads[t].shard_generation;
         while let Some((peer, lane, bytes)) = self.processes[p].threads[t].shard.poll_transmit() {
             self.trace.bytes(&bytes);
             if self.processes[p].threads[t].siblings.has(peer) {
@@ -284,16 +287,11 @@ impl World {
             let delay = self.rng.random_range(500..40_000);
             self.schedule.after(delay, Event::Data((p, other), DataInput::Wake));
         }
-        if let Err(what) =
-            self.oracle.logs.look(&self.processes, (p, t), self.schedule.now(), Shard::may_answer(now, self.processes[p].lease, current))
-        {
-            self.broken(format!("p{p}: {what}"));
-        }
         let process = &self.processes[p];
         if process.threads[t].shard_me == process.me {
             let cluster = process.view.as_ref().map(|v| v.installed.cluster);
             if let Err(what) = self.oracle.holds(process.thread_id(t), cluster, &process.threads[t].shard) {
-                self.broken(format!("p{p}: {what}"));
+                self.broken(format!("{what} (at p{p})"));
             }
         }
         let thread = &mut self.processes[p].threads[t];
@@ -368,7 +366,7 @@ impl World {
             }
             // All processes here are members.
             Request::MakeMap { .. } | Request::MapMade { .. } | Request::Table(_) | Request::OtherCluster(_) => {
-                self.broken(format!("p{p} asks what only clients and their hosts do"));
+                self.broken(format!("asks what only clients and their hosts do (p{p})"));
             }
         }
     }

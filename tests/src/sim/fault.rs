@@ -115,10 +115,13 @@ impl World {
             }
             Undo::Meet(cuts) if !self.oracle.populated() => self.schedule.after(SECOND, Event::Undo(Undo::Meet(cuts))),
             Undo::Meet(cuts) => self.undo(Undo::Heal(cuts)),
+            // What came meanwhile lasts longer.
             Undo::Quicken(slot) => {
-                self.network.slow.remove(&slot);
+                let now = self.schedule.now();
+                self.network.slow.retain(|of, (_, until)| *of != slot || *until > now);
             }
-            Undo::Calm => self.network.burst = 0,
+            Undo::Calm if self.network.burst.1 > self.schedule.now() => {}
+            Undo::Calm => self.network.burst = (0, 0),
         }
     }
 
@@ -175,7 +178,9 @@ impl World {
         let Some(p) = self.one() else { return false };
         let span = self.span(2 * SECOND);
         self.tell_fault(|w| format!("the control thread of {} stands still for {:.3} s", w.name(p), span as f64 / 1e9));
-        self.processes[p].control_stalled_until = self.schedule.now() + span;
+        let until = self.schedule.now() + span;
+        let stalled = &mut self.processes[p].control_stalled_until;
+        *stalled = until.max(*stalled);
         true
     }
 
@@ -186,7 +191,9 @@ impl World {
         let threads = self.processes[p].threads.len();
         let t = if threads > 1 { self.rng.random_range(0..threads) } else { 0 };
         self.tell_fault(|w| format!("data thread {t} of {} stands still for {:.3} s", w.name(p), span as f64 / 1e9));
-        self.processes[p].threads[t].stalled_until = self.schedule.now() + span;
+        let until = self.schedule.now() + span;
+        let stalled = &mut self.processes[p].threads[t].stalled_until;
+        *stalled = until.max(*stalled);
         true
     }
 
@@ -419,17 +426,19 @@ impl World {
     fn slow_one(&mut self) -> bool {
         let slot = self.rng.random_range(0..self.slots.len());
         let factor = self.rng.random_range(3..40);
-        self.network.slow.insert(slot, factor);
         let span = self.span(10 * SECOND);
+        let until = self.network.slow.get(&slot).map_or(0, |(_, until)| *until).max(self.schedule.now() + span);
+        self.network.slow.insert(slot, (factor, until));
         self.tell_fault(|_| format!("packets of n{slot} take {factor} times as long for {:.3} s", span as f64 / 1e9));
         self.schedule.after(span, Event::Undo(Undo::Quicken(slot)));
         true
     }
 
     fn lose_much(&mut self) -> bool {
-        self.network.burst = self.rng.random_range(100..700);
+        let lost = self.rng.random_range(100..700);
         let span = self.span(6 * SECOND);
-        self.tell_fault(|w| format!("{} of 1000 datagrams are lost for {:.3} s", w.network.burst, span as f64 / 1e9));
+        self.network.burst = (lost, self.network.burst.1.max(self.schedule.now() + span));
+        self.tell_fault(|_| format!("{lost} of 1000 datagrams are lost for {:.3} s", span as f64 / 1e9));
         self.schedule.after(span, Event::Undo(Undo::Calm));
         true
     }

@@ -1,21 +1,22 @@
 //! The end of a run: faults stop, the cluster heals within its bound, every key is read everywhere and judged.
 
 use super::Report;
-use super::client::{self, Client};
+use super::client::{self, Client, Last};
 use super::process::{ControlInput, Leaving, Process, ProcessId};
 use super::schedule::{Event, MS, Nanos, SECOND};
 use super::world::{World, describe};
 use crate::linear::{self, Verdict};
 use doyen_gossip::Input;
+use doyen_placement::quorum::majority;
 use doyen_placement::{MemberId, Role};
 use rand::Rng;
 use std::collections::BTreeSet;
 
-/// How soon after the last fault everything must be well (I16).
-const HEAL_MAX: Nanos = 40 * SECOND;
+/// How soon after the last fault, or after an operator's word, everything must be well (I16).
+const HEAL_MAX: Nanos = 15 * SECOND;
 
 /// How long the cluster has to heal by itself before a person looks.
-const OPERATOR_AFTER: u64 = 15 * SECOND;
+const OPERATOR_AFTER: u64 = 8 * SECOND;
 
 /// For the last acks and commit notices, when nobody asks for anything.
 const REST: Nanos = 5 * SECOND;
@@ -28,6 +29,7 @@ impl World {
         let stalled = |p: &Process| p.threads.iter().map(|t| t.stalled_until).max().unwrap_or(0);
         let longest = self.processes.iter().filter(|p| !p.gone).map(|p| p.paused_until.max(stalled(p))).max();
         self.calm_at = longest.unwrap_or(now).max(now);
+        self.heal_by = self.calm_at + HEAL_MAX;
         self.tell(|_| "faults end".into());
         for slot in 0..self.slots.len() {
             if self.slots[slot].started || self.rng.random_bool(0.5) {
@@ -43,23 +45,19 @@ impl World {
     pub(crate) fn look_whether_healed(&mut self) {
         let now = self.schedule.now();
         match self.well() {
-            Ok(()) if self.last_reads_begun => self.done = true,
-            Err(why) if self.last_reads_begun => self.broken(format!("I16: healed, and then not: {why}")),
+            Ok(()) if self.last_calls_begun => self.done = true,
+            Err(why) if self.last_calls_begun => self.broken(format!("I16: healed, and then not: {why}")),
             Ok(()) => {
                 self.healed_at = Some(now);
                 self.tell(|_| "all is well".into());
                 self.stop_clients = true;
                 self.clients_idle();
             }
-            Err(_) if now > self.calm_at + HEAL_MAX && self.mix.reckless => {
-                // Too many died at once: it waits for an operator (`recover`). What was answered is judged all the same.
-                *self.faults.entry("beyond repair").or_default() += 1;
-                self.done = true;
-            }
-            Err(why) if now > self.calm_at + HEAL_MAX => self.broken(format!("I16: not healed within the bound: {why}")),
+            Err(why) if now > self.heal_by => self.broken(format!("I16: not healed within the bound: {why}")),
             Err(_) => {
-                if now > self.calm_at + OPERATOR_AFTER && ((now - self.calm_at) / SECOND).is_multiple_of(5) {
-                    self.call_the_operator();
+                // Who has lost a majority says so, and waits for a person: once is enough.
+                if now > self.calm_at + OPERATOR_AFTER && self.heal_by <= self.calm_at + HEAL_MAX && self.call_the_operator() {
+                    self.heal_by = now + HEAL_MAX;
                 }
                 self.schedule.after(200 * MS, Event::Healed);
             }
@@ -69,7 +67,7 @@ impl World {
     /// What the error says to a person: when a majority of the voters that the tables name is gone, `recover` goes on without
     /// the dead. It happens without losing a majority at once, too: a table that replaces a paused voter is under way, and
     /// one of the voters that it names dies before it is committed (rule 2 needs both majorities).
-    fn call_the_operator(&mut self) {
+    fn call_the_operator(&mut self) -> bool {
         let now = self.schedule.now();
         let apart = self.apart();
         let running: Vec<ProcessId> = self.slots.iter().filter_map(|s| s.process).filter(|p| Some(*p) != apart).collect();
@@ -77,12 +75,17 @@ impl World {
             let process = &self.processes[*p];
             process.agreement.status(process.clock(now)).coordinator.is_some()
         });
+        let lives: BTreeSet<MemberId> = running.iter().map(|p| self.processes[*p].me).collect();
+        let views = || running.iter().filter_map(|p| self.processes[*p].view.as_ref());
+        let lost = views().flat_map(|v| [&v.installed, &v.accepted]).any(|t| !majority(&t.voters, |m| lives.contains(&m)));
         let ahead = running.iter().filter_map(|p| self.processes[*p].view.as_ref().map(|v| (v.accepted.name().order(), *p))).max();
-        if let (false, Some((_, p))) = (led, ahead)
+        if let (false, true, Some((_, p))) = (led, lost, ahead)
             && self.operator_speaks(p)
         {
             *self.faults.entry("operator's word").or_default() += 1;
+            return true;
         }
+        false
     }
 
     /// Says to a process who of its tables is dead, if anybody is: by id, because a later process may have the name.
@@ -90,6 +93,7 @@ impl World {
         let now = self.schedule.now();
         let lives: BTreeSet<MemberId> = self.slots.iter().filter_map(|s| s.process).map(|p| self.processes[p].me).collect();
         let Some(view) = &self.processes[p].view else { return false };
+        let cluster = view.installed.cluster;
         let dead: BTreeSet<String> = [&view.installed, &view.accepted]
             .into_iter()
             .flat_map(|t| &t.members)
@@ -100,6 +104,7 @@ impl World {
             return false;
         }
         self.tell(|w| format!("the operator says to {} that {dead:?} are dead", w.name(p)));
+        self.oracle.recovers(cluster);
         let input = Input::Recover { dead: dead.into_iter().collect(), ticket: now };
         let me = self.processes[p].me;
         self.schedule.after(0, Event::Control(p, ControlInput::Of(me, input)));
@@ -167,21 +172,22 @@ impl World {
         Ok(())
     }
 
-    /// Once all is well and no client waits, every key is read through every process.
+    /// Once all is well and no client waits, every key is written to, and read through every process.
     pub(crate) fn clients_idle(&mut self) {
-        if self.healed_at.is_none() || self.last_reads_begun || self.clients.iter().any(|c| !c.current.is_empty()) {
+        if self.healed_at.is_none() || self.last_calls_begun || self.clients.iter().any(|c| !c.current.is_empty()) {
             return;
         }
-        self.last_reads_begun = true;
+        self.last_calls_begun = true;
         let running: Vec<ProcessId> = self.slots.iter().filter_map(|s| s.process).collect();
         let mut turn = 0;
-        for key in &self.keys {
-            for p in &running {
-                // What the stranger may hold alone is asked of it, and nothing else.
-                if self.is_stranger(self.processes[*p].slot) != (*key == client::STRANGER) {
-                    continue;
-                }
-                self.clients[turn % self.mix.clients].last_reads.push((*p, key.clone()));
+        for (k, key) in self.keys.iter().enumerate() {
+            // What the stranger may hold alone is asked of it, and nothing else.
+            let through = running.iter().filter(|p| self.is_stranger(self.processes[**p].slot) == (*key == client::STRANGER));
+            let through: Vec<ProcessId> = through.copied().collect();
+            let reads = through.iter().map(|p| (*p, Last::Read));
+            let write = (!through.is_empty()).then(|| (through[k % through.len()], Last::Write));
+            for (p, last) in reads.chain(write) {
+                self.clients[turn % self.mix.clients].last_calls.push((p, key.clone(), last));
                 turn += 1;
             }
         }
@@ -190,11 +196,11 @@ impl World {
         }
     }
 
-    /// Once every key has been read (each read has its time), the last acks have theirs, so that copies can be compared at rest.
-    pub(crate) fn rest_when_all_is_read(&mut self) {
-        let reads = |c: &Client| !c.current.is_empty() || !c.last_reads.is_empty();
-        if !self.all_is_read && !self.clients.iter().any(reads) {
-            self.all_is_read = true;
+    /// Once all of that is answered (each has its time), the last acks have theirs, so that copies can be compared at rest.
+    pub(crate) fn rest_at_the_end(&mut self) {
+        let busy = |c: &Client| !c.current.is_empty() || !c.last_calls.is_empty();
+        if !self.all_is_called && !self.clients.iter().any(busy) {
+            self.all_is_called = true;
             self.schedule.after(REST, Event::Healed);
         }
     }

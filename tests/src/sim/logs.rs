@@ -5,16 +5,16 @@
 use super::process::{Process, ThreadId};
 use super::schedule::Nanos;
 use doyen::shard::{Inspection, Shard};
-use doyen_placement::{ClusterId, Epoch, Lineage, MemberId, PartitionRef};
-use std::collections::BTreeMap;
+use doyen_placement::{ClusterId, Epoch, Lineage, MemberId, Partition, PartitionRef, Table};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What is true of one partition's log, as far as anybody showed it.
 #[derive(Debug, Default)]
 struct Truth {
     entries: BTreeMap<(u64, Epoch), u64>,
     committed: BTreeMap<u64, (Epoch, u64)>,
-    /// The youngest tenure that committed anything while it could acknowledge, and how far.
-    tenure: Epoch,
+    /// The youngest tenure that acknowledged anything, whose it was, and how far.
+    tenure: Option<(Epoch, MemberId)>,
     acknowledged: u64,
     /// Content by the name of the last entry.
     contents: BTreeMap<(u64, Epoch), (MemberId, u64)>,
@@ -24,6 +24,10 @@ struct Truth {
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
     committed: u64,
+    /// How far it could acknowledge: what is committed without a lease is answered once there is one.
+    acknowledged: u64,
+    /// The tenure in which it leads by the installed table alone.
+    deposed: Option<Epoch>,
     last: (u64, Epoch),
     /// The last entry of the content that was compared last.
     compared: (u64, Epoch),
@@ -33,7 +37,7 @@ struct Seen {
 /// What a data thread showed at the end of its last pass: what it still shows need not be looked at again.
 #[derive(Debug, Default)]
 struct Shown {
-    by: Option<(Option<ClusterId>, MemberId, bool)>,
+    by: Option<(Option<ClusterId>, MemberId, u64, bool)>,
     partitions: Vec<Inspection>,
 }
 
@@ -47,22 +51,22 @@ pub(crate) struct Logs {
     pub(crate) compared: u64,
 }
 
-macro_rules! hold {
-    ($condition:expr, $($text:tt)*) => {
-        if !$condition {
-            return Err(format!($($text)*));
-        }
-    };
-}
-
 impl Logs {
-    /// A data thread ended a pass; `may_answer` says whether its lease and view let it release.
-    pub(crate) fn look(&mut self, processes: &[Process], (p, t): ThreadId, at: Nanos, may_answer: bool) -> Result<(), String> {
+    /// A data thread has answered whom it could; `may_answer` says whether lease and view let it. `newest` is the last table that was seen
+    /// to be committed.
+    pub(crate) fn look(
+        &mut self,
+        processes: &[Process],
+        (p, t): ThreadId,
+        at: Nanos,
+        may_answer: bool,
+        newest: Option<&Table>,
+    ) -> Result<(), String> {
         let count = processes[p].threads.len();
         let process = &processes[p].threads[t];
         let (me, cluster) = (process.shard_me, process.shard.inspect_cluster());
         let shown = self.shown.entry((p, t)).or_default();
-        let same = shown.by.replace((cluster, me, may_answer)) == shown.by;
+        let same = shown.by.replace((cluster, me, processes[p].generation, may_answer)) == shown.by;
         let before = std::mem::take(&mut shown.partitions);
         shown.partitions.extend(process.shard.inspect());
         for (i, now) in shown.partitions.iter().enumerate() {
@@ -77,12 +81,20 @@ impl Logs {
             if seen.last != (now.last, last) || grown {
                 entries(&process.shard, now, seen.committed, truth)?;
             }
-            if let Some(since) = now.since.filter(|_| now.open && may_answer) {
-                if grown {
-                    hold!(since >= truth.tenure, "I5: {} acknowledges in tenure {since} after tenure {} did", now.at, truth.tenure);
-                    truth.tenure = since;
+            let deposed = now.since.filter(|_| now.open && !now.serving);
+            let goes_on = grown && deposed.is_some() && deposed == seen.deposed;
+            hold!(!goes_on, "I5: {me} commits {} of {}, and has accepted that it does not lead", now.committed, now.at);
+            if let Some(since) = now.since.filter(|_| now.serves() && may_answer) {
+                by_both_tables(&processes[p], now, since)?;
+                if now.committed > seen.acknowledged {
+                    if let Some((other, of)) = truth.tenure {
+                        let later = since > other || (since == other && of == me);
+                        hold!(later, "I5: {me} acknowledges {} of {} in tenure {since}, and {of} did in {other}", now.committed, now.at);
+                    }
+                    truth.tenure = Some((since, me));
                     truth.acknowledged = truth.acknowledged.max(now.committed);
-                    copies_have(processes, (p, t), now)?;
+                    seen.acknowledged = now.committed;
+                    copies_have(processes, (p, t), now, newest)?;
                     nobody_else_answers(processes, (p, t), at, now)?;
                 }
                 if seen.opened != since {
@@ -103,8 +115,9 @@ impl Logs {
                 hold!(known == content, "I13: {} holds something else in {} at {}@{last} than {first} did", me, now.at, now.last);
                 self.compared += u64::from(first != me);
             }
-            seen.committed = seen.committed.max(now.committed);
+            seen.committed = now.committed;
             seen.last = (now.last, last);
+            seen.deposed = deposed;
         }
         Ok(())
     }
@@ -166,8 +179,25 @@ fn entries(shard: &Shard, now: &Inspection, from: u64, truth: &mut Truth) -> Res
     Ok(())
 }
 
-/// I5: when a write is acknowledged, nobody could answer a read of an earlier tenure any more: its lease is over, or it knows better.
-/// It need not be asked for that.
+/// I7, rule 5: whoever answers leads by the table that is in force, and by the one that it has accepted.
+fn by_both_tables(process: &Process, now: &Inspection, since: Epoch) -> Result<(), String> {
+    let Some(view) = &process.view else { return Err(format!("rule 5: {} answers for {} without a table", process.me, now.at)) };
+    for table in [&view.installed, &view.accepted] {
+        let leads = table.partition(now.at).filter(|p| p.primary() == process.me && p.since == since && p.lineage == now.lineage);
+        hold!(
+            leads.is_some_and(|p| p.in_sync().any(|m| m == process.me)),
+            "I7: {} answers for {} in tenure {since}, which it does not lead by table {}.{}",
+            process.me,
+            now.at,
+            table.term,
+            table.version
+        );
+    }
+    Ok(())
+}
+
+/// I5: when a write is acknowledged, nobody could answer a read of another tenure: its lease is over, or it knows better. It need not be
+/// asked for that.
 fn nobody_else_answers(processes: &[Process], (p, t): ThreadId, at: Nanos, now: &Inspection) -> Result<(), String> {
     let (me, cluster) = (processes[p].threads[t].shard_me, processes[p].threads[t].shard.inspect_cluster());
     for (_, other) in processes.iter().enumerate().filter(|(o, other)| *o != p && !other.gone) {
@@ -176,7 +206,7 @@ fn nobody_else_answers(processes: &[Process], (p, t): ThreadId, at: Nanos, now: 
         if !may || thread.shard_me != other.me || thread.shard.inspect_cluster() != cluster {
             continue;
         }
-        let stale = thread.shard.inspect().find(|i| i.at == now.at && i.open && i.lineage == now.lineage && i.since < now.since);
+        let stale = thread.shard.inspect().find(|i| i.at == now.at && i.serves() && i.lineage == now.lineage && i.since != now.since);
         hold!(
             stale.is_none(),
             "I5: {me} acknowledges {} of {} in tenure {:?}, and {} may still answer as its primary: {stale:?}",
@@ -189,22 +219,26 @@ fn nobody_else_answers(processes: &[Process], (p, t): ThreadId, at: Nanos, now: 
     Ok(())
 }
 
-/// I6: what a primary acknowledges is on every copy that counts, unless that copy already acts in a later epoch.
-fn copies_have(processes: &[Process], (p, t): ThreadId, now: &Inspection) -> Result<(), String> {
+/// I6: what a primary acknowledges is on every copy that counts: by the table that it acts on, and by the newest that is in force, if it still
+/// leads there. A copy that already acts on a later table is excused if it does not count any more.
+fn copies_have(processes: &[Process], (p, t): ThreadId, now: &Inspection, newest: Option<&Table>) -> Result<(), String> {
     let me = processes[p].threads[t].shard_me;
     let Some(view) = &processes[p].view else { return Ok(()) };
-    let Some(partition) = view.installed.partition(now.at) else { return Ok(()) };
-    for member in partition.in_sync().filter(|m| *m != me) {
+    let Some(installed) = view.installed.partition(now.at) else { return Ok(()) };
+    let still = |p: &Partition| p.primary() == me.member() && Some(p.since) == now.since && p.lineage == now.lineage;
+    let newest = newest.and_then(|t| t.partition(now.at)).filter(|p| still(p));
+    let counting: BTreeSet<MemberId> = installed.in_sync().chain(newest.into_iter().flat_map(|p| p.in_sync())).collect();
+    for member in counting.into_iter().filter(|m| *m != me.member()) {
         let Some(other) = processes.iter().find(|o| !o.gone && o.me == member) else { continue };
         let thread = &other.threads[thread_of(now.at, other.threads.len())];
         if thread.shard_me != member {
             continue;
         }
-        let later = other.view.as_ref().and_then(|v| v.installed.partition(now.at)).is_some_and(|p| p.epoch > now.epoch);
-        let copy = thread.shard.inspect().find(|i| i.at == now.at);
-        if later {
+        let later = other.view.as_ref().and_then(|v| v.installed.partition(now.at)).filter(|p| p.epoch > now.epoch);
+        if later.is_some_and(|p| p.lineage != now.lineage || !p.in_sync().any(|m| m == member)) {
             continue;
         }
+        let copy = thread.shard.inspect().find(|i| i.at == now.at);
         let has = copy.is_some_and(|c| c.lineage == now.lineage && c.last >= now.committed);
         hold!(has, "I6: {me} acknowledges {} of {}, and {member} has {copy:?}", now.committed, now.at);
     }

@@ -92,7 +92,7 @@ pub struct Mix {
 /// How many seeds are hell.
 const HELLS: f64 = 0.25;
 
-/// How many seeds have a stranger: none yet, what such a run may end in is not settled.
+/// How many seeds have a stranger.
 const STRANGERS: f64 = 0.08;
 
 /// How many seeds have up to thirty nodes: each costs as much as dozens of others.

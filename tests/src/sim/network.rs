@@ -65,10 +65,10 @@ pub(crate) fn lane_index(lane: Lane) -> usize {
 pub(crate) struct Network {
     /// How often each direction is cut (cuts overlap).
     cuts: BTreeMap<(Plane, usize, usize), u32>,
-    /// Slots whose packets are slow, with the factor.
-    pub(crate) slow: BTreeMap<usize, u64>,
-    /// Datagrams lost, per mille, on top of the mix's.
-    pub(crate) burst: u32,
+    /// Slots whose packets are slow, with the factor and until when.
+    pub(crate) slow: BTreeMap<usize, (u64, Nanos)>,
+    /// Datagrams lost, per mille, on top of the mix's, and until when.
+    pub(crate) burst: (u32, Nanos),
     pub(crate) connections: BTreeMap<ConnectionId, Connection>,
     pub(crate) next_connection: ConnectionId,
     /// Times that a peer was congested.
@@ -107,17 +107,18 @@ impl Network {
     pub(crate) fn heal_all(&mut self) {
         self.cuts.clear();
         self.slow.clear();
-        self.burst = 0;
+        self.burst = (0, 0);
     }
 
-    /// Whether anything of what a slot sends or receives is cut, slow or mostly lost.
+    /// Whether anything of what a slot sends or receives is cut or slow.
     pub(crate) fn touched(&self, slot: usize) -> bool {
         let cut = self.cuts.iter().any(|((plane, from, to), n)| *n > 0 && *plane == Plane::Control && (*from == slot || *to == slot));
-        cut || self.burst > 0 || self.slow.contains_key(&slot)
+        cut || self.slow.contains_key(&slot)
     }
 
     /// How much slower packets between these slots are.
     pub(crate) fn slowness(&self, from: usize, to: usize) -> u64 {
-        self.slow.get(&from).copied().unwrap_or(1).max(self.slow.get(&to).copied().unwrap_or(1))
+        let factor = |slot| self.slow.get(slot).map_or(1, |(factor, _)| *factor);
+        factor(&from).max(factor(&to))
     }
 }

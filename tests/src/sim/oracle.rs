@@ -7,12 +7,14 @@
 
 use super::Report;
 use super::logs::Logs;
+use super::process::{Process, ThreadId};
+use super::schedule::Nanos;
 use doyen::shard::Shard;
 use doyen_gossip::agreement::View;
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest};
 use doyen_placement::{
-    ClusterId, Keyspace, Lineage, MapId, MemberId, MemberState, PartitionId, PartitionRef, ReplicaState, Role, Table, TableName, Term,
-    Version,
+    ClusterId, Epoch, Keyspace, Lineage, MapId, MemberId, MemberState, PartitionId, PartitionRef, ReplicaState, Role, Table, TableName,
+    Term, Version,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,14 +22,19 @@ use std::sync::Arc;
 /// What is known of one cluster's tables.
 #[derive(Debug, Default)]
 struct Cluster {
-    /// Digest of every table that anybody accepted.
-    proposed: BTreeMap<(Term, Version), u64>,
+    /// Digest of every table that anybody accepted, and who did.
+    proposed: BTreeMap<(Term, Version), (u64, BTreeSet<MemberId>)>,
     committed: BTreeMap<Version, Arc<Table>>,
+    /// Who was removed, in which version.
+    removed: BTreeMap<MemberId, Version>,
+    /// An operator's word has replaced votes.
+    recovered: bool,
 }
 
 /// The oracle.
 #[derive(Debug, Default)]
 pub(crate) struct Oracle {
+    stranger: bool,
     clusters: BTreeMap<ClusterId, Cluster>,
     /// The last tables that a member installed and accepted.
     installed: BTreeMap<(MemberId, ClusterId), (Term, Version)>,
@@ -44,8 +51,8 @@ pub(crate) struct Oracle {
     tables_of_ended: u64,
     /// Who did not answer whoever proposed a table, when it did.
     unheard: BTreeMap<(ClusterId, Term, Version), BTreeSet<MemberId>>,
-    /// Copies that their primary wanted out, because they did not acknowledge.
-    asked_out: BTreeSet<(PartitionRef, MemberId)>,
+    /// Copies that their primary wanted out of an epoch, because they did not acknowledge.
+    asked_out: BTreeSet<(PartitionRef, Epoch, MemberId)>,
     /// Whose copy of what is kept.
     kept: BTreeMap<MemberId, Vec<(PartitionRef, Lineage)>>,
     /// The number of each named map.
@@ -55,17 +62,15 @@ pub(crate) struct Oracle {
     pub(crate) logs: Logs,
 }
 
-macro_rules! hold {
-    ($condition:expr, $($text:tt)*) => {
-        if !$condition {
-            return Err(format!($($text)*));
-        }
-    };
-}
-
 impl Oracle {
-    pub(crate) fn new() -> Self {
-        Self::default()
+    /// `stranger` says whether somebody was told to begin a cluster beside the others'.
+    pub(crate) fn new(stranger: bool) -> Self {
+        Self { stranger, ..Self::default() }
+    }
+
+    /// An operator's word goes to a member of this cluster: it replaces votes.
+    pub(crate) fn recovers(&mut self, cluster: ClusterId) {
+        self.clusters.entry(cluster).or_default().recovered = true;
     }
 
     /// Whether any cluster exists.
@@ -77,9 +82,16 @@ impl Oracle {
     pub(crate) fn asked(&mut self, requests: &[InSyncRequest]) {
         for request in requests {
             if let InSyncChange::Remove(m) | InSyncChange::Withdraw(m) = request.change {
-                self.asked_out.insert((request.partition, m));
+                self.asked_out.insert((request.partition, request.epoch, m));
             }
         }
+    }
+
+    /// A data thread has answered whom it could; `may_answer` says whether its lease and view let it.
+    pub(crate) fn released(&mut self, processes: &[Process], (p, t): ThreadId, at: Nanos, may_answer: bool) -> Result<(), String> {
+        let cluster = processes[p].threads[t].shard.inspect_cluster();
+        let newest = cluster.and_then(|c| self.clusters.get(&c)).and_then(|c| c.committed.values().next_back());
+        self.logs.look(processes, (p, t), at, may_answer, newest.map(AsRef::as_ref))
     }
 
     /// What a data thread holds now. I14: what it deleted since, others hold.
@@ -131,7 +143,7 @@ impl Oracle {
     pub(crate) fn view(&mut self, me: MemberId, view: &View) -> Result<(), String> {
         for table in [&view.installed, &view.accepted] {
             hold!(!self.ended.contains(&table.cluster), "I12: cluster {} ended with all of its processes, and is back", table.cluster);
-            self.proposed(table)?;
+            self.proposed(me, table)?;
         }
         let (installed, accepted) = (&view.installed, &view.accepted);
         hold!(
@@ -153,22 +165,24 @@ impl Oracle {
         self.later(accepted)
     }
 
-    fn proposed(&mut self, table: &Arc<Table>) -> Result<(), String> {
+    /// A member has accepted a table.
+    fn proposed(&mut self, me: MemberId, table: &Arc<Table>) -> Result<(), String> {
         let name = table.name();
         let cluster = self.clusters.entry(table.cluster).or_default();
-        if let Some(hash) = cluster.proposed.get(&(table.term, table.version)) {
+        if let Some((hash, acceptors)) = cluster.proposed.get_mut(&(table.term, table.version)) {
             hold!(*hash == name.hash, "I2: two tables are called {}.{}", table.term, table.version);
+            acceptors.insert(me);
             return Ok(());
         }
-        cluster.proposed.insert((table.term, table.version), name.hash);
-        if let Err(invalid) = table.validate() {
-            return Err(format!("table {}.{} is not valid: {invalid:?}", table.term, table.version));
-        }
+        cluster.proposed.insert((table.term, table.version), (name.hash, BTreeSet::from([me])));
         for keyspace in &table.keyspaces {
             for partition in &keyspace.partitions {
                 let primary = partition.replicas.first().map(|r| r.state);
                 hold!(primary == Some(ReplicaState::InSync), "I7: a primary is not in sync in {}.{}", table.term, table.version);
             }
+        }
+        if let Err(invalid) = table.validate() {
+            return Err(format!("table {}.{} is not valid: {invalid:?}", table.term, table.version));
         }
         Ok(())
     }
@@ -195,14 +209,41 @@ impl Oracle {
             descends(table, after)?;
         }
         if let Some(before) = before.as_ref().filter(|b| b.version.0 + 1 == table.version.0) {
+            if !cluster.recovered {
+                let (_, acceptors) = &cluster.proposed[&(table.term, table.version)];
+                for voters in [before, table] {
+                    hold!(
+                        most_accepted(voters, acceptors),
+                        "rule 3: {}.{} is in force, and of the voters of {}.{} only {acceptors:?} have accepted it",
+                        table.term,
+                        table.version,
+                        voters.term,
+                        voters.version
+                    );
+                }
+            }
+            // Who never acted on a table, because nothing reached it, may be let in later: it holds nothing, and has said nothing.
+            let acted = |id| self.installed.contains_key(&(id, table.cluster));
+            for gone in before.members.iter().filter(|m| table.member(m.id).is_none() && acted(m.id)) {
+                cluster.removed.insert(gone.id, table.version);
+            }
+            let in_sync = table.keyspaces.iter().flat_map(|k| &k.partitions).flat_map(|p| p.in_sync());
+            if let Some(back) = in_sync.into_iter().find(|m| cluster.removed.contains_key(m)) {
+                return Err(format!("I11: {back} was removed in {}, and is in sync in {}", cluster.removed[&back], table.version));
+            }
             let unheard = self.unheard.get(&(table.cluster, table.term, table.version)).cloned().unwrap_or_default();
             enough_copies(before, table, &self.asked_out, &unheard)?;
         }
-        if before.is_none() && after.is_none() {
-            covered(table)?;
+        for keyspace in &table.keyspaces {
+            let assigned = before.as_ref().and_then(|b| b.keyspace(keyspace.id)).is_some_and(|k| !k.partitions.is_empty());
+            if !assigned && !keyspace.partitions.is_empty() {
+                covered(keyspace)?;
+            }
         }
         let populated = self.clusters.values().filter(|c| c.committed.values().any(|t| t.members.len() > 1)).count();
         hold!(populated <= 1, "I12: {populated} clusters with more than one member");
+        let clusters = self.clusters.values().filter(|c| !c.committed.is_empty()).count();
+        hold!(clusters <= 1 + usize::from(self.stranger), "I12: {clusters} clusters began");
         if let (Some(before), None) = (before, after) {
             self.count(&before, table);
         }
@@ -292,12 +333,19 @@ fn descends(before: &Table, after: &Table) -> Result<(), String> {
     Ok(())
 }
 
+/// Whether most voters of a configuration are among these; of half of them the oldest is one.
+fn most_accepted(table: &Table, acceptors: &BTreeSet<MemberId>) -> bool {
+    let accepted = table.voters.iter().filter(|v| acceptors.contains(v)).count();
+    let oldest = table.voters.iter().min_by_key(|v| table.member(**v).map(|m| m.age));
+    2 * accepted > table.voters.len() || (2 * accepted == table.voters.len() && oldest.is_some_and(|v| acceptors.contains(v)))
+}
+
 /// I14: a copy in sync of a member that stays is dropped only where as many others hold the partition as shall, unless its
 /// primary asked for it, or whoever proposed the table did not hear that member. (It may stay one as long as it has to vote.)
 fn enough_copies(
     before: &Table,
     after: &Table,
-    asked_out: &BTreeSet<(PartitionRef, MemberId)>,
+    asked_out: &BTreeSet<(PartitionRef, Epoch, MemberId)>,
     unheard: &BTreeSet<MemberId>,
 ) -> Result<(), String> {
     let live = |t: &Table, m: MemberId| t.member(m).is_some_and(|m| m.state == MemberState::Live);
@@ -307,7 +355,7 @@ fn enough_copies(
         for (old, new) in keyspace.partitions.iter().zip(&later.partitions).filter(|(old, new)| old.lineage == new.lineage) {
             let at = PartitionRef { keyspace: keyspace.id, partition: old.id };
             let dropped = |m: &MemberId| !unheard.contains(m) && !new.in_sync().any(|n| n == *m) && live(before, *m) && live(after, *m);
-            let dropped = old.in_sync().filter(dropped).find(|m| !asked_out.contains(&(at, *m)));
+            let dropped = old.in_sync().filter(dropped).find(|m| !asked_out.contains(&(at, old.epoch, *m)));
             if let Some(m) = dropped {
                 let left = new.in_sync().count();
                 hold!(left >= wanted, "I14: {}.{}: {m} is dropped from {at}, which leaves {left} of {wanted}", after.term, after.version);
@@ -318,16 +366,14 @@ fn enough_copies(
 }
 
 /// I15: every slot belongs to exactly one partition.
-fn covered(table: &Table) -> Result<(), String> {
-    for keyspace in table.keyspaces.iter().filter(|k| !k.partitions.is_empty()) {
-        let mut owners = vec![0u32; 16_384];
-        for partition in &keyspace.partitions {
-            for slot in keyspace.slots_of(partition.id) {
-                owners[usize::from(slot)] += 1;
-                hold!(keyspace.partition_of_slot(slot) == Some(partition.id), "I15: slot {slot} is not found in its partition");
-            }
+fn covered(keyspace: &Keyspace) -> Result<(), String> {
+    let mut owners = vec![0u32; 16_384];
+    for partition in &keyspace.partitions {
+        for slot in keyspace.slots_of(partition.id) {
+            owners[usize::from(slot)] += 1;
+            hold!(keyspace.partition_of_slot(slot) == Some(partition.id), "I15: slot {slot} is not found in its partition");
         }
-        hold!(owners.iter().all(|n| *n == 1), "I15: a slot has no partition, or two");
     }
+    hold!(owners.iter().all(|n| *n == 1), "I15: a slot has no partition, or two");
     Ok(())
 }

@@ -14,7 +14,7 @@ pub(crate) fn shrink(first: &Failed, runs_max: usize, run: impl Fn(&Case) -> Res
     let mut shrinker = Shrinker { smallest: first.clone(), run, left: runs_max };
     // Nothing that would have come later made it fail.
     let begun = first.case.faults.clone().unwrap_or_default().into_iter().chain(0..first.faults_begun);
-    shrinker.attempt(Case { faults: Some(begun.filter(|n| first.case.has(*n)).collect()), ..first.case.clone() });
+    shrinker.attempt(Case { faults: Some(begun.filter(|n| first.case.has(*n)).collect()), ..Case::clone(&first.case) });
     shrinker.faults();
     shrinker.sizes();
     shrinker.faults();
@@ -56,7 +56,8 @@ impl<R: Fn(&Case) -> Result<(), Failed>> Shrinker<R> {
             }
             let size = faults.len().div_ceil(parts);
             let without = |part: &[u32]| faults.iter().copied().filter(|n| !part.contains(n)).collect::<BTreeSet<_>>();
-            let smaller = faults.chunks(size).any(|part| self.attempt(Case { faults: Some(without(part)), ..self.smallest.case.clone() }));
+            let smaller =
+                faults.chunks(size).any(|part| self.attempt(Case { faults: Some(without(part)), ..Case::clone(&self.smallest.case) }));
             if !smaller {
                 if size == 1 {
                     return;
@@ -74,7 +75,7 @@ impl<R: Fn(&Case) -> Result<(), Failed>> Shrinker<R> {
         let sets: [(Set, usize); 3] = [(|c, n| c.nodes = Some(n), 9), (|c, n| c.clients = Some(n), 4), (|c, n| c.keys = Some(n), 3)];
         for (set, most) in sets {
             for n in 1..=most {
-                let mut case = self.smallest.case.clone();
+                let mut case = Case::clone(&self.smallest.case);
                 set(&mut case, n);
                 if self.attempt(case) {
                     break;
@@ -89,7 +90,7 @@ mod tests {
     use super::*;
 
     fn failed(case: &Case, what: &str) -> Failed {
-        Failed { case: case.clone(), at_ns: 0, what: what.into(), faults_begun: 40, story: Vec::new() }
+        Failed { case: Box::new(case.clone()), at_ns: 0, what: what.into(), faults_begun: 40, story: Vec::new() }
     }
 
     /// Fails where faults 7 and 23 meet on three nodes or more.

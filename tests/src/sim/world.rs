@@ -61,10 +61,12 @@ pub(crate) struct World {
     pub(crate) faults: BTreeMap<&'static str, u64>,
     pub(crate) calm: bool,
     pub(crate) calm_at: Nanos,
+    /// When all must be well at the latest.
+    pub(crate) heal_by: Nanos,
     pub(crate) healed_at: Option<Nanos>,
     pub(crate) stop_clients: bool,
-    pub(crate) last_reads_begun: bool,
-    pub(crate) all_is_read: bool,
+    pub(crate) last_calls_begun: bool,
+    pub(crate) all_is_called: bool,
     pub(crate) done: bool,
     pub(crate) events: u64,
     /// The longest that a process stood still, as far as drawn.
@@ -112,8 +114,9 @@ impl World {
         let slots = (0..mix.slots()).map(|_| Slot { process: None, started: false, starts: 0 }).collect();
         let clients = (0..mix.clients + usize::from(mix.stranger)).map(|_| Client::default()).collect();
         let mut world = Self {
-            case: case.clone(),
-            oracle: Oracle::new(),
+            // Where a stranger is, the number of nodes is what it is.
+            case: Case { nodes: case.nodes.filter(|_| !mix.stranger), ..case.clone() },
+            oracle: Oracle::new(mix.stranger),
             keys: client::keys(&mix),
             mix,
             rng,
@@ -132,10 +135,11 @@ impl World {
             faults: BTreeMap::new(),
             calm: false,
             calm_at: 0,
+            heal_by: 0,
             healed_at: None,
             stop_clients: false,
-            last_reads_begun: false,
-            all_is_read: false,
+            last_calls_begun: false,
+            all_is_called: false,
             done: false,
             events: 0,
             longest_stall: 0,

@@ -18,6 +18,8 @@ const WAITS_MAX: usize = 1 << 20;
 pub(super) struct Book {
     began: Instant,
     aloud: bool,
+    /// Whether every second's figures are printed, too.
+    seconds_aloud: bool,
     /// Where Redis clients reach each node, as clients know it: nobody tells them that one is dead.
     pub(super) endpoints: BTreeMap<usize, SocketAddr>,
     /// Nodes that were taken away by the present fault: who waits for them waits for what was done, not for the cluster.
@@ -87,6 +89,7 @@ impl Book {
         Self {
             began: Instant::now(),
             aloud,
+            seconds_aloud: true,
             endpoints: BTreeMap::new(),
             excused: BTreeSet::new(),
             second: Second::default(),
@@ -94,6 +97,11 @@ impl Book {
             waits: Vec::new(),
             faults: Vec::new(),
         }
+    }
+
+    /// Of a run of hours: faults are told, and not every second.
+    pub(super) fn without_seconds(self) -> Self {
+        Self { seconds_aloud: false, ..self }
     }
 
     pub(super) fn elapsed(&self) -> Duration {
@@ -129,6 +137,9 @@ impl Book {
     pub(super) fn tick(&mut self) {
         let Second { answered, unknown, refused } = std::mem::take(&mut self.second);
         self.seconds.push(Second { answered, unknown, refused });
+        if !self.seconds_aloud {
+            return;
+        }
         self.say(format_args!("  {answered:>6} operations/s  {unknown} unknown  {refused} refused"));
     }
 

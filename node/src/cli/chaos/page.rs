@@ -5,20 +5,26 @@ use std::fmt::Write;
 
 /// Of the timeline, in its own units.
 const WIDTH: f64 = 1000.0;
-/// A fault.
-const ROW: f64 = 14.0;
+/// A fault; and so many rows, for they do not overlap, but their numbers would.
+const ROW: f64 = 16.0;
+const ROWS: usize = 3;
 /// Throughput, and what went unanswered.
 const CHART: f64 = 160.0;
 const ERRORS: f64 = 50.0;
 /// Between the parts, and below for the seconds.
-const GAP: f64 = 18.0;
+const GAP: f64 = 22.0;
+/// Between two marks of time, in seconds, and how many there are at most.
+const STEPS: [f64; 11] = [1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0];
+const MARKS_MAX: f64 = 12.0;
 
 const STYLE: &str = "
-:root { color-scheme: light dark; --ink: #222; --dim: #777; --paper: #fff; --line: #ddd; --good: #2a7f4f; --bad: #c0392b; --fault: #d98e04; --heal: #8fb3d9 }
-@media (prefers-color-scheme: dark) { :root { --ink: #ddd; --dim: #999; --paper: #181818; --line: #444; --good: #58b980; --bad: #e0685c; --fault: #e5a938; --heal: #4f7299 } }
+:root { color-scheme: light dark; --ink: #222; --dim: #555; --paper: #fff; --line: #ddd; --good: #2a7f4f; --bad: #c0392b; --fault: #d98e04; --heal: #8fb3d9 }
+@media (prefers-color-scheme: dark) { :root { --ink: #ddd; --dim: #aaa; --paper: #181818; --line: #444; --good: #58b980; --bad: #e0685c; --fault: #e5a938; --heal: #4f7299 } }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 1100px; margin: 2em auto; padding: 0 1em }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums } td, th { padding: .15em .8em; text-align: right; border-bottom: 1px solid var(--line) }
-td:first-child, th:first-child, td.text { text-align: left } svg { width: 100%; height: auto } svg text { fill: var(--dim); font-size: 10px }
+td:first-child, th:first-child, .text { text-align: left } tr.spread th { text-align: center } .wide { overflow-x: auto }
+svg { width: 100%; min-width: 760px; height: auto; display: block } svg text { fill: var(--ink); font-size: 11.5px } svg text.number { font-size: 10px }
+.key { display: inline-block; width: .8em; height: .8em; margin: 0 .3em 0 .9em }
 .good { color: var(--good) } .bad { color: var(--bad) } pre { white-space: pre-wrap } .dim { color: var(--dim) }
 ";
 
@@ -66,26 +72,31 @@ pub(super) fn page(report: &Report) -> String {
 fn timeline(out: &mut String, report: &Report) {
     let seconds = report.seconds.max(report.timeline.len() as f64).max(1.0);
     let x = |at: f64| at.min(seconds) / seconds * WIDTH;
-    // Faults do not overlap: three rows keep their names apart.
-    let rows = 3;
-    let top = ROW * rows as f64 + GAP;
+    let top = ROW * ROWS as f64 + GAP;
     let height = top + CHART + GAP + ERRORS + GAP;
-    let _ = write!(out, "<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"faults, throughput and errors over time\">");
+    let _ = write!(
+        out,
+        "<div class=\"wide\"><svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"faults, throughput and errors over time\">"
+    );
     for (at, fault) in report.faults.iter().enumerate() {
-        let y = (at % rows) as f64 * ROW;
+        let (number, y) = (at + 1, (at % ROWS) as f64 * ROW);
         let (began, ended, healed) = (x(fault.began), x(fault.ended), x(fault.healed));
         let colour = if fault.safe { "var(--heal)" } else { "var(--bad)" };
-        let title = escape(&format!("{:.1} s: {}; waited {:.2} s", fault.began, fault.text, fault.unavailable));
+        let title = escape(&format!("{number}, at {:.1} s: {}; waited {:.2} s", fault.began, fault.text, fault.unavailable));
         let _ = write!(
             out,
             "<g><title>{title}</title><rect x=\"{began:.1}\" y=\"{y}\" width=\"{:.1}\" height=\"{}\" fill=\"var(--fault)\"/>\
              <rect x=\"{ended:.1}\" y=\"{y}\" width=\"{:.1}\" height=\"{}\" fill=\"{colour}\"/>\
-             <rect x=\"{began:.1}\" y=\"{top}\" width=\"{:.1}\" height=\"{CHART}\" fill=\"var(--fault)\" opacity=\".12\"/></g>",
+             <rect x=\"{began:.1}\" y=\"{top}\" width=\"{:.1}\" height=\"{CHART}\" fill=\"var(--fault)\" opacity=\".12\"/>\
+             <text class=\"number\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{}\">{number}</text></g>",
             (ended - began).max(1.0),
             ROW - 3.0,
             (healed - ended).max(0.5),
             ROW - 3.0,
             (healed - began).max(1.0),
+            if at_end(healed) { began - 3.0 } else { healed.max(ended + 0.5) + 3.0 },
+            y + ROW - 5.0,
+            if at_end(healed) { "end" } else { "start" },
         );
     }
     let most = report.timeline.iter().map(|s| s.answered).max().unwrap_or(0).max(1);
@@ -95,18 +106,38 @@ fn timeline(out: &mut String, report: &Report) {
     let worst = report.timeline.iter().map(|s| s.unknown + s.refused).max().unwrap_or(0).max(1);
     bars(out, report, errors + ERRORS, ERRORS, worst, "var(--bad)", |s| s.unknown + s.refused);
     let _ = write!(out, "<text x=\"2\" y=\"{}\">{worst} unknown or refused/s</text>", errors - 4.0);
-    for tenth in 0..=10 {
-        let at = seconds * f64::from(tenth) / 10.0;
-        let anchor = if tenth == 0 {
-            "start"
-        } else if tenth == 10 {
-            "end"
-        } else {
-            "middle"
+    let step = STEPS.into_iter().find(|step| seconds / step <= MARKS_MAX).unwrap_or(3600.0);
+    for mark in 0..=(seconds / step) as u32 {
+        let at = f64::from(mark) * step;
+        let anchor = match x(at) {
+            0.0 => "start",
+            x if at_end(x) => "end",
+            _ => "middle",
         };
-        let _ = write!(out, "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"{anchor}\">{at:.0} s</text>", x(at), height - 4.0);
+        let (x, base) = (x(at), errors + ERRORS);
+        let _ = write!(
+            out,
+            "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{base}\" y2=\"{}\" stroke=\"var(--ink)\"/>\
+             <text x=\"{x:.1}\" y=\"{}\" text-anchor=\"{anchor}\">{at:.0} s</text>",
+            base + 4.0,
+            height - 4.0
+        );
     }
-    out.push_str("</svg><p class=\"dim\">Above: faults, and what followed until all was safe; point at one to read what it was. Below: operations answered in each second, and those of unknown outcome or refused.</p>");
+    let key = |colour, what| format!("<span class=\"key\" style=\"background: var(--{colour})\"></span>{what}");
+    let _ = write!(
+        out,
+        "</svg></div><p class=\"dim\">Above, numbered as in the list below:{}{}{}. Then, in each second:{}{}.</p>",
+        key("fault", "a fault"),
+        key("heal", "afterwards, until all was safe"),
+        key("bad", "it was not"),
+        key("good", "operations answered"),
+        key("bad", "of unknown outcome or refused"),
+    );
+}
+
+/// Whether there is no room to the right.
+fn at_end(x: f64) -> bool {
+    x > WIDTH - 22.0
 }
 
 fn bars(out: &mut String, report: &Report, base: f64, height: f64, most: u64, colour: &str, of: fn(&super::book::Second) -> u64) {
@@ -129,7 +160,8 @@ fn bars(out: &mut String, report: &Report, base: f64, height: f64, most: u64, co
 
 fn kinds(out: &mut String, report: &Report) {
     out.push_str(
-        "<h2>By kind</h2><table><tr><th>fault<th>times<th>a client waited: median<th>p99<th>worst, s<th>safe again after: median<th>p99<th>worst, s</tr>",
+        "<h2>By kind</h2><div class=\"wide\"><table><tr class=\"spread\"><th><th><th colspan=\"3\">a client waited at most, s<th colspan=\"3\">safe again after, s</tr>\
+         <tr><th>fault<th>times<th>median<th>p99<th>worst<th>median<th>p99<th>worst</tr>",
     );
     for kind in &report.kinds {
         let (u, h) = (kind.unavailable, kind.healing);
@@ -146,23 +178,23 @@ fn kinds(out: &mut String, report: &Report) {
             h.worst
         );
     }
-    out.push_str("</table>");
+    out.push_str("</table></div>");
 }
 
 fn faults(out: &mut String, faults: &[FaultReport]) {
-    out.push_str("<h2>One by one</h2><table><tr><th>at, s<th>what<th>lasted, s<th>safe again after, s<th>a client waited, s</tr>");
-    for fault in faults {
+    out.push_str("<h2>One by one</h2><div class=\"wide\"><table><tr><th>no.<th>at, s<th class=\"text\">what<th>lasted, s<th>safe again after, s<th>a client waited, s</tr>");
+    for (number, fault) in (1..).zip(faults) {
         let (lasted, healing) = (fault.ended - fault.began, fault.healed - fault.ended);
         let class = if fault.safe { "" } else { " class=\"bad\"" };
         let _ = write!(
             out,
-            "<tr{class}><td>{:.1}<td class=\"text\">{}<td>{lasted:.2}<td>{healing:.2}<td>{:.2}</tr>",
+            "<tr{class}><td>{number}<td>{:.1}<td class=\"text\">{}<td>{lasted:.2}<td>{healing:.2}<td>{:.2}</tr>",
             fault.began,
             escape(&fault.text),
             fault.unavailable
         );
     }
-    out.push_str("</table>");
+    out.push_str("</table></div>");
 }
 
 fn escape(text: &str) -> String {

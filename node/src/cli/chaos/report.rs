@@ -166,6 +166,66 @@ impl Report {
     }
 }
 
+/// What came of all rounds of a soak.
+#[derive(Debug, Default, PartialEq, Serialize)]
+pub(super) struct Sum {
+    rounds: u32,
+    hours: f64,
+    faults: usize,
+    operations: u64,
+    unknown: u64,
+    refused: u64,
+    lost: usize,
+    stale: usize,
+    unexplained: usize,
+    undecided: usize,
+    unread: u64,
+    unhealed: u32,
+    /// The longest that a client waited for an answer, in seconds.
+    waited: f64,
+}
+
+impl Sum {
+    pub(super) fn add(&mut self, report: &Report) {
+        self.rounds += 1;
+        self.hours += report.seconds / 3600.0;
+        self.faults += report.faults.len();
+        self.operations += report.operations;
+        self.unknown += report.unknown;
+        self.refused += report.refused;
+        self.lost += report.lost;
+        self.stale += report.stale;
+        self.unexplained += report.unexplained;
+        self.undecided += report.undecided;
+        self.unread += report.unread;
+        self.unhealed += u32::from(report.unhealed.is_some());
+        self.waited = report.faults.iter().map(|f| f.unavailable).fold(self.waited, f64::max);
+    }
+}
+
+impl fmt::Display for Sum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "all in all: rounds {}  hours {:.2}  faults {}  operations {}  unknown {}  refused {}  lost {}  stale {}  unexplained {}  \
+             undecided {}  unread {}  unhealed {}  longest wait {:.2} s",
+            self.rounds,
+            self.hours,
+            self.faults,
+            self.operations,
+            self.unknown,
+            self.refused,
+            self.lost,
+            self.stale,
+            self.unexplained,
+            self.undecided,
+            self.unread,
+            self.unhealed,
+            self.waited,
+        )
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Lost,
@@ -259,6 +319,17 @@ mod tests {
         let mut unhealed = report(&History::new());
         unhealed.unhealed = Some("ada is silent".into());
         assert!(!unhealed.holds() && unhealed.to_string().contains("healed NOT"));
+    }
+
+    #[test]
+    fn a_soak_sums_up_what_its_rounds_came_to() {
+        let mut first = report(&History::new());
+        first.lost = 2;
+        let mut second = report(&History::new());
+        second.unhealed = Some("ada is silent".into());
+        let mut sum = Sum::default();
+        [first, second].iter().for_each(|report| sum.add(report));
+        assert_eq!((sum.rounds, sum.operations, sum.lost, sum.unhealed), (2, 2, 2, 1), "{sum}");
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! A connection on its way up: hello, answer, two lanes.
+//! A connection on its way up: hello, answer, three lanes.
 //!
 //! ```text
 //!   dialler   hello ─────────────>  accepted
 //!             <───────────── hello
-//!             lane of calls, lane of bulk ──>  both up
+//!             lanes of calls, of bulk, of what is carried ──>  both up
 //! ```
 
 use super::super::endpoint::{Close, Failure};
@@ -15,6 +15,7 @@ use std::net::SocketAddr;
 
 const TAG_CALLS: u8 = 1;
 const TAG_BULK: u8 = 2;
+const TAG_CARRIED: u8 = 3;
 const PRIORITY_BULK: i32 = -1;
 
 #[derive(Debug)]
@@ -27,8 +28,8 @@ pub(super) enum Opening {
     Lanes { address: SocketAddr, peer: MemberId, lanes: Vec<(StreamId, Option<u8>)> },
 }
 
-/// Which peer it is, and its lanes of calls and of bulk.
-type Opened = (MemberId, StreamId, StreamId);
+/// Which peer it is, and its lanes: of calls, of bulk, of what is carried for others.
+type Opened = (MemberId, [StreamId; 3]);
 
 impl Opening {
     pub(super) const fn dialled(peer: Option<MemberId>, address: SocketAddr) -> Self {
@@ -89,8 +90,9 @@ impl Opening {
                 expect(*peer, &theirs).map_err(refusal)?;
                 let calls = open(connection, &[TAG_CALLS], false)?;
                 let bulk = open(connection, &[TAG_BULK], false)?;
+                let carried = open(connection, &[TAG_CARRIED], false)?;
                 let _ = connection.send_stream(bulk).set_priority(PRIORITY_BULK);
-                Ok(Some((theirs.id, calls, bulk)))
+                Ok(Some((theirs.id, [calls, bulk, carried])))
             }
             Self::Accepted { address, hello, bytes } => {
                 if hello.is_none() {
@@ -107,7 +109,7 @@ impl Opening {
                 Ok(None)
             }
             Self::Lanes { peer, lanes, .. } => {
-                while lanes.len() < 2
+                while lanes.len() < 3
                     && let Some(stream) = connection.streams().accept(Dir::Bi)
                 {
                     lanes.push((stream, None));
@@ -115,12 +117,12 @@ impl Opening {
                 for (stream, tag) in lanes.iter_mut().filter(|(_, tag)| tag.is_none()) {
                     *tag = read_tag(connection, *stream)?;
                 }
-                let [(calls, Some(first)), (bulk, Some(second))] = lanes[..] else { return Ok(None) };
-                if [first, second] != [TAG_CALLS, TAG_BULK] {
-                    return Err((Failure::Hello(format!("it opened unknown lanes {:?}", [first, second])), Close::Malformed));
+                let [(calls, Some(first)), (bulk, Some(second)), (carried, Some(third))] = lanes[..] else { return Ok(None) };
+                if [first, second, third] != [TAG_CALLS, TAG_BULK, TAG_CARRIED] {
+                    return Err((Failure::Hello(format!("it opened unknown lanes {:?}", [first, second, third])), Close::Malformed));
                 }
                 let _ = connection.send_stream(bulk).set_priority(PRIORITY_BULK);
-                Ok(Some((*peer, calls, bulk)))
+                Ok(Some((*peer, [calls, bulk, carried])))
             }
         }
     }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::testkit::{Plane, Relay};
 use bytes::Buf;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
@@ -76,20 +77,24 @@ impl Node {
     }
 }
 
-/// Two nodes, and the loop that both of them share.
+/// Two nodes or more, and the loop that they share.
 struct Pair {
-    nodes: [Node; 2],
+    nodes: Vec<Node>,
     poll: Poll,
     events: Events,
 }
 
 const A: usize = 0;
 const B: usize = 1;
+const C: usize = 2;
 
 impl Pair {
     fn of(a: Node, b: Node) -> Self {
+        Self::among(vec![a, b])
+    }
+
+    fn among(nodes: Vec<Node>) -> Self {
         let poll = Poll::new().unwrap();
-        let nodes = [a, b];
         for (at, node) in nodes.iter().enumerate() {
             let fd = node.links.socket().as_raw_fd();
             poll.registry().register(&mut SourceFd(&fd), Token(at), Interest::READABLE | Interest::WRITABLE).unwrap();
@@ -107,7 +112,7 @@ impl Pair {
         pair
     }
 
-    /// One pass of both.
+    /// One pass of all.
     fn pass(&mut self) {
         let now = Instant::now();
         let due = self.nodes.iter().filter_map(|n| n.links.timeout()).min();
@@ -154,6 +159,116 @@ impl Pair {
     fn seen_nothing(&self) -> bool {
         self.nodes.iter().all(|n| n.seen.0.is_empty())
     }
+}
+
+/// Three nodes behind relays, which may cut the ways between them; all are connected but for those that are cut from the beginning.
+struct Triangle {
+    relay: Relay,
+    all: Pair,
+}
+
+/// As members are: their ids leave room for the numbers of threads.
+const IDS: [MemberId; 3] = [MemberId(16), MemberId(32), MemberId(48)];
+
+impl Triangle {
+    fn new(cut: &[(usize, usize)]) -> Self {
+        let relay = Relay::start(7).unwrap();
+        let mut all = Pair::among(IDS.map(|id| Node::new(id.0, SECRET)).into());
+        let fronts = all.nodes.iter().enumerate().map(|(at, node)| {
+            let (id, name, behind) = node.entry();
+            (id, name, relay.open(at, Plane::Data, "127.0.0.1:0".parse().unwrap(), behind).unwrap())
+        });
+        let fronts: Vec<_> = fronts.collect();
+        cut.iter().for_each(|(from, to)| relay.cut(*from, *to, &[Plane::Data]));
+        all.nodes.iter_mut().for_each(|n| n.links.set_peers(&fronts));
+        let connected = |pair: &mut Pair| pair.nodes.iter().all(|n| n.seen.0.len() == 2).then_some(());
+        all.until("all are connected with all", connected);
+        for node in &mut all.nodes {
+            let both = IDS.iter().filter(|id| **id != node.id);
+            both.for_each(|id| assert!(node.seen.0.contains(&Seen::Connected(*id)), "{:?}", node.seen.0));
+            node.seen.0.clear();
+        }
+        Self { relay, all }
+    }
+
+    /// What A and B say to each other arrives in order, and no connection ends.
+    fn converse(&mut self, about: u8) {
+        for part in 0..100_u8 {
+            self.all.nodes[A].send(IDS[B], Lane::Calls, &[about, part]);
+            self.all.nodes[B].send(IDS[A], Lane::Calls, &[about, part]);
+            self.all.pass();
+        }
+        let large = vec![about; 1 << 20];
+        self.all.nodes[A].send(IDS[B], Lane::Bulk, &large);
+        for part in 0..100 {
+            self.all.expect(A, Seen::Frame(IDS[B], Lane::Calls, vec![about, part]));
+            self.all.expect(B, Seen::Frame(IDS[A], Lane::Calls, vec![about, part]));
+        }
+        self.all.expect(B, Seen::Frame(IDS[A], Lane::Bulk, large));
+        assert!(self.all.seen_nothing());
+    }
+
+    /// Soon nobody carries anything, but where the machine itself stands still now and then.
+    fn converse_straight(&mut self) {
+        let carried = |all: &Pair| all.nodes.iter().map(|n| n.links.carried()).sum::<u64>();
+        let (end, mut about) = (Instant::now() + PATIENCE, 0_u8);
+        loop {
+            let before = carried(&self.all);
+            self.converse(about);
+            if carried(&self.all) == before {
+                return;
+            }
+            assert!(Instant::now() < end, "something goes around still");
+            about = about.wrapping_add(1);
+        }
+    }
+}
+
+/// What went from one to the other stalled for as long as the cut lasted, and calls ended after 5 s.
+#[test]
+fn two_members_that_are_cut_from_each_other_go_on_by_a_third() {
+    for cuts in [&[(A, B), (B, A)][..], &[(A, B)], &[(B, A)]] {
+        let mut triangle = Triangle::new(&[]);
+        triangle.converse_straight();
+        cuts.iter().for_each(|(from, to)| triangle.relay.cut(*from, *to, &[Plane::Data]));
+        triangle.converse(2);
+        triangle.converse(3);
+        assert!(triangle.all.nodes[C].links.carried() > 0);
+        triangle.relay.heal();
+        triangle.converse_straight();
+    }
+}
+
+#[test]
+fn members_that_are_cut_from_the_beginning_meet_by_a_third() {
+    for cuts in [&[(A, B), (B, A)][..], &[(A, B)], &[(B, A)]] {
+        let mut triangle = Triangle::new(cuts);
+        triangle.converse(1);
+        assert!(triangle.all.nodes[C].links.carried() > 0);
+        triangle.relay.heal();
+        triangle.converse_straight();
+    }
+}
+
+#[test]
+fn nonsense_among_what_is_carried_closes_the_connection_and_what_is_for_nobody_is_lost() {
+    let mut triangle = Triangle::new(&[]);
+    let stranger = Carried { comes: false, deaf: true, end: MemberId(160), datagram: Bytes::from_static(b"hello") };
+    let client = Carried { end: MemberId::of_client(1), ..stranger.clone() };
+    let garbage = Carried { end: IDS[B], ..stranger.clone() };
+    let came = Carried { comes: true, end: IDS[C], ..stranger.clone() };
+    let of_stranger = Carried { comes: true, ..stranger.clone() };
+    for carried in [stranger, client, garbage, came, of_stranger] {
+        triangle.all.nodes[A].links.carry(IDS[C], &carried);
+    }
+    triangle.converse(1);
+    triangle.all.until("what is for a peer is passed on", |pair| (pair.nodes[C].links.carried() > 0).then_some(()));
+    let Links { up, driver, .. } = &mut triangle.all.nodes[A].links;
+    let link = up.get_mut(&IDS[C]).unwrap();
+    link.carried.push(driver.get(link.handle).unwrap(), Bytes::from_static(&[0xff; 64]));
+    driver.touch(link.handle);
+    triangle.all.expect(A, Seen::Disconnected(IDS[C]));
+    triangle.all.expect(A, Seen::Connected(IDS[C]));
 }
 
 fn id(id: u64) -> MemberId {

@@ -1,0 +1,246 @@
+//! Going around: where two members do not reach each other's data ports, a third that reaches both carries their datagrams.
+//!
+//! ```text
+//!   A ── straight: nothing comes back ─────X      B
+//!   A ── its lane to C: "carry this to B" ──> C ── its lane to B: "this comes from A" ──> B
+//! ```
+//!
+//! What is carried are datagrams of the QUIC connection between A and B, encrypted for these two: C can neither read nor forge
+//! them, and for everything above it is one connection, which lost a few of them. So no call is under way twice, no order is lost, and
+//! nobody above need know. C carries between its peers alone, over connections of its own that go straight: one hop, never a circle.
+//! What C cannot pass on at once is lost, as on any way, and the protocol sends it again.
+//!
+//! What goes around goes straight as well, so that either end learns at once that the straight way is back.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use doyen_placement::MemberId;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// Nothing came straight for this long after something was sent: an ack of QUIC takes a round trip and 25 ms.
+const PATIENCE: Duration = Duration::from_millis(300);
+/// Of a way that is slow by itself: so many round trips, and no more than this.
+const ROUND_TRIPS: u32 = 3;
+const PATIENCE_MAX: Duration = Duration::from_secs(1);
+/// And so often: whatever wants an answer is sent again.
+const SENDS_LEAST: u32 = 3;
+/// What the other end said last counts for this long: longer than a connection says nothing.
+const DEAF: Duration = Duration::from_millis(1200);
+/// People are told of what lasts this long.
+const NOTICEABLE: Duration = Duration::from_secs(2);
+/// Who carried something no longer ago than this carries the next as well.
+const CARRIES: Duration = Duration::from_secs(1);
+/// Else everybody who may is tried for so long.
+const TURN: Duration = Duration::from_millis(400);
+/// Bytes that wait for one peer to be carried, above which more is lost.
+pub(super) const CARRIED_BYTES_MAX: usize = 256 << 10;
+
+/// To be passed on, or passed on;
+const COMES: u8 = 1;
+/// its sender hears nothing straight.
+const IS_DEAF: u8 = 2;
+/// `[flags u8][other end u64][length u16]`, and the datagram.
+const HEAD: usize = 1 + 8 + 2;
+
+/// What one end of a connection knows of the straight way to the other.
+#[derive(Debug, Default)]
+pub(super) struct Way {
+    /// Which member it leads to; `None`: it never goes around.
+    pub(super) peer: Option<MemberId>,
+    /// The connection was begun by way of somebody else: where the other end sends from is not known until something comes straight.
+    pub(super) begun_around: bool,
+    /// And then this is it.
+    pub(super) straight: Option<SocketAddr>,
+    /// How often something was sent and nothing came straight, and since when: since the second time, for the first may be an ack, which
+    /// nobody answers.
+    unheard: Option<(Instant, u32)>,
+    /// When the other end said that nothing comes straight to it, if that is what it said last.
+    deaf: Option<Instant>,
+    /// Who carried last what came around, and when.
+    carrier: Option<(MemberId, Instant)>,
+}
+
+impl Way {
+    /// A datagram came straight.
+    pub(super) fn heard(&mut self) {
+        self.unheard = None;
+    }
+
+    /// Something was sent.
+    pub(super) fn sent(&mut self, now: Instant) {
+        match &mut self.unheard {
+            Some((since, sends)) => {
+                *since = if *sends == 1 { now } else { *since };
+                *sends = sends.saturating_add(1);
+            }
+            None => self.unheard = Some((now, 1)),
+        }
+    }
+
+    /// A datagram came around, from an end that hears nothing straight, or does.
+    pub(super) fn came_around(&mut self, now: Instant, by: MemberId, deaf: bool) {
+        self.carrier = Some((by, now));
+        self.deaf = deaf.then_some(now);
+    }
+
+    /// Whether nothing has come straight for so long that people should know.
+    pub(super) fn is_noticeable(&self, now: Instant) -> bool {
+        self.unheard.is_some_and(|(since, sends)| sends >= SENDS_LEAST && now.saturating_duration_since(since) >= NOTICEABLE)
+    }
+
+    /// Whether nothing comes straight, on a way of this round trip.
+    pub(super) fn is_deaf(&self, now: Instant, round_trip: impl FnOnce() -> Duration) -> bool {
+        let Some((since, _)) = self.unheard.filter(|(_, sends)| *sends >= SENDS_LEAST) else { return false };
+        let passed = now.saturating_duration_since(since);
+        passed >= PATIENCE && passed >= (round_trip() * ROUND_TRIPS).min(PATIENCE_MAX)
+    }
+
+    /// Whether something goes around, for the sake of either end.
+    pub(super) fn strays(&self, now: Instant, round_trip: impl FnOnce() -> Duration) -> bool {
+        self.deaf.is_some_and(|at| now.saturating_duration_since(at) < DEAF) || self.is_deaf(now, round_trip)
+    }
+
+    /// Who of these shall carry: whoever did just now, or each in turn.
+    pub(super) fn carrier(&self, now: Instant, candidates: &[MemberId]) -> Option<MemberId> {
+        if let Some((by, at)) = self.carrier
+            && now.saturating_duration_since(at) < CARRIES
+            && candidates.contains(&by)
+        {
+            return Some(by);
+        }
+        let since = self.unheard.map(|(since, _)| since).or(self.deaf)?;
+        let turn = now.saturating_duration_since(since).as_millis() / TURN.as_millis();
+        candidates.get(turn as usize % candidates.len().max(1)).copied()
+    }
+}
+
+/// A datagram on its way around, as it stands on a lane.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Carried {
+    /// It was passed on, and comes from `end`; else it is to be passed on to `end`.
+    pub(crate) comes: bool,
+    /// Whoever sent it hears nothing straight.
+    pub(crate) deaf: bool,
+    /// The other end, as whoever reads this sees it.
+    pub(crate) end: MemberId,
+    /// QUIC's.
+    pub(crate) datagram: Bytes,
+}
+
+impl Carried {
+    /// As bytes of a lane; `None` if it is longer than any datagram.
+    pub(crate) fn encode(&self) -> Option<Bytes> {
+        let length = u16::try_from(self.datagram.len()).ok()?;
+        let mut bytes = BytesMut::with_capacity(HEAD + self.datagram.len());
+        bytes.put_u8(if self.comes { COMES } else { 0 } | if self.deaf { IS_DEAF } else { 0 });
+        bytes.put_u64_le(self.end.0);
+        bytes.put_u16_le(length);
+        bytes.put_slice(&self.datagram);
+        Some(bytes.freeze())
+    }
+
+    /// Takes one off the front, if all of it is there.
+    ///
+    /// # Errors
+    /// The bytes make no sense.
+    pub(crate) fn take(bytes: &mut BytesMut) -> Result<Option<Self>, Nonsense> {
+        let Some(mut head) = bytes.get(..HEAD) else { return Ok(None) };
+        let (flags, end, length) = (head.get_u8(), MemberId(head.get_u64_le()), usize::from(head.get_u16_le()));
+        if flags & !(COMES | IS_DEAF) != 0 {
+            return Err(Nonsense);
+        }
+        if bytes.len() < HEAD + length {
+            return Ok(None);
+        }
+        bytes.advance(HEAD);
+        let datagram = bytes.split_to(length).freeze();
+        Ok(Some(Self { comes: flags & COMES != 0, deaf: flags & IS_DEAF != 0, end, datagram }))
+    }
+}
+
+/// What stands on a lane is nothing that is carried.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Nonsense;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FAST: fn() -> Duration = || Duration::from_millis(1);
+
+    fn after(ms: u64) -> impl Fn(Instant) -> Instant {
+        move |start| start + Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn a_way_strays_once_several_sends_were_unheard_for_long_enough() {
+        let start = Instant::now();
+        let mut way = Way::default();
+        way.sent(start);
+        // An ack that nobody answers.
+        assert!(!way.strays(after(5000)(start), FAST));
+        way.sent(after(5000)(start));
+        way.sent(after(5001)(start));
+        assert!(!way.strays(after(5299)(start), FAST), "one that was lost is sent again");
+        assert!(way.strays(after(5300)(start), FAST));
+        way.heard();
+        assert!(!way.strays(after(5300)(start), FAST));
+        (0..50).for_each(|_| way.sent(start));
+        assert!(!way.strays(after(299)(start), FAST));
+        assert!(way.strays(after(300)(start), FAST));
+        assert!(!way.strays(after(800)(start), || Duration::from_millis(300)), "a slow way is not a broken one");
+        assert!(way.strays(after(1000)(start), || Duration::from_secs(9)));
+    }
+
+    #[test]
+    fn who_hears_everything_goes_around_for_who_does_not_and_no_longer() {
+        let start = Instant::now();
+        let mut way = Way::default();
+        way.came_around(start, MemberId(16), false);
+        assert!(!way.strays(start, FAST), "two that hear each other would never stop");
+        way.came_around(start, MemberId(16), true);
+        way.heard();
+        assert!(way.strays(after(1199)(start), FAST) && !way.is_deaf(after(1199)(start), FAST));
+        assert!(!way.strays(after(1200)(start), FAST));
+        way.came_around(after(10)(start), MemberId(16), false);
+        assert!(!way.strays(after(10)(start), FAST), "it hears straight again, and said so");
+    }
+
+    #[test]
+    fn who_carried_carries_on_and_without_that_each_has_a_turn() {
+        let start = Instant::now();
+        let (c, d) = (MemberId(16), MemberId(32));
+        let mut way = Way::default();
+        assert_eq!(way.carrier(start, &[c, d]), None);
+        way.sent(start);
+        let asked: Vec<_> = [0, 399, 400, 800].into_iter().map(|ms| way.carrier(after(ms)(start), &[c, d])).collect();
+        assert_eq!(asked, [Some(c), Some(c), Some(d), Some(c)]);
+        way.came_around(start, d, true);
+        assert_eq!(way.carrier(after(900)(start), &[c, d]), Some(d));
+        assert_eq!(way.carrier(after(900)(start), &[c]), Some(c), "it does not go straight to him any more");
+        assert_eq!(way.carrier(after(900)(start), &[]), None);
+    }
+
+    #[test]
+    fn what_is_carried_arrives_as_it_was_and_nonsense_does_not() {
+        let all = [(true, false), (false, true), (true, true), (false, false)];
+        let sent: Vec<_> = all
+            .into_iter()
+            .zip([0_usize, 1, 1200, 65_535])
+            .map(|((comes, deaf), length)| Carried { comes, deaf, end: MemberId(1 << 60), datagram: vec![7; length].into() })
+            .collect();
+        let mut bytes: BytesMut = BytesMut::new();
+        sent.iter().for_each(|carried| bytes.extend_from_slice(&carried.encode().unwrap()));
+        let mut torn = bytes.split_to(bytes.len() - 1);
+        let mut read = Vec::new();
+        while let Some(carried) = Carried::take(&mut torn).unwrap() {
+            read.push(carried);
+        }
+        assert_eq!(read, sent[..3]);
+        torn.unsplit(bytes);
+        assert_eq!(Carried::take(&mut torn), Ok(Some(sent[3].clone())));
+        assert!(torn.is_empty());
+        assert_eq!(Carried { datagram: vec![0; 65_536].into(), ..sent[0].clone() }.encode(), None);
+        assert_eq!(Carried::take(&mut BytesMut::from(&[4; 64][..])), Err(Nonsense));
+    }
+}
