@@ -151,7 +151,7 @@ impl Members {
             order: 0,
             plans: true,
             post: Box::new(|_| Fate::Arrives),
-            oracle: Oracle::new(),
+            oracle: Oracle::new(false),
             broken: None,
         }
     }
