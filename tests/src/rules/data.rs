@@ -236,6 +236,35 @@ pub(super) fn what_was_applied_before_a_loss_is_not_applied_after_it() -> Result
     if outcome == Outcome::Failed(Failure::Unknown) { Ok(()) } else { Err(format!("what nobody knows came to {outcome:?}")) }
 }
 
+/// A learner has caught up and is about to count; what is written meanwhile does not reach it, and then its primary is gone.
+pub(super) fn who_is_about_to_count_is_waited_for() -> Result<(), String> {
+    let mut s = Shards::new(2);
+    let first = table(2, &[1]);
+    let learning = change(&first, |p| p.replicas = replicas(&[1], &[2]));
+    let admitted = change(&learning, |p| {
+        p.replicas = replicas(&[1, 2], &[]);
+        p.epoch = p.epoch.next();
+    });
+    s.show_all(&first);
+    s.write(1, "x", "1")?;
+    s.show_all(&learning);
+    s.run(1000)?;
+    if !s.asked.iter().any(|r| matches!(r.change, InSyncChange::Admit(_))) {
+        return Err("I16: a learner never catches up".into());
+    }
+    s.hold(1, 2, Lane::Calls);
+    let write = s.submit(1, "x", set("2"));
+    s.run(20)?;
+    if s.outcome(write).is_none() {
+        s.let_go(1, 2, Lane::Calls);
+        return s.done(write, 500, "a write once the learner has it").map(|_| ());
+    }
+    s.kill(1);
+    s.show_all(&admitted);
+    s.show_all(&next(&admitted, &[2], &[]));
+    s.expect(2, "x", &bulk("2"), "I6: an acknowledged write is lost")
+}
+
 /// A key is deleted while a snapshot with it is on its way.
 pub(super) fn a_snapshot_brings_nothing_back() -> Result<(), String> {
     let mut s = Shards::new(2);

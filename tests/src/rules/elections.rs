@@ -155,6 +155,23 @@ pub(super) fn three_voters_survive_the_death_of_one() -> Result<(), String> {
     Ok(())
 }
 
+/// A voter is replaced by a table that reaches the one who takes its place and neither it nor the third one; then these two are on one side
+/// of a cut, a majority of those that voted before.
+pub(super) fn those_who_voted_before_have_their_say() -> Result<(), String> {
+    let mut m = Members::of(Setup { voters_max: 3, ..Setup::of(4) })?;
+    let apart = |place| place == 2 || place == 3;
+    m.post(move |letter| match &letter.message {
+        Message::Propose(_) | Message::Commit(_) | Message::Committed(_) if apart(letter.to) => Fate::Lost,
+        _ => Fate::Arrives,
+    });
+    m.input(2, Input::Leave(Pace::AtOnce));
+    m.run(300);
+    m.post(move |letter| if apart(letter.from) == apart(letter.to) { Fate::Arrives } else { Fate::Lost });
+    m.until(3000, "coordinator of those two", |m| m.leads(2) || m.leads(3))?;
+    m.run(2000);
+    m.verdict()
+}
+
 /// A primary leaves, and does not hear for long that everything of it is handed over. Whoever proposed that answers its pings while
 /// the ack of another voter takes its time.
 pub(super) fn who_proposes_gives_no_lease_against_it() -> Result<(), String> {

@@ -76,11 +76,13 @@ pub(super) struct Setup {
     pub(super) voters_max: u8,
     pub(super) backups: u8,
     pub(super) on_loss: OnLoss,
+    /// Whether somebody begins a cluster beside it.
+    pub(super) stranger: bool,
 }
 
 impl Setup {
     pub(super) fn of(founders: u64) -> Self {
-        Self { founders, voters_max: 7, backups: 1, on_loss: OnLoss::Wait }
+        Self { founders, voters_max: 7, backups: 1, on_loss: OnLoss::Wait, stranger: false }
     }
 }
 
@@ -142,6 +144,7 @@ pub(super) fn find(table: &Table, what: impl Fn(&Partition) -> bool) -> Result<P
 impl Members {
     /// Nobody yet.
     pub(super) fn none(setup: Setup) -> Self {
+        let oracle = Oracle::new(setup.stranger);
         Self {
             setup,
             now: 1_000_000,
@@ -151,7 +154,7 @@ impl Members {
             order: 0,
             plans: true,
             post: Box::new(|_| Fate::Arrives),
-            oracle: Oracle::new(false),
+            oracle,
             broken: None,
         }
     }

@@ -101,7 +101,7 @@ pub(super) fn two_write_a_first_table() -> Result<(), String> {
 
 /// A used cluster of one meets another used one.
 pub(super) fn who_is_used_gives_way_to_nobody() -> Result<(), String> {
-    let mut m = Members::of(Setup::of(2))?;
+    let mut m = Members::of(Setup { stranger: true, ..Setup::of(2) })?;
     m.start(3, &[], None);
     m.input(3, Input::Used);
     m.until(100, "mark", |m| m.process(3).is_some_and(|p| p.used_ok))?;
