@@ -114,6 +114,8 @@ mutants! {
     KeepsTenure = ("keeps-tenure", "rule 9"),
     /// A leaver ends before a majority has installed the table without it.
     LeavesEarly = ("leaves-early", "rule 10"),
+    /// A leaver waits for no member that is silent, though the table keeps it.
+    LeavesTheSilent = ("leaves-the-silent", "rule 10"),
     /// A deposed primary commits and acknowledges.
     CommitsDeposed = ("commits-deposed", "rule 10"),
     /// A pulled table is installed though it is older.

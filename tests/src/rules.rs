@@ -42,6 +42,7 @@ pub const CHECKS: &[(Mutant, Check)] = &[
     (Mutant::AgesUnknown, tenures::who_does_not_know_seals_nothing),
     (Mutant::SealsUnopened, tenures::who_has_not_opened_seals_nothing),
     (Mutant::LeavesEarly, membership::who_leaves_stays_until_that_is_known),
+    (Mutant::LeavesTheSilent, membership::who_leaves_waits_for_the_silent),
     (Mutant::ServesByInstalled, data::who_sealed_answers_nothing),
     (Mutant::AnswersByOldView, data::a_view_that_is_not_shown_any_more_answers_nothing),
     (Mutant::ChecksThenReads, data::what_is_read_is_judged_after_that),

@@ -271,7 +271,7 @@ pub fn summary(total: &Report) -> String {
     )
 }
 
-/// Makes a failure small (see [`shrink`]), and tells the story of what is left of it.
+/// Makes a failure small (`shrink` says how), and tells the story of what is left of it.
 pub fn smallest(first: &Failed, runs_max: usize) -> (Failed, usize) {
     let (smallest, runs) = shrink::shrink(first, runs_max, |case| run(case, Tell::Nothing).map(|_| ()));
     match run(&smallest.case, Tell::OnFailure) {

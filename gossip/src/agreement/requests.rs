@@ -159,10 +159,16 @@ impl Council {
     }
 
     /// No other member may be given anything, and all that answer know it: whoever leaves waits for nobody. So a cluster that
-    /// is stopped as a whole stops at once, and none of its members waits for one that has gone.
+    /// is stopped as a whole stops at once, and none of its members waits for one that has gone. A silent one that the table keeps has not:
+    /// what only the leaver knows and holds would be missing when it is back.
     fn nobody_stays(&self, cx: &Context) -> bool {
         let me = cx.me();
-        let stays = self.committed.members.iter().any(|m| m.id != me && m.role == MemberRole::Data && m.state == MemberState::Live);
+        let may_stay = |state| match state {
+            MemberState::Live => true,
+            MemberState::Silent => !broken(Mutant::LeavesTheSilent),
+            MemberState::Draining | MemberState::Leaving => false,
+        };
+        let stays = self.committed.members.iter().any(|m| m.id != me && m.role == MemberRole::Data && may_stay(m.state));
         let knows = |v: MemberId| self.heard_committed.get(&v).is_some_and(|name| name.order() >= self.committed.name.order());
         !stays && self.committed.voters.iter().all(|v| *v == me || knows(*v) || self.silent(cx, *v))
     }

@@ -55,6 +55,20 @@ pub(super) fn who_alone_holds_something_is_waited_for() -> Result<(), String> {
     }
 }
 
+/// Of two, one that alone holds something is silent, and the other is told to leave. (Seed 791 of the simulation: it went, and with it what it
+/// alone knew and held.)
+pub(super) fn who_leaves_waits_for_the_silent() -> Result<(), String> {
+    let mut m = Members::of(Setup { backups: 0, on_loss: OnLoss::Reset { after_ms: 60_000 }, ..Setup::of(2) })?;
+    m.sleeps(2);
+    let silent = |m: &Members| m.table(1).is_ok_and(|t| t.member(id(2)).is_some_and(|m| m.state == MemberState::Silent));
+    m.until(5000, "silence", silent)?;
+    m.input(1, Input::Leave(Pace::Repair));
+    m.run(5000);
+    m.verdict()?;
+    let goes = m.process(1).is_none_or(|p| p.handed_over);
+    if goes { Err("I14: n1 goes with all that it holds, and n2 may come back".into()) } else { Ok(()) }
+}
+
 /// The coordinator leaves in order, before the other one of two has joined its term; that it is gone is told by pings alone.
 pub(super) fn who_leaves_stays_until_that_is_known() -> Result<(), String> {
     let mut m = Members::of(Setup::of(2))?;

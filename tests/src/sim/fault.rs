@@ -49,6 +49,9 @@ pub(crate) const KINDS: &[Kind] = &[
 /// Faults disturb a cluster that forms for so long, and then wait until it has.
 const FORMING: Nanos = 4 * SECOND;
 
+/// How many times as long as others the packets of a slow node take, at most.
+pub(crate) const SLOWNESS_MAX: u64 = 40;
+
 /// The numbers of faults, from here on in the streams of a seed.
 const FAULTS: u64 = 1 << 16;
 
@@ -166,12 +169,23 @@ impl World {
 
     fn pause_of(&mut self, p: ProcessId) -> bool {
         let span = self.span(self.mix.pause_max);
-        self.longest_stall = self.longest_stall.max(span);
+        self.stands_still(p, span);
         let until = self.schedule.now() + span;
         self.tell_fault(|w| format!("{} stands still for {:.3} s", w.name(p), span as f64 / 1e9));
         let paused = &mut self.processes[p].paused_until;
         *paused = until.max(*paused);
         true
+    }
+
+    /// How long it then stands still, with what overlaps.
+    fn stands_still(&mut self, p: ProcessId, span: Nanos) {
+        let now = self.schedule.now();
+        let (from, to) = &mut self.processes[p].still;
+        if *to < now {
+            *from = now;
+        }
+        *to = (now + span).max(*to);
+        self.longest_stall = self.longest_stall.max(*to - *from);
     }
 
     fn stall_control(&mut self) -> bool {
@@ -187,7 +201,7 @@ impl World {
     fn stall_data(&mut self) -> bool {
         let Some(p) = self.one() else { return false };
         let span = self.span(4 * SECOND);
-        self.longest_stall = self.longest_stall.max(span);
+        self.stands_still(p, span);
         let threads = self.processes[p].threads.len();
         let t = if threads > 1 { self.rng.random_range(0..threads) } else { 0 };
         self.tell_fault(|w| format!("data thread {t} of {} stands still for {:.3} s", w.name(p), span as f64 / 1e9));
@@ -425,7 +439,7 @@ impl World {
 
     fn slow_one(&mut self) -> bool {
         let slot = self.rng.random_range(0..self.slots.len());
-        let factor = self.rng.random_range(3..40);
+        let factor = self.rng.random_range(3..SLOWNESS_MAX);
         let span = self.span(10 * SECOND);
         let until = self.network.slow.get(&slot).map_or(0, |(_, until)| *until).max(self.schedule.now() + span);
         self.network.slow.insert(slot, (factor, until));

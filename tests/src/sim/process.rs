@@ -86,6 +86,8 @@ pub(crate) struct Process {
     /// Whom its data threads keep data connections with: the data threads of all others.
     pub(crate) peers: BTreeSet<MemberId>,
     pub(crate) generation: u64,
+    /// The last time that it, or a data thread of it, stood still: from, to.
+    pub(crate) still: (Nanos, Nanos),
     pub(crate) lease: Time,
     pub(crate) threads: Vec<DataThread>,
     /// Data threads that have said that they make progress since the control thread last heard it of all.
@@ -145,6 +147,7 @@ impl Process {
             view: None,
             peers: BTreeSet::new(),
             generation: 0,
+            still: (0, 0),
             lease: Time::ZERO,
             threads,
             alive: BTreeSet::new(),

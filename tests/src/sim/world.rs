@@ -63,6 +63,9 @@ pub(crate) struct World {
     pub(crate) calm_at: Nanos,
     /// When all must be well at the latest.
     pub(crate) heal_by: Nanos,
+    /// How long that may take.
+    pub(crate) heal_max: Nanos,
+    pub(crate) operator_spoke: bool,
     pub(crate) healed_at: Option<Nanos>,
     pub(crate) stop_clients: bool,
     pub(crate) last_calls_begun: bool,
@@ -136,6 +139,8 @@ impl World {
             calm: false,
             calm_at: 0,
             heal_by: 0,
+            heal_max: 0,
+            operator_spoke: false,
             healed_at: None,
             stop_clients: false,
             last_calls_begun: false,
