@@ -193,7 +193,7 @@ pub fn run(case: &Case, tell: Tell) -> Result<Report, Failed> {
     let mut world = match catch_unwind(|| world::World::new(case, trace::Trace::new(tell))) {
         Ok(world) => world,
         Err(panic) => {
-            let what = said(panic.as_ref());
+            let what = panic_text(panic.as_ref());
             return Err(Failed { case: Box::new(case.clone()), at_ns: 0, what, faults_begun: 0, story: Vec::new() });
         }
     };
@@ -201,14 +201,15 @@ pub fn run(case: &Case, tell: Tell) -> Result<Report, Failed> {
     let what = match end {
         Ok(Ok(report)) => return Ok(report),
         Ok(Err(what)) => what,
-        Err(panic) => said(panic.as_ref()),
+        Err(panic) => panic_text(panic.as_ref()),
     };
     let (case, at_ns, faults_begun) = (Box::new(world.case.clone()), world.now(), world.next_fault);
     Err(Failed { case, at_ns, what, faults_begun, story: world.into_story() })
 }
 
 /// What a panic says.
-fn said(panic: &(dyn Any + Send)) -> String {
+#[must_use]
+pub fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     format!("panic: {}", text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default())
 }

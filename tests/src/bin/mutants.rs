@@ -129,10 +129,7 @@ fn notice(mutant: Mutant, options: &Options) -> Result<Noticed, String> {
 
 /// What a check says. A machine that stops is one that noticed.
 fn verdict(check: rules::Check) -> Result<(), String> {
-    let said = catch_unwind(check).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().cloned();
-        Err(format!("panic: {}", text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default()))
-    });
+    let said = catch_unwind(check).unwrap_or_else(|panic| Err(sim::panic_text(panic.as_ref())));
     said.map_err(|what| brief(&what))
 }
 

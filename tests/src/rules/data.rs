@@ -4,7 +4,7 @@ use super::shards::{AT, Shards, bulk, change, next, replicas, set, table};
 use doyen::shard::Lane;
 use doyen::shard::op::{Action, Condition, Expiry, Failure, Outcome};
 use doyen_gossip::agreement::InSyncChange;
-use doyen_placement::Lineage;
+use doyen_placement::{Lineage, Table};
 use std::time::Duration;
 
 const NOW: Duration = Duration::ZERO;
@@ -20,13 +20,19 @@ fn stale(s: &mut Shards, read: u64) -> Result<(), String> {
     }
 }
 
-/// A primary has accepted a table that another one leads by, and sealed: the other one goes on at once.
-pub(super) fn who_sealed_answers_nothing() -> Result<(), String> {
+/// Three copies, the first of which leads and has written; with the table by which the second leads after it.
+fn led_by_the_first() -> Result<(Shards, Table, Table), String> {
     let mut s = Shards::new(3);
     let first = table(3, &[1, 2, 3]);
     let second = next(&first, &[2, 3], &[]);
     s.show_all(&first);
     s.write(1, "x", "1")?;
+    Ok((s, first, second))
+}
+
+/// A primary has accepted a table that another one leads by, and sealed: the other one goes on at once.
+pub(super) fn who_sealed_answers_nothing() -> Result<(), String> {
+    let (mut s, first, second) = led_by_the_first()?;
     s.show(1, &first, &second, NOW);
     s.show(2, &second, &second, NOW);
     s.show(3, &second, &second, NOW);
@@ -37,11 +43,7 @@ pub(super) fn who_sealed_answers_nothing() -> Result<(), String> {
 
 /// The same, with a data thread that does not know yet what its control thread accepted.
 pub(super) fn a_view_that_is_not_shown_any_more_answers_nothing() -> Result<(), String> {
-    let mut s = Shards::new(3);
-    let first = table(3, &[1, 2, 3]);
-    let second = next(&first, &[2, 3], &[]);
-    s.show_all(&first);
-    s.write(1, "x", "1")?;
+    let (mut s, _, second) = led_by_the_first()?;
     s.shows_something_else(1);
     s.show(2, &second, &second, NOW);
     s.show(3, &second, &second, NOW);
@@ -52,11 +54,7 @@ pub(super) fn a_view_that_is_not_shown_any_more_answers_nothing() -> Result<(), 
 
 /// A data thread gets no core in the middle of a pass, until its lease is over and another one leads; then it reads.
 pub(super) fn what_is_read_is_judged_after_that() -> Result<(), String> {
-    let mut s = Shards::new(3);
-    let first = table(3, &[1, 2, 3]);
-    let second = next(&first, &[2, 3], &[]);
-    s.show_all(&first);
-    s.write(1, "x", "1")?;
+    let (mut s, _, second) = led_by_the_first()?;
     s.lease(1, Duration::from_millis(500));
     s.begin(1);
     s.stalls(1);
