@@ -124,6 +124,8 @@ mutants! {
     PingsThoughHung = ("pings-though-hung", "rule 12"),
     /// Copies take entries of any epoch.
     NoFence = ("no-fence", "fencing"),
+    /// Copies take entries of the epoch that they have installed, whatever they were sent in a later one.
+    FenceByInstalled = ("fence-by-installed", "fencing"),
     /// Commits what one copy has.
     OneCopySuffices = ("one-copy-suffices", "I6"),
     /// A copy keeps what its new primary does not have.
@@ -132,12 +134,24 @@ mutants! {
     ReadsUncommitted = ("reads-uncommitted", "I10"),
     /// Reads that something is gone, of which the deletion is not committed.
     ReadsDeletions = ("reads-deletions", "I10"),
+    /// Reads that something is gone, of which the clearing of its map is not committed.
+    ReadsClears = ("reads-clears", "I10"),
+    /// Reads at once what is overdue.
+    ReadsOverdue = ("reads-overdue", "expiry"),
     /// Applies a retry again.
     AppliesTwice = ("applies-twice", "idempotence"),
     /// A snapshot is without what is known of operations.
     SnapshotForgets = ("snapshot-forgets", "idempotence"),
     /// What a caller may still ask again is forgotten.
     FinishesEarly = ("finishes-early", "idempotence"),
+    /// What became of a client's operations is kept for as long as one of them may be on its way, and not for as long as it may be sent.
+    RetiresEarly = ("retires-early", "idempotence"),
+    /// A learner that begins anew keeps what became of operations that were undone.
+    KeepsOutcomes = ("keeps-outcomes", "idempotence"),
+    /// What was sent before a refused operation counts as not applied.
+    RefusedUnapplied = ("refused-unapplied", "unknown outcomes"),
+    /// Executes what follows a refused operation, which comes again after it.
+    ExecutesRefused = ("executes-refused", "order"),
     /// Executes what a later write has overtaken.
     ExecutesOvertaken = ("executes-overtaken", "order"),
     /// Asks again in a lineage that began empty.

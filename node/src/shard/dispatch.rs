@@ -175,7 +175,7 @@ impl Core {
         }
         if let Some(p) = self.peers.get(peer) {
             match p.refused.get(&at) {
-                Some(refused) if *refused == attempt => return Ok(false),
+                Some(refused) if *refused == attempt && !broken(Mutant::ExecutesRefused) => return Ok(false),
                 Some(_) => {
                     p.refused.remove(&at);
                     // What is left of attempts before is asked again in this one.
