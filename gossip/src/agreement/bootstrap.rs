@@ -262,7 +262,8 @@ impl Forming {
                 let among = seeds.intersection(founders).count();
                 let all = seeds.len() + missing.len();
                 // Two first tables must share a seed: all of them, or at least more than half.
-                if all <= usize::from(expect) { missing.is_empty() && among == seeds.len() } else { among * 2 > all }
+                let most = among * 2 > all || (among * 2 == all && broken(Mutant::FoundsWithHalf));
+                if all <= usize::from(expect) { missing.is_empty() && among == seeds.len() } else { most }
             }
             Some(_) => false,
         }

@@ -207,7 +207,9 @@ impl Core {
     /// Whether operations of this process are taken: of members, and of clients.
     pub(super) fn may_ask(&self, id: MemberId) -> bool {
         let member = id.member();
-        id.is_client() || self.view.as_ref().is_some_and(|v| v.installed.member(member).is_some() || v.accepted.member(member).is_some())
+        id.is_client()
+            || broken(Mutant::TakesStrangers)
+            || self.view.as_ref().is_some_and(|v| v.installed.member(member).is_some() || v.accepted.member(member).is_some())
     }
 
     /// This node does not serve the partition: the peer sends this and what follows to somebody else.

@@ -1,6 +1,6 @@
 //! Checks of the data path: who answers, what a copy takes, what is kept (rules 5 and 8 to 10, and the invariants of data).
 
-use super::shards::{AT, CLIENT, Shards, bulk, change, next, replicas, set, table};
+use super::shards::{AT, CLIENT, Shards, bulk, change, next, replicas, set, table, without_the_last};
 use doyen::shard::Lane;
 use doyen::shard::op::{Action, Condition, Expiry, Failure, Outcome};
 use doyen_gossip::agreement::InSyncChange;
@@ -253,6 +253,26 @@ pub(super) fn a_late_retry_of_a_client_finds_its_outcome() -> Result<(), String>
     }
     s.let_go(CLIENT, 1, Lane::Calls);
     s.run(20)?;
+    s.expect(1, "x", &bulk("1"), "a retry was applied again")
+}
+
+/// A member is expelled before it is answered, and asks again, because it does not know.
+pub(super) fn who_is_expelled_asks_for_nothing() -> Result<(), String> {
+    let mut s = Shards::new(3);
+    let first = table(3, &[1, 2]);
+    s.show_all(&first);
+    s.run(5)?;
+    s.hold(1, 3, Lane::Calls);
+    s.submit(3, "x", Action::IncrBy(1));
+    s.run(5)?;
+    s.expect(1, "x", &bulk("1"), "it was applied")?;
+    let without = without_the_last(&first);
+    s.show(1, &without, &without, NOW);
+    s.show(2, &without, &without, NOW);
+    s.disconnect(1, 3);
+    s.let_go(1, 3, Lane::Calls);
+    s.connect(1, 3);
+    s.run(1000)?;
     s.expect(1, "x", &bulk("1"), "a retry was applied again")
 }
 

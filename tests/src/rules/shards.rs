@@ -74,7 +74,7 @@ pub(super) struct Shards {
     pub(super) opened: Vec<(Place, Epoch)>,
 }
 
-fn id(place: Place) -> MemberId {
+pub(super) fn id(place: Place) -> MemberId {
     if place == CLIENT { MemberId::of_client(place) } else { MemberId(place << 4) }
 }
 
@@ -135,6 +135,21 @@ pub(super) fn change(table: &Table, change: impl FnOnce(&mut Partition)) -> Tabl
     let mut next = table.clone();
     next.version = next.version.next();
     change(Arc::make_mut(&mut next.keyspaces[0].partitions[0]));
+    next
+}
+
+/// The table after this one, without its youngest member.
+pub(super) fn without_the_last(table: &Table) -> Table {
+    let mut next = change(table, |_| {});
+    let gone = next.members.pop().map(|m| m.id);
+    next.voters.retain(|v| Some(*v) != gone);
+    next
+}
+
+/// The table, in which a member's state is another.
+pub(super) fn with_state(table: &Table, place: Place, state: MemberState) -> Table {
+    let mut next = change(table, |_| {});
+    next.members.iter_mut().filter(|m| m.id == id(place)).for_each(|m| Arc::make_mut(m).state = state);
     next
 }
 
