@@ -65,7 +65,7 @@ use store::{Map, Store};
 
 pub use api::{Lane, Limits, Malformed, Request, Stats, Token};
 #[doc(hidden)]
-pub use inspect::Inspection;
+pub use inspect::{Asked, Inspection};
 pub(crate) use threads::Threads;
 #[doc(hidden)]
 pub use threads::thread_of;

@@ -1,8 +1,10 @@
 //! A look inside, for the simulation's oracle: what each partition's log holds. Nothing in production reads this.
 
+use super::op::Outcome;
 use super::store::Effect;
 use super::{PartitionRef, Shard};
-use doyen_placement::{ClusterId, Epoch, Lineage};
+use doyen_placement::{ClusterId, Epoch, Lineage, MemberId};
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// What a node holds of one partition.
@@ -40,6 +42,10 @@ impl Inspection {
         self.open && self.serving
     }
 }
+
+/// What is known of a process's operations: those below the mark are finished; [(number, outcome)].
+#[doc(hidden)]
+pub type Asked = (u64, Vec<(u64, Outcome)>);
 
 #[doc(hidden)]
 impl Shard {
@@ -85,6 +91,15 @@ impl Shard {
         let store = &self.slots.get(at)?.held.as_ref()?.store;
         let line = |(map, entry): (_, &super::entry::Entry)| format!("{map:?} {entry:?} {}@{}", entry.deadline(), entry.version());
         Some(store.following(&None).map(line).collect())
+    }
+
+    /// What is known of operations on a partition that members may ask again, by who asked. (Clients are forgotten by each node in its
+    /// own time.)
+    #[must_use]
+    pub fn inspect_outcomes(&self, at: PartitionRef) -> Option<BTreeMap<MemberId, Asked>> {
+        let held = self.slots.get(at)?.held.as_ref()?;
+        let of_members = held.dedup.all().filter(|(origin, ..)| !origin.is_client());
+        Some(of_members.map(|(id, mark, applied)| (id, (mark, applied.iter().map(|(n, _, o)| (*n, o.clone())).collect()))).collect())
     }
 
     /// A checksum of everything that is stored of a partition.

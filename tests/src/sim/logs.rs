@@ -4,7 +4,7 @@
 
 use super::process::{Process, ThreadId};
 use super::schedule::Nanos;
-use doyen::shard::{Inspection, Shard};
+use doyen::shard::{Asked, Inspection, Shard};
 use doyen_placement::{ClusterId, Epoch, Lineage, MemberId, Partition, PartitionRef, Table};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -145,6 +145,7 @@ impl Logs {
                             let how = difference(entries(process), copy.and_then(|p| entries(p)));
                             return Err(format!("I6: at rest the copy of {at} on {member} differs from its primary's: {how}"));
                         }
+                        same_outcomes(process, copy, at)?;
                         compared += 1;
                     }
                 }
@@ -241,6 +242,24 @@ fn copies_have(processes: &[Process], (p, t): ThreadId, now: &Inspection, newest
         let copy = thread.shard.inspect().find(|i| i.at == now.at);
         let has = copy.is_some_and(|c| c.lineage == now.lineage && c.last >= now.committed);
         hold!(has, "I6: {me} acknowledges {} of {}, and {member} has {copy:?}", now.committed, now.at);
+    }
+    Ok(())
+}
+
+/// A retry finds the same at every copy: of each member, what became of the operations that it has not finished with. (What was undone may
+/// have told one of them that more is finished.)
+fn same_outcomes(primary: &Process, copy: Option<&&Process>, at: PartitionRef) -> Result<(), String> {
+    let (Some(table), Some(copy)) = (primary.view.as_ref().map(|v| &v.installed), copy) else { return Ok(()) };
+    let known = |p: &Process| shard_of(p, at).inspect_outcomes(at).unwrap_or_default();
+    let (ours, theirs) = (known(primary), known(copy));
+    for origin in ours.keys().chain(theirs.keys()).filter(|o| table.member(o.member()).is_some()) {
+        let mark = [&ours, &theirs].iter().filter_map(|k| k.get(origin)).map(|(mark, _)| *mark).max().unwrap_or(0);
+        let unfinished = |known: &BTreeMap<MemberId, Asked>| {
+            let applied = known.get(origin).map(|(_, applied)| applied.clone()).unwrap_or_default();
+            applied.into_iter().filter(|(n, _)| *n >= mark).collect::<Vec<_>>()
+        };
+        let (one, other) = (unfinished(&ours), unfinished(&theirs));
+        hold!(one == other, "idempotence: at rest {at} knows of {origin}'s operations {one:?}, and its copy on {} {other:?}", copy.me);
     }
     Ok(())
 }
