@@ -125,7 +125,7 @@ fn say(text: fmt::Arguments<'_>) {
     let mut out = std::io::stdout().lock();
     if let Err(e) = out.write_fmt(text).and_then(|()| out.flush()) {
         if e.kind() != std::io::ErrorKind::BrokenPipe {
-            eprintln!("doyen: cannot print: {e}");
+            complain(format_args!("cannot print: {e}"));
         }
         std::process::exit(CANNOT_PRINT);
     }
@@ -134,8 +134,13 @@ fn say(text: fmt::Arguments<'_>) {
 fn fail(failed: &Failed) -> ExitCode {
     // Messages of others (the system, a peer) may have more lines than one.
     let line = failed.message.split('\n').map(str::trim).filter(|l| !l.is_empty()).collect::<Vec<_>>().join(" ");
-    eprintln!("doyen: {line}");
+    complain(format_args!("{line}"));
     ExitCode::from(failed.status)
+}
+
+/// Says it on stderr, if anybody can be told there; the status says the rest.
+fn complain(what: fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stderr(), "doyen: {what}");
 }
 
 /// What clap says in a page, in a line.

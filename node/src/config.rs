@@ -15,6 +15,7 @@ pub use options::Options;
 
 use crate::net::identity::SECRET_BYTES_MIN;
 use doyen_placement::{Assignment, Keyspace, KeyspaceId, Location, Mode, OnLoss, Role, Settings, THREADS_MAX};
+use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -501,11 +502,14 @@ fn bytes(size: Size) -> usize {
 /// A short text file.
 fn read(path: &Path, flag: &str) -> Result<String, ConfigError> {
     let cannot = |why: String| ConfigError(format!("cannot read {} ({flag}): {why}", path.display()));
-    let length = fs::metadata(path).map_err(|e| cannot(reason(&e)))?.len();
-    if length > FILE_BYTES_MAX {
-        return Err(cannot(format!("it has {length} bytes, more than the {FILE_BYTES_MAX} expected of such a file")));
+    let mut text = String::new();
+    // What a file says of its length may be wrong: a device has none.
+    let file = fs::File::open(path).map_err(|e| cannot(reason(&e)))?;
+    let read = file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(|e| cannot(reason(&e)))?;
+    if read as u64 > FILE_BYTES_MAX {
+        return Err(cannot(format!("it has more than the {FILE_BYTES_MAX} bytes expected of such a file")));
     }
-    fs::read_to_string(path).map_err(|e| cannot(reason(&e)))
+    Ok(text)
 }
 
 /// What a file holds, without the line's end.
