@@ -4,6 +4,7 @@ use super::assign;
 use crate::id::{KeyspaceId, MapId};
 use crate::table::{Invalid, Keyspace, MapEntry, Mode, OnLoss, Table};
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// The keyspace that every cluster has from the beginning. Redis clients begin in it, and it cannot be dropped.
 pub const DEFAULT_KEYSPACE: &str = "default";
@@ -103,7 +104,14 @@ pub fn alter_keyspace(table: &Table, name: &str, change: KeyspaceChange) -> Resu
     let mut next = table.clone();
     let keyspace = &mut next.keyspaces[at];
     let KeyspaceChange { backups, min_in_sync, on_loss, default_ttl_ms } = change;
-    keyspace.backups = backups.unwrap_or(keyspace.backups);
+    if let Some(backups) = backups.filter(|b| *b != keyspace.backups) {
+        keyspace.backups = backups;
+        // What was planned leads to the former number of copies, and would drop one that is needed now. The next plan looks at what
+        // has come of it.
+        for partition in keyspace.partitions.iter_mut().filter(|p| p.goal.is_some()) {
+            Arc::make_mut(partition).goal = None;
+        }
+    }
     keyspace.min_in_sync = min_in_sync.unwrap_or(keyspace.min_in_sync);
     keyspace.on_loss = on_loss.unwrap_or(keyspace.on_loss);
     keyspace.default_ttl_ms = default_ttl_ms.unwrap_or(keyspace.default_ttl_ms);
