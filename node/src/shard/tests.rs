@@ -2,6 +2,7 @@
 
 mod clients;
 mod hostile;
+mod keyspaces;
 mod order;
 mod slices;
 mod threads;

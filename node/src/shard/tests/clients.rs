@@ -236,6 +236,7 @@ fn large_calls_of_clients_wait_where_they_came_from() {
 fn a_large_table_comes_in_parts_and_a_torn_one_is_malformed() {
     let (mut w, client) = world(12);
     w.propose(|t| {
+        t.next_map = MapId(3_001);
         t.maps = (1..=3_000).map(|n| MapEntry { id: MapId(n), name: format!("{n:->60}"), keyspace: KeyspaceId(0) }).collect();
     });
     w.settle(Duration::from_millis(200));
