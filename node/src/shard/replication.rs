@@ -261,8 +261,12 @@ impl Core {
         let now = self.now;
         let in_sync: BTreeSet<MemberId> = self.in_sync(installed).filter(|m| *m != self.me).collect();
         let kept = |_: &&MemberId| !broken(Mutant::DropsEarly);
-        let required: BTreeSet<MemberId> =
-            accepted.into_iter().flat_map(|a| self.in_sync(a)).filter(|m| *m != self.me).chain(in_sync.iter().filter(kept).copied()).collect();
+        let required: BTreeSet<MemberId> = accepted
+            .into_iter()
+            .flat_map(|a| self.in_sync(a))
+            .filter(|m| *m != self.me)
+            .chain(in_sync.iter().filter(kept).copied())
+            .collect();
         let learners: BTreeSet<MemberId> = self.learners(installed).collect();
         let Some(held) = &mut slot.held else { return };
         let moved = held.epoch != installed.epoch;
