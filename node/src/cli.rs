@@ -52,6 +52,8 @@ enum Command {
     Status(admin::Status),
     /// Show who holds which partition
     Table(admin::Table),
+    /// Make, list, show, alter and drop keyspaces
+    Keyspace(admin::KeyspaceCommand),
     /// Go on without members that are gone for good, when too few are left to agree
     Recover(admin::Recover),
     /// Show the version
@@ -111,6 +113,7 @@ pub fn main() -> ExitCode {
         Command::Bench(bench) => bench.main(),
         Command::Status(status) => block_on(status.main()),
         Command::Table(table) => block_on(table.main()),
+        Command::Keyspace(keyspace) => block_on(keyspace.main()),
         Command::Recover(recover) => block_on(recover.main()),
         Command::Version => {
             say(format_args!("doyen {}\n", env!("CARGO_PKG_VERSION")));

@@ -13,8 +13,10 @@ pub mod value;
 
 pub use options::Options;
 
+use crate::keyspace::KeyspaceOptions;
 use crate::net::identity::SECRET_BYTES_MIN;
-use doyen_placement::{Assignment, Keyspace, KeyspaceId, Location, Mode, OnLoss, Role, Settings, THREADS_MAX};
+use doyen_placement::planner::DEFAULT_KEYSPACE;
+use doyen_placement::{Assignment, Keyspace, KeyspaceId, Location, Role, Settings, THREADS_MAX};
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::ops::RangeInclusive;
@@ -353,31 +355,9 @@ impl Options {
     }
 
     fn keyspace(&self) -> Result<Keyspace, ConfigError> {
-        let partitions = self.partitions.unwrap_or(1024);
-        if !partitions.is_power_of_two() || partitions > 16_384 {
-            return fail(format!("--partitions {partitions} is not a power of two up to 16384: the default is 1024"));
-        }
-        let backups = self.backups.unwrap_or(1);
-        if backups > 6 {
-            return fail(format!("--backups {backups} is more than 6, the most that Doyen keeps"));
-        }
-        let min_in_sync = at_least("--min-in-sync", self.min_in_sync, 1)?.unwrap_or(1);
-        if min_in_sync > backups + 1 {
-            return fail(format!(
-                "--min-in-sync {min_in_sync} can never hold with --backups {backups}: at most {} copies exist",
-                backups + 1
-            ));
-        }
-        Ok(Keyspace {
-            id: KeyspaceId(0),
-            name: "default".into(),
-            mode: Mode::Fixed { partitions },
-            backups,
-            min_in_sync,
-            on_loss: self.on_loss.map_or(OnLoss::Reset { after_ms: value::RESET_AFTER_MS }, |p| p.0),
-            default_ttl_ms: None,
-            partitions: Vec::new(),
-        })
+        let (partitions, backups) = (self.partitions, self.backups);
+        let wanted = KeyspaceOptions { partitions, backups, min_in_sync: self.min_in_sync, on_loss: self.on_loss, default_ttl: None };
+        Ok(wanted.create(DEFAULT_KEYSPACE)?.numbered(KeyspaceId(0)))
     }
 }
 
@@ -535,6 +515,7 @@ fn reason(e: &std::io::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use doyen_placement::OnLoss;
 
     fn resolve(change: impl FnOnce(&mut Options)) -> Result<Config, ConfigError> {
         let mut options = Options::default();
