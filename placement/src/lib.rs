@@ -6,11 +6,13 @@
 
 pub mod hash;
 pub mod id;
+pub mod lookup;
 mod mode;
 #[doc(hidden)]
 pub mod mutant;
 pub mod planner;
 pub mod quorum;
+pub mod ring;
 pub mod table;
 pub mod token;
 

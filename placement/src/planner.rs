@@ -22,7 +22,7 @@ mod elders;
 mod first;
 mod hand_over;
 mod health;
-mod layout;
+pub(crate) mod layout;
 mod plan;
 mod remove;
 mod reset;
