@@ -11,6 +11,7 @@
 //! more, and of those every sixteenth: a search reads some short runs that lie together.
 
 use std::cmp::Ordering;
+use std::ops::Range;
 
 /// Bytes that are compared at a time.
 const WORD: usize = 8;
@@ -29,6 +30,9 @@ pub enum SplitError {
     /// It stands behind an equal one.
     #[error("split {0} is there twice")]
     Twice(usize),
+    /// All splits together are too much.
+    #[error("the splits have more than 4 GiB together")]
+    Large,
 }
 
 /// Ranges of keys, compiled. Range 0 has every key below the first split, range `i` those from split `i - 1` on.
@@ -60,7 +64,7 @@ struct Layer {
     skip: u32,
     /// The eight bytes that follow, without repetition. Bytes that are not there are 0.
     words: Words,
-    /// For each word.
+    /// For each word, and one more that says where the splits end.
     entries: Vec<Entry>,
 }
 
@@ -93,7 +97,7 @@ impl Words {
 
     /// How many numbers are not above this one.
     fn upto(&self, word: u64) -> usize {
-        let mut found = 0;
+        let mut found: usize = 0;
         for level in &self.levels {
             // The run that begins with the last number that is not above it, in the sparser level.
             let from = found.saturating_sub(1) * RUN;
@@ -113,10 +117,10 @@ impl Words {
 }
 
 impl RangeLookup {
-    /// For these splits, which stand in order: together below 4 GiB.
+    /// For these splits, which stand in order.
     ///
     /// # Errors
-    /// A split that is empty, or not greater than the one before it.
+    /// A split that is empty, or not greater than the one before it; more than 4 GiB of them.
     pub fn new<K: AsRef<[u8]>>(splits: &[K]) -> Result<Self, SplitError> {
         if splits.first().is_some_and(|first| first.as_ref().is_empty()) {
             return Err(SplitError::Empty(0));
@@ -131,11 +135,9 @@ impl RangeLookup {
         let mut lookup = Self { bytes: Vec::new(), begins: vec![0], layers: Vec::new() };
         for split in splits {
             lookup.bytes.extend_from_slice(split.as_ref());
-            lookup.begins.push(lookup.bytes.len() as u32);
+            lookup.begins.push(u32::try_from(lookup.bytes.len()).map_err(|_| SplitError::Large)?);
         }
-        if !splits.is_empty() {
-            lookup.layer(0, splits.len(), 0);
-        }
+        lookup.build();
         Ok(lookup)
     }
 
@@ -200,16 +202,38 @@ impl RangeLookup {
         &self.bytes[self.begins[number] as usize..self.begins[number + 1] as usize]
     }
 
-    /// Makes the layer of these splits, which agree in `depth` bytes and have more; returns its number.
-    fn layer(&mut self, first: usize, behind: usize, depth: usize) -> u32 {
-        let (least, greatest) = (&self.split(first)[depth..], &self.split(behind - 1)[depth..]);
+    /// Makes all layers. A list of what is to be done instead of recursion: how deep it goes is the splits' choice.
+    fn build(&mut self) {
+        let mut wanted = vec![Wanted { splits: 0..self.begins.len() - 1, depth: 0, by: None }];
+        while let Some(Wanted { splits, depth, by }) = wanted.pop() {
+            if splits.is_empty() {
+                continue;
+            }
+            let number = self.layers.len() as u32;
+            let layer = self.layer(splits, depth);
+            let below = (layer.depth + layer.skip) as usize + WORD;
+            for (entry, two) in layer.entries.windows(2).enumerate() {
+                let long = (two[0].first + two[0].short) as usize..two[1].first as usize;
+                if long.len() > 1 {
+                    wanted.push(Wanted { splits: long, depth: below, by: Some((number, entry)) });
+                }
+            }
+            self.layers.push(layer);
+            if let Some((above, entry)) = by {
+                self.layers[above as usize].entries[entry].layer = Some(number);
+            }
+        }
+    }
+
+    /// The layer of these splits, which agree in `depth` bytes and have more.
+    fn layer(&self, splits: Range<usize>, depth: usize) -> Layer {
+        let (least, greatest) = (&self.split(splits.start)[depth..], &self.split(splits.end - 1)[depth..]);
         // They stand in order: what the first and the last have in common all have.
         let skip = least.iter().zip(greatest).take_while(|(a, b)| a == b).count();
-        let at = depth + skip;
         let mut words: Vec<u64> = Vec::new();
         let mut entries: Vec<Entry> = Vec::new();
-        for number in first..behind {
-            let split = &self.split(number)[at..];
+        for number in splits.clone() {
+            let split = &self.split(number)[depth + skip..];
             let word = word_of(split);
             if words.last() != Some(&word) {
                 words.push(word);
@@ -219,19 +243,17 @@ impl RangeLookup {
                 entry.short += 1;
             }
         }
-        entries.push(Entry { first: behind as u32, short: 0, layer: None });
-        let number = self.layers.len();
-        let layer = Layer { first: first as u32, depth: depth as u32, skip: skip as u32, words: Words::new(words), entries: Vec::new() };
-        self.layers.push(layer);
-        for entry in 0..entries.len() - 1 {
-            let (long, end) = ((entries[entry].first + entries[entry].short) as usize, entries[entry + 1].first as usize);
-            if end - long > 1 {
-                entries[entry].layer = Some(self.layer(long, end, at + WORD));
-            }
-        }
-        self.layers[number].entries = entries;
-        number as u32
+        entries.push(Entry { first: splits.end as u32, short: 0, layer: None });
+        Layer { first: splits.start as u32, depth: depth as u32, skip: skip as u32, words: Words::new(words), entries }
     }
+}
+
+/// A layer that is still to be made.
+struct Wanted {
+    splits: Range<usize>,
+    depth: usize,
+    /// The layer and the entry of it that lead there.
+    by: Option<(u32, usize)>,
 }
 
 /// The first eight bytes as a number: numbers are in the order of the bytes.
@@ -257,7 +279,8 @@ mod tests {
     /// Keys that have much in common, end early, and have zeros where others end.
     fn key() -> impl Strategy<Value = Vec<u8>> {
         let crowded = prop::collection::vec(prop_oneof![Just(0), Just(1), Just(255), any::<u8>()], 0..4);
-        let prefix = prop_oneof![Just(""), Just("tenant"), Just("tenant:0000000000000000"), Just("tenant:0000000000000001:user"), Just("zz")];
+        let prefix =
+            prop_oneof![Just(""), Just("tenant"), Just("tenant:0000000000000000"), Just("tenant:0000000000000001:user"), Just("zz")];
         let zeros = 0_usize..12;
         (prefix, zeros, crowded).prop_map(|(prefix, zeros, end)| [prefix.as_bytes(), &vec![0; zeros], &end].concat())
     }
