@@ -7,16 +7,21 @@
 //!    └ layer of those that begin with this word                            └─ after nothing: 1..  2..  3..
 //! ```
 //! As in Masstree: eight bytes at a time are compared as one number, and only what agrees in them needs another layer. What all splits of a layer
-//! have in common is skipped, so that long common prefixes cost one comparison. In a layer every sixteenth number is written out once
-//! more, and of those every sixteenth: a search reads some short runs that lie together.
+//! have in common is skipped, so that long common prefixes cost one comparison. In a layer every seventh number is written out once more, of those
+//! every seventh, and so on: a search reads one cache line of each of these levels, of which all but the last two are small enough to stay in the
+//! cache, and the last line says which split it is.
 
 use std::cmp::Ordering;
 use std::ops::Range;
 
 /// Bytes that are compared at a time.
 const WORD: usize = 8;
-/// Numbers that are looked at one after the other.
-const RUN: usize = 16;
+/// Words in a run: with what else it says, a cache line.
+const RUN: usize = 7;
+/// Levels of one layer at most: as many as `u32::MAX` words need.
+const LEVELS_MAX: usize = 12;
+/// There is no layer.
+const NONE: u32 = u32::MAX;
 
 /// Splits of a keyspace are in disorder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -51,69 +56,52 @@ pub struct RangeLookup {
     begins: Vec<u32>,
     /// The first layer is the one where every search begins.
     layers: Vec<Layer>,
+    /// What the splits of a layer have in common, layer by layer.
+    common: Vec<u8>,
+    /// The words of all layers, level by level.
+    runs: Vec<Run>,
+    /// For each word of each layer the first split with it, and one more for each layer: where its splits end.
+    firsts: Vec<u32>,
+    /// For each of those, what is only looked at where a key has the same word.
+    ties: Vec<Tie>,
+}
+
+/// Words that are looked at together.
+#[derive(Debug, Clone, Copy)]
+#[repr(align(64))]
+struct Run {
+    words: [u64; RUN],
+    /// In the last level: the first split with the first word.
+    first: u32,
+    /// In the last level: every word has one split only, so that the others follow from the first.
+    plain: bool,
 }
 
 /// Splits that agree up to some byte.
 #[derive(Debug, Clone)]
 struct Layer {
-    /// The first of them.
-    first: u32,
     /// How many bytes of a key have been compared before it.
     depth: u32,
-    /// How many more all of them have in common.
+    /// How many more all of them have in common, and where these stand.
     skip: u32,
-    /// The eight bytes that follow, without repetition. Bytes that are not there are 0.
-    words: Words,
-    /// For each word, and one more that says where the splits end.
-    entries: Vec<Entry>,
+    common: u32,
+    /// How many different words follow. Bytes that are not there are 0.
+    words: u32,
+    /// Where they begin among `firsts` and `ties`.
+    entries: u32,
+    /// How many levels there are.
+    levels: u32,
+    /// Where each begins among the runs: the sparsest first, the one with all words last.
+    starts: [u32; LEVELS_MAX],
 }
 
 /// Splits that agree in a word, too.
 #[derive(Debug, Clone, Copy)]
-struct Entry {
-    /// The first of them.
-    first: u32,
-    /// How many of them end within the word, shorter ones first. They differ in how many zeros they have.
+struct Tie {
+    /// How many of them end within the word: the first ones. They differ in how many zeros they have.
     short: u32,
-    /// Where the others are told apart: none if there is at most one.
-    layer: Option<u32>,
-}
-
-/// Sorted numbers, and sparser copies of them.
-#[derive(Debug, Clone)]
-struct Words {
-    /// The sparsest first; each holds the first of every run of the one behind it, which is last.
-    levels: Vec<Vec<u64>>,
-}
-
-impl Words {
-    fn new(words: Vec<u64>) -> Self {
-        let mut levels = vec![words];
-        while levels[0].len() > RUN {
-            levels.insert(0, levels[0].iter().copied().step_by(RUN).collect());
-        }
-        Self { levels }
-    }
-
-    /// How many numbers are not above this one.
-    fn upto(&self, word: u64) -> usize {
-        let mut found: usize = 0;
-        for level in &self.levels {
-            // The run that begins with the last number that is not above it, in the sparser level.
-            let from = found.saturating_sub(1) * RUN;
-            let run = &level[from..level.len().min(from + RUN)];
-            // Without branches: which way a comparison goes is anybody's guess.
-            found = from + run.iter().map(|w| usize::from(*w <= word)).sum::<usize>();
-            if found == 0 {
-                return 0;
-            }
-        }
-        found
-    }
-
-    fn bytes(&self) -> usize {
-        self.levels.iter().map(|level| size_of_val(&**level)).sum()
-    }
+    /// Where the others are told apart, if there are several.
+    layer: u32,
 }
 
 impl RangeLookup {
@@ -132,7 +120,15 @@ impl RangeLookup {
                 Ordering::Greater => return Err(SplitError::Disorder(number + 1)),
             }
         }
-        let mut lookup = Self { bytes: Vec::new(), begins: vec![0], layers: Vec::new() };
+        let mut lookup = Self {
+            bytes: Vec::new(),
+            begins: vec![0],
+            layers: Vec::new(),
+            common: Vec::new(),
+            runs: Vec::new(),
+            firsts: Vec::new(),
+            ties: Vec::new(),
+        };
         for split in splits {
             lookup.bytes.extend_from_slice(split.as_ref());
             lookup.begins.push(u32::try_from(lookup.bytes.len()).map_err(|_| SplitError::Large)?);
@@ -153,49 +149,64 @@ impl RangeLookup {
         let mut at = 0;
         while let Some(layer) = self.layers.get(at) {
             let rest = &key[layer.depth as usize..];
-            let first = layer.first as usize;
             let skip = layer.skip as usize;
-            let entries = &layer.entries;
+            let firsts = &self.firsts[layer.entries as usize..];
             if skip > 0 {
-                let common = &self.split(first)[layer.depth as usize..][..skip];
+                let common = &self.common[layer.common as usize..][..skip];
                 match rest[..rest.len().min(skip)].cmp(common) {
-                    Ordering::Less => return first,
+                    Ordering::Less => return firsts[0] as usize,
                     Ordering::Equal => {}
-                    // The last entry of a layer only says where its splits end.
-                    Ordering::Greater => return entries[entries.len() - 1].first as usize,
+                    Ordering::Greater => return firsts[layer.words as usize] as usize,
                 }
             }
             let rest = &rest[skip..];
             let word = word_of(rest);
-            let upto = layer.words.upto(word);
-            let Some(last) = upto.checked_sub(1) else { return first };
-            let (entry, behind) = (entries[last], entries[upto].first as usize);
-            if layer.words.levels[layer.words.levels.len() - 1][last] < word {
-                return behind;
+            let Some((last, run)) = self.last_upto(layer, word) else { return firsts[0] as usize };
+            let place = last % RUN;
+            if run.words[place] < word {
+                return if run.plain { run.first as usize + place + 1 } else { firsts[last + 1] as usize };
             }
-            let (first, long) = (entry.first as usize, (entry.first + entry.short) as usize);
+            let Tie { short, layer: below } = self.ties[layer.entries as usize + last];
+            let (first, behind) = (firsts[last] as usize, firsts[last + 1] as usize);
+            let long = first + short as usize;
             if rest.len() <= WORD {
                 // They agree in all that the key has: those that are not longer are not above it.
-                let depth = layer.depth as usize + skip;
+                let depth = (layer.depth + layer.skip) as usize;
                 return (first..long).find(|&split| self.split(split).len() - depth > rest.len()).unwrap_or(long);
             }
-            match entry.layer {
-                Some(layer) => at = layer as usize,
-                None if long == behind => return behind,
-                None => {
-                    let depth = layer.depth as usize + skip + WORD;
-                    return long + usize::from(self.split(long)[depth..] <= rest[WORD..]);
-                }
+            if below == NONE {
+                let depth = (layer.depth + layer.skip) as usize + WORD;
+                return long + usize::from(long < behind && self.split(long)[depth..] <= rest[WORD..]);
             }
+            at = below as usize;
         }
         0
+    }
+
+    /// The last word of a layer that is not above this one: its number, and its run.
+    fn last_upto(&self, layer: &Layer, word: u64) -> Option<(usize, &Run)> {
+        let words = layer.words as usize;
+        let (&last, sparser) = layer.starts[..layer.levels as usize].split_last()?;
+        if word == u64::MAX {
+            // No word is above it, and the last run may be filled up with it.
+            return Some((words - 1, &self.runs[last as usize + (words - 1) / RUN]));
+        }
+        // Without branches: which way a comparison goes is anybody's guess.
+        let upto = |run: &Run| run.words.iter().map(|w| usize::from(*w <= word)).sum::<usize>();
+        let mut at = 0;
+        for &start in sparser {
+            at = at * RUN + upto(&self.runs[start as usize + at]).checked_sub(1)?;
+        }
+        let run = &self.runs[last as usize + at];
+        Some((at * RUN + upto(run).checked_sub(1)?, run))
     }
 
     /// What it takes in memory, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        let layer = |layer: &Layer| size_of::<Layer>() + layer.words.bytes() + size_of_val(&*layer.entries);
-        self.bytes.len() + size_of_val(&*self.begins) + self.layers.iter().map(layer).sum::<usize>()
+        let Self { bytes, begins, layers, common, runs, firsts, ties } = self;
+        let numbers = size_of_val(&**begins) + size_of_val(&**firsts) + size_of_val(&**ties);
+        bytes.len() + common.len() + numbers + size_of_val(&**layers) + size_of_val(&**runs)
     }
 
     fn split(&self, number: usize) -> &[u8] {
@@ -212,39 +223,75 @@ impl RangeLookup {
             let number = self.layers.len() as u32;
             let layer = self.layer(splits, depth);
             let below = (layer.depth + layer.skip) as usize + WORD;
-            for (entry, two) in layer.entries.windows(2).enumerate() {
-                let long = (two[0].first + two[0].short) as usize..two[1].first as usize;
+            for entry in layer.entries as usize..(layer.entries + layer.words) as usize {
+                let long = (self.firsts[entry] + self.ties[entry].short) as usize..self.firsts[entry + 1] as usize;
                 if long.len() > 1 {
-                    wanted.push(Wanted { splits: long, depth: below, by: Some((number, entry)) });
+                    wanted.push(Wanted { splits: long, depth: below, by: Some(entry) });
                 }
             }
             self.layers.push(layer);
-            if let Some((above, entry)) = by {
-                self.layers[above as usize].entries[entry].layer = Some(number);
+            if let Some(entry) = by {
+                self.ties[entry].layer = number;
             }
         }
     }
 
     /// The layer of these splits, which agree in `depth` bytes and have more.
-    fn layer(&self, splits: Range<usize>, depth: usize) -> Layer {
+    fn layer(&mut self, splits: Range<usize>, depth: usize) -> Layer {
         let (least, greatest) = (&self.split(splits.start)[depth..], &self.split(splits.end - 1)[depth..]);
         // They stand in order: what the first and the last have in common all have.
         let skip = least.iter().zip(greatest).take_while(|(a, b)| a == b).count();
+        let common = self.common.len();
+        let from = self.begins[splits.start] as usize + depth;
+        self.common.extend_from_slice(&self.bytes[from..from + skip]);
+        let entries = self.firsts.len();
         let mut words: Vec<u64> = Vec::new();
-        let mut entries: Vec<Entry> = Vec::new();
         for number in splits.clone() {
             let split = &self.split(number)[depth + skip..];
-            let word = word_of(split);
+            let (word, is_short) = (word_of(split), split.len() <= WORD);
             if words.last() != Some(&word) {
                 words.push(word);
-                entries.push(Entry { first: number as u32, short: 0, layer: None });
+                self.firsts.push(number as u32);
+                self.ties.push(Tie { short: 0, layer: NONE });
             }
-            if let Some(entry) = entries.last_mut().filter(|_| split.len() <= WORD) {
-                entry.short += 1;
+            if let Some(tie) = self.ties.last_mut().filter(|_| is_short) {
+                tie.short += 1;
             }
         }
-        entries.push(Entry { first: splits.end as u32, short: 0, layer: None });
-        Layer { first: splits.start as u32, depth: depth as u32, skip: skip as u32, words: Words::new(words), entries }
+        self.firsts.push(splits.end as u32);
+        self.ties.push(Tie { short: 0, layer: NONE });
+        let (levels, starts) = self.levels(&words, entries);
+        Layer {
+            depth: depth as u32,
+            skip: skip as u32,
+            common: common as u32,
+            words: words.len() as u32,
+            entries: entries as u32,
+            levels,
+            starts,
+        }
+    }
+
+    /// Writes the levels of these words, whose entries begin there; how many levels they are, and where each begins.
+    fn levels(&mut self, words: &[u64], entries: usize) -> (u32, [u32; LEVELS_MAX]) {
+        let mut levels = vec![words.to_vec()];
+        while levels[levels.len() - 1].len() > RUN {
+            levels.push(levels[levels.len() - 1].iter().copied().step_by(RUN).collect());
+        }
+        let mut starts = [0; LEVELS_MAX];
+        for (start, level) in starts.iter_mut().zip(levels.iter().rev()) {
+            *start = self.runs.len() as u32;
+            for (number, words) in level.chunks(RUN).enumerate() {
+                let mut run = Run { words: [u64::MAX; RUN], first: 0, plain: false };
+                run.words[..words.len()].copy_from_slice(words);
+                // Only the last level has as many words as there are entries; what stands in the others is not looked at.
+                let firsts = &self.firsts[entries + (number * RUN).min(levels[0].len())..];
+                run.first = firsts[0];
+                run.plain = firsts.iter().zip(firsts[0]..).take(words.len() + 1).all(|(first, plain)| *first == plain);
+                self.runs.push(run);
+            }
+        }
+        (levels.len() as u32, starts)
     }
 }
 
@@ -252,8 +299,8 @@ impl RangeLookup {
 struct Wanted {
     splits: Range<usize>,
     depth: usize,
-    /// The layer and the entry of it that lead there.
-    by: Option<(u32, usize)>,
+    /// The tie that leads there.
+    by: Option<usize>,
 }
 
 /// The first eight bytes as a number: numbers are in the order of the bytes.
@@ -312,6 +359,20 @@ mod tests {
             assert_eq!(lookup.range_of(&split[..split.len() - 1]), naive(&splits, &split[..split.len() - 1]));
         }
         assert!(lookup.bytes() > 5000 * 11);
+    }
+
+    /// Runs are filled up with the greatest word: a key that has it was sought behind their end.
+    #[test]
+    fn the_greatest_word_is_found_where_it_is_and_only_there() {
+        for greatest in [false, true] {
+            let mut splits: Vec<Vec<u8>> = (0..77_u8).map(|i| vec![i, i]).collect();
+            splits.extend(greatest.then(|| vec![255; 8]));
+            let lookup = RangeLookup::new(&splits).expect("in order");
+            for length in 0..20 {
+                let key = vec![255; length];
+                assert_eq!(lookup.range_of(&key), naive(&splits, &key), "{greatest}, {length}");
+            }
+        }
     }
 
     #[test]
