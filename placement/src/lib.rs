@@ -13,6 +13,7 @@ pub mod mutant;
 pub mod planner;
 pub mod quorum;
 pub mod ring;
+pub mod simulate;
 pub mod table;
 pub mod token;
 

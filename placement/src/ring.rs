@@ -22,6 +22,7 @@ pub use allocate::{TOKENS_MAX, allocate, random, tokens_of_weight};
 pub(crate) use caps::Caps;
 pub use depart::depart;
 pub use moves::{Move, moves};
+pub(crate) use ownership::fair;
 pub use ownership::{Ownership, ownership};
 pub use walk::Walk;
 

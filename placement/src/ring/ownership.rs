@@ -44,7 +44,7 @@ pub fn ownership(ring: &Ring, members: &[Arc<Member>], copies: usize) -> BTreeMa
 }
 
 /// What each member should lead and hold.
-pub(super) fn fair(ground: &Ground, copies: usize) -> Vec<(f64, f64)> {
+pub(crate) fn fair(ground: &Ground, copies: usize) -> Vec<(f64, f64)> {
     let weights: u64 = (0..ground.len()).map(|m| ground.weight(m)).sum();
     let held = copies_each(ground, PARTS, copies, PARTS * copies as u64, &vec![0; ground.len()], 0);
     let led = |m: usize| ground.weight(m) as f64 / weights.max(1) as f64;
