@@ -51,7 +51,7 @@ fn draw(text: &mut String, outcomes: &[Outcome], words: &str) -> Result<(), Draw
     let root = SVGBackend::with_string(text, (WIDTH, HEAD + panels + moves + SIDE)).into_drawing_area();
     root.fill(&WHITE)?;
     let (first, rest) = root.split_vertically(HEAD);
-    head(&first, "What nodes hold, as a multiple of what is fair", words)?;
+    head(&first, "Bytes that each node holds, as a multiple of what is fair; the oldest node first", words)?;
     let legend = if events == 0 { &[("now", AFTER)][..] } else { &[("before", BEFORE), ("after", AFTER)] };
     legend_at(&first, legend.iter().map(|(name, colour)| ((*name).to_owned(), *colour)))?;
     let (grid, below) = rest.split_vertically(panels);
@@ -157,6 +157,7 @@ fn movements(area: &Area<'_>, outcomes: &[Outcome], group: i32) -> Result<(), Dr
         area.draw(&PathElement::new([(line, 0), (line, bottom)], LINE))?;
         area.draw_text(&format!("{mark}x"), &at(style(11, &DIM), HPos::Center, VPos::Top), (line, bottom + 5))?;
     }
+    area.draw(&PathElement::new([(x(1.0), 0), (x(1.0), bottom)], FAIR))?;
     for (number, outcome) in outcomes.iter().enumerate() {
         let top = group * number as i32;
         let middle = top + (group - 8) / 2 + 2;
@@ -167,10 +168,12 @@ fn movements(area: &Area<'_>, outcomes: &[Outcome], group: i32) -> Result<(), Dr
             let end = x(told.unwrap_or(0.0));
             area.draw(&Rectangle::new([(left, bar), (end, bar + ROW as i32 - 4)], EVENTS[event % EVENTS.len()].filled()))?;
             let told = told.map_or_else(|| "nothing must move".to_owned(), |times| format!("{times:.2}"));
-            area.draw_text(&told, &at(style(11, &DIM), HPos::Left, VPos::Center), (end + 6, bar + ROW as i32 / 2 - 2))?;
+            // Behind the red line, where it would run through the number.
+            let from = if (x(1.0) - 36..=x(1.0)).contains(&end) { x(1.0) } else { end };
+            area.draw_text(&told, &at(style(11, &DIM), HPos::Left, VPos::Center), (from + 6, bar + ROW as i32 / 2 - 2))?;
         }
     }
-    area.draw(&PathElement::new([(x(1.0), 0), (x(1.0), bottom)], FAIR))
+    Ok(())
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@ use std::fmt::Write;
 
 const MEANING: &str = "keys, bytes, load   of the fullest node in the end, as a multiple of what is fair by weight: 1.00 is even
 p99                 the same of bytes, of the node below which 99 of 100 nodes are
-moved               bytes that events copied, as a multiple of the least that must be copied; `led` is the share of keys that
-                    another node leads after an event, on average
+moved               bytes that events copied, as a multiple of what makes a fair cluster fair again (less: it ends less even);
+                    `led` is the share of keys that another node leads after an event, on average
 table               what whoever looks keys up must know; `look-up` is the time to find all copies of a key on this machine
 ";
 
