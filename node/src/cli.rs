@@ -15,6 +15,7 @@ mod bench;
 mod chaos;
 mod demo;
 mod run;
+mod simulate;
 
 use crate::config::ConfigError;
 use crate::testkit::{NotStarted, TestkitError};
@@ -48,6 +49,8 @@ enum Command {
     Chaos(chaos::Chaos),
     /// Put load on servers that speak Redis, and tell how fast they answer
     Bench(Box<bench::Bench>),
+    /// Compare ways of placing keys on nodes that come and go, without a cluster
+    Simulate(Box<simulate::Simulate>),
     /// Show the members, the keyspaces and whether all is safe
     Status(admin::Status),
     /// Show who holds which partition
@@ -111,6 +114,7 @@ pub fn main() -> ExitCode {
         Command::Demo(demo) => demo.main(),
         Command::Chaos(chaos) => chaos.main(),
         Command::Bench(bench) => bench.main(),
+        Command::Simulate(simulate) => simulate.main(),
         Command::Status(status) => block_on(status.main()),
         Command::Table(table) => block_on(table.main()),
         Command::Keyspace(keyspace) => block_on(keyspace.main()),
@@ -159,7 +163,8 @@ fn one_line(e: &clap::Error) -> String {
         }
     }
     if parts.first().is_none_or(|first: &String| first.starts_with("A peer-to-peer")) {
-        return "say what to do: doyen run, demo, chaos, bench, status, table, recover or version; `doyen --help` tells more".into();
+        return "say what to do: doyen run, demo, chaos, bench, simulate, status, table, recover or version; `doyen --help` tells more"
+            .into();
     }
     format!("{} (see `doyen --help`, `doyen COMMAND --help`)", parts.join(" "))
 }

@@ -476,7 +476,8 @@ mod tests {
         let keys = |v: &serde_json::Value| v.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
         assert_eq!(keys(&json), ["cluster_id", "coordinator", "keyspaces", "members", "moves", "safe", "term", "version"]);
         assert_eq!(keys(&json["members"][0]), ["address", "age", "data", "http", "id", "name", "resp", "resp_cluster", "state", "threads"]);
-        let keyspace = ["backups", "default_ttl", "min_in_sync", "mode", "name", "on_loss", "partitions", "unavailable", "under_replicated"];
+        let keyspace =
+            ["backups", "default_ttl", "min_in_sync", "mode", "name", "on_loss", "partitions", "unavailable", "under_replicated"];
         assert_eq!(keys(&json["keyspaces"][0]), keyspace);
     }
 }

@@ -24,7 +24,7 @@ mod first;
 mod hand_over;
 mod health;
 mod keyspaces;
-mod layout;
+pub(crate) mod layout;
 mod plan;
 mod remove;
 mod reset;
