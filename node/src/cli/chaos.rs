@@ -234,7 +234,7 @@ async fn rampage(mut plan: Plan, cluster: &mut Cluster, book: &Shared, until: In
             return Some(e.to_string());
         }
         book.borrow().say(format_args!(
-            "  over after {:.2} s, all is safe {:.2} s later; the longest answer waited for so far: {:.2} s",
+            "  over after {:.2} s, all is safe {:.2} s later; the longest wait for an answer meanwhile: {:.2} s",
             lasted.as_secs_f64(),
             took.as_secs_f64(),
             unavailable.as_secs_f64()
