@@ -498,7 +498,8 @@ impl Shard {
         }
         let found = held.store.entry(map, held.store.order(key), key);
         let seq = read_at(found, &held.log);
-        if seq > held.log.committed() || found.is_some_and(|e| e.overdue(held.clock.advance(self.core.now))) {
+        let overdue = found.is_some_and(|e| e.overdue(held.clock.advance(self.core.now))) && !broken(Mutant::ReadsOverdue);
+        if seq > held.log.committed() || overdue {
             return None;
         }
         self.core.stats.executed += 1;

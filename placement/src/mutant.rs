@@ -50,12 +50,16 @@ mutants! {
     WinsWithoutCommitted = ("wins-without-committed", "rule 2"),
     /// Goes on from the committed table, and forgets what it had accepted.
     ForgetsAccepted = ("forgets-accepted", "rule 2"),
+    /// A candidate counts whoever has accepted any table of the version of its own.
+    WinsByVersion = ("wins-by-version", "rule 2: names"),
     /// Commits with a majority of the committed voters alone.
     CommitsWithoutNew = ("commits-without-new", "rule 3"),
     /// Commits with a majority of the new voters alone.
     CommitsWithoutOld = ("commits-without-old", "rule 3"),
     /// Proposes without having stored.
     ProposesUnstored = ("proposes-unstored", "rule 3"),
+    /// What is stored is in force as soon as any table of its version is.
+    InstallsByVersion = ("installs-by-version", "rule 3: names"),
     /// Half of the voters are a majority, whichever half.
     HalfIsEnough = ("half-is-enough", "casting vote"),
     /// A newcomer votes in the very table that admits it.
@@ -74,18 +78,26 @@ mutants! {
     AnyoneAsks = ("anyone-asks", "rule 7"),
     /// The ack of a copy that the accepted table leaves out is not required any more.
     DropsEarly = ("drops-early", "rule 7"),
+    /// A learner that is silent, or leaves, is admitted.
+    AdmitsTheSilent = ("admits-the-silent", "rule 7"),
     /// The ack of a newcomer is not required before its admission is committed.
     AdmitsUnrequired = ("admits-unrequired", "rule 7"),
     /// A withdrawn newcomer is no new epoch.
     WithdrawsQuietly = ("withdraws-quietly", "rule 7"),
     /// Who alone holds a partition is expelled for silence.
     ExpelsLastCopy = ("expels-last-copy", "rule 7"),
+    /// A later process of a member's name proves it dead, wherever it is.
+    VouchesFromAnywhere = ("vouches-from-anywhere", "rule 7"),
     /// A coordinator that its table calls silent stays so.
     StaysSilent = ("stays-silent", "rule 7"),
     /// A lease counts from the arrival of the answers.
     LeaseFromArrival = ("lease-from-arrival", "rule 8"),
     /// Answers of voters that have accepted more count at once.
     LeaseFromNewer = ("lease-from-newer", "rule 8"),
+    /// Answers of voters that have accepted another term's table of the same version count at once.
+    LeaseByVersion = ("lease-by-version", "rule 8: names"),
+    /// Whatever is accepted, the answers of all voters that have accepted more count.
+    LeaseFromLater = ("lease-from-later", "rule 8"),
     /// A lease takes the installed voters only.
     LeaseByInstalled = ("lease-by-installed", "rule 8"),
     /// Answers without a lease.
@@ -98,6 +110,8 @@ mutants! {
     AcksUnseen = ("acks-unseen", "rule 8"),
     /// A new primary does not wait for the lease of the old one.
     OpensAtOnce = ("opens-at-once", "rule 9"),
+    /// A new primary waits as if no clock were wrong.
+    WaitsWithoutDrift = ("waits-without-drift", "rule 9: clocks"),
     /// The age that a voter reports ignores when the tenure began.
     AgesWithoutTenure = ("ages-without-tenure", "rule 9"),
     /// The age that a voter reports ignores that it answered the old primary.
@@ -114,6 +128,8 @@ mutants! {
     KeepsTenure = ("keeps-tenure", "rule 9"),
     /// A leaver ends before a majority has installed the table without it.
     LeavesEarly = ("leaves-early", "rule 10"),
+    /// A leaver has handed over as soon as a table says so that is only proposed.
+    LeavesByProposal = ("leaves-by-proposal", "rule 10"),
     /// A leaver waits for no member that is silent, though the table keeps it.
     LeavesTheSilent = ("leaves-the-silent", "rule 10"),
     /// A deposed primary commits and acknowledges.
@@ -124,6 +140,8 @@ mutants! {
     PingsThoughHung = ("pings-though-hung", "rule 12"),
     /// Copies take entries of any epoch.
     NoFence = ("no-fence", "fencing"),
+    /// Copies take entries of the epoch that they have installed, whatever they were sent in a later one.
+    FenceByInstalled = ("fence-by-installed", "fencing"),
     /// Commits what one copy has.
     OneCopySuffices = ("one-copy-suffices", "I6"),
     /// A copy keeps what its new primary does not have.
@@ -132,12 +150,26 @@ mutants! {
     ReadsUncommitted = ("reads-uncommitted", "I10"),
     /// Reads that something is gone, of which the deletion is not committed.
     ReadsDeletions = ("reads-deletions", "I10"),
+    /// Reads that something is gone, of which the clearing of its map is not committed.
+    ReadsClears = ("reads-clears", "I10"),
+    /// Reads at once what is overdue.
+    ReadsOverdue = ("reads-overdue", "expiry"),
     /// Applies a retry again.
     AppliesTwice = ("applies-twice", "idempotence"),
     /// A snapshot is without what is known of operations.
     SnapshotForgets = ("snapshot-forgets", "idempotence"),
     /// What a caller may still ask again is forgotten.
     FinishesEarly = ("finishes-early", "idempotence"),
+    /// What became of a client's operations is kept for as long as one of them may be on its way, and not for as long as it may be sent.
+    RetiresEarly = ("retires-early", "idempotence"),
+    /// Takes operations of processes that are no members, of which nobody keeps what became of them.
+    TakesStrangers = ("takes-strangers", "idempotence"),
+    /// A learner that begins anew keeps what became of operations that were undone.
+    KeepsOutcomes = ("keeps-outcomes", "idempotence"),
+    /// What was sent before a refused operation counts as not applied.
+    RefusedUnapplied = ("refused-unapplied", "unknown outcomes"),
+    /// Executes what follows a refused operation, which comes again after it.
+    ExecutesRefused = ("executes-refused", "order"),
     /// Executes what a later write has overtaken.
     ExecutesOvertaken = ("executes-overtaken", "order"),
     /// Asks again in a lineage that began empty.
@@ -158,6 +190,10 @@ mutants! {
     PromisesTwice = ("promises-twice", "bootstrap"),
     /// A promise lapses by what the writer of the first table said before it wrote that.
     HearsOldWords = ("hears-old-words", "bootstrap"),
+    /// Half of the seeds are enough for a first table.
+    FoundsWithHalf = ("founds-with-half", "bootstrap"),
+    /// After an operator's word most of those who are left are enough.
+    RecoversWithMost = ("recovers-with-most", "recover"),
     /// A used cluster of one gives way.
     SurrendersUsed = ("surrenders-used", "bootstrap"),
 }

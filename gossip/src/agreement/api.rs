@@ -3,6 +3,7 @@
 use crate::hints::Hint;
 use crate::time::Time;
 use crate::wire::Message;
+use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::planner::{InSyncRequest, KeyspaceChange, NewKeyspace, Pace};
 use doyen_placement::{Addresses, Epoch, Location, MapEntry, MemberId, PartitionRef, Role, Settings, Table, TableName};
 use std::net::SocketAddr;
@@ -75,7 +76,8 @@ impl Timing {
     /// How long a new primary waits for a predecessor of which it knows nothing (rule 9).
     #[must_use]
     pub fn takeover_wait(&self) -> Duration {
-        self.lease.mul_f64(Self::DRIFT) + self.margin
+        let drift = if broken(Mutant::WaitsWithoutDrift) { 1.0 } else { Self::DRIFT };
+        self.lease.mul_f64(drift) + self.margin
     }
 }
 
@@ -308,4 +310,16 @@ pub struct Status {
     pub unanswered: Vec<MemberId>,
     /// Why nothing moves, where nothing does: for people.
     pub waiting: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_primary_waits_for_a_lease_by_two_clocks_that_are_wrong() {
+        let timing = Timing::default();
+        let (slow, fast) = (0.99, 1.01);
+        assert!(timing.takeover_wait() >= timing.lease.mul_f64(fast / slow) + timing.margin);
+    }
 }

@@ -431,7 +431,7 @@ impl Council {
         }
         if let Some(old) = self.accepted.members.iter().find(|m| m.name == member.name).cloned() {
             let silent = old.state == MemberState::Silent || self.silent(cx, old.id);
-            let same_place = old.addresses.control == member.addresses.control;
+            let same_place = old.addresses.control == member.addresses.control || broken(Mutant::VouchesFromAnywhere);
             let Role::Leader(leader) = &mut self.role else { return };
             if silent && same_place {
                 // Rule 7: a later process of its name, on its address, vouches that it is dead.

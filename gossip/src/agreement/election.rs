@@ -66,8 +66,11 @@ impl Council {
         if self.asserted_dead.is_empty() {
             return majority(voters, with);
         }
-        let mut living = voters.iter().filter(|v| !self.asserted_dead.contains(v)).peekable();
-        living.peek().is_some() && living.all(|v| with(*v))
+        let living: Vec<MemberId> = voters.iter().copied().filter(|v| !self.asserted_dead.contains(v)).collect();
+        if broken(Mutant::RecoversWithMost) {
+            return majority(&living, with);
+        }
+        !living.is_empty() && living.into_iter().all(with)
     }
 
     /// Another term. What this node was in the one before is over.
@@ -224,7 +227,8 @@ impl Council {
     fn win(&mut self, cx: &mut Context, granted: BTreeMap<MemberId, TableName>) {
         // Rule 2: what both majorities have accepted is committed, whoever proposed it.
         let mine = self.accepted.name;
-        let committed = self.both_majorities(|v| granted.get(&v) == Some(&mine));
+        let same = |name: &TableName| *name == mine || (name.version == mine.version && broken(Mutant::WinsByVersion));
+        let committed = self.both_majorities(|v| granted.get(&v).is_some_and(same));
         self.role = Role::Leader(Box::new(Leader::new(cx, granted.into_keys().collect())));
         if committed && mine.order() > self.committed.name.order() {
             let table = self.accepted.clone();

@@ -32,7 +32,8 @@ impl Answers {
     /// A voter answered a ping that was sent at `sent` and named its accepted table.
     pub(super) fn take(&mut self, voter: MemberId, sent: Time, theirs: (Term, Version), ours: (Term, Version)) {
         let voter = self.voters.entry(voter).or_default();
-        if theirs <= ours || broken(Mutant::LeaseFromNewer) {
+        let known = theirs <= ours || (theirs.1 <= ours.1 && broken(Mutant::LeaseByVersion));
+        if known || broken(Mutant::LeaseFromNewer) {
             voter.counted = voter.counted.max(Some(sent));
             return;
         }
@@ -46,7 +47,7 @@ impl Answers {
     /// This node accepted a newer table.
     pub(super) fn accepted(&mut self, ours: (Term, Version)) {
         for voter in self.voters.values_mut() {
-            while let Some(entry) = voter.newer.first_entry().filter(|e| *e.key() <= ours) {
+            while let Some(entry) = voter.newer.first_entry().filter(|e| *e.key() <= ours || broken(Mutant::LeaseFromLater)) {
                 voter.counted = voter.counted.max(Some(entry.remove()));
             }
         }

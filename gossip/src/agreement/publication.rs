@@ -206,7 +206,8 @@ impl Council {
         if voters.is_empty() || voters.len() > doyen_placement::table::validate::VOTERS_MAX {
             return cx.ignore();
         }
-        if committed == self.accepted.name && committed.order() > self.committed.name.order() {
+        let stored = committed == self.accepted.name || (committed.version == self.accepted.version && broken(Mutant::InstallsByVersion));
+        if stored && committed.order() > self.committed.name.order() {
             // The coordinator says that what is stored here is committed.
             let stored = self.accepted.clone();
             self.install(cx, stored, commit.filter(|c| c.name == committed));

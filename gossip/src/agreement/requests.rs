@@ -134,8 +134,9 @@ impl Council {
             return;
         }
         let nobody_stays = self.nobody_stays(cx);
-        let state = self.committed.member(cx.me()).map(|m| m.state);
-        let free = nobody_stays || (state == Some(MemberState::Leaving) && !planner::holds_anything(&self.committed, cx.me()));
+        let table = if broken(Mutant::LeavesByProposal) { &self.accepted } else { &self.committed };
+        let state = table.member(cx.me()).map(|m| m.state);
+        let free = nobody_stays || (state == Some(MemberState::Leaving) && !planner::holds_anything(table, cx.me()));
         let step = match self.requests.leave {
             Leave::Asked(_) if free => {
                 self.requests.leave = Leave::HandedOver;

@@ -33,7 +33,7 @@ use std::time::Duration;
 /// How long a client tries to get an operation done.
 pub(crate) const PARK: Duration = Duration::from_secs(5);
 /// How old a client's write may be when it arrives.
-const FRESH: Duration = Duration::from_secs(5);
+pub(super) const FRESH: Duration = Duration::from_secs(5);
 /// How long what became of a client's operations is kept at least: half as much again as both.
 pub(super) const RETENTION: Duration = Duration::from_secs(15);
 /// Bytes of one part of a table.

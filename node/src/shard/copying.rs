@@ -519,7 +519,9 @@ impl Core {
         held.store = held.store.emptied();
         held.store.keep_tombstones(!broken(Mutant::RaisesTheDead));
         self.old_logs.push(std::mem::replace(&mut held.log, Log::after(seq)));
-        held.dedup = Dedup::default();
+        if !broken(Mutant::KeepsOutcomes) {
+            held.dedup = Dedup::default();
+        }
         held.wanted = None;
         held.fence = epoch;
         held.follow = Some(Follow { since, session });

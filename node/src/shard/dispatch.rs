@@ -175,7 +175,7 @@ impl Core {
         }
         if let Some(p) = self.peers.get(peer) {
             match p.refused.get(&at) {
-                Some(refused) if *refused == attempt => return Ok(false),
+                Some(refused) if *refused == attempt && !broken(Mutant::ExecutesRefused) => return Ok(false),
                 Some(_) => {
                     p.refused.remove(&at);
                     // What is left of attempts before is asked again in this one.
@@ -207,7 +207,9 @@ impl Core {
     /// Whether operations of this process are taken: of members, and of clients.
     pub(super) fn may_ask(&self, id: MemberId) -> bool {
         let member = id.member();
-        id.is_client() || self.view.as_ref().is_some_and(|v| v.installed.member(member).is_some() || v.accepted.member(member).is_some())
+        id.is_client()
+            || broken(Mutant::TakesStrangers)
+            || self.view.as_ref().is_some_and(|v| v.installed.member(member).is_some() || v.accepted.member(member).is_some())
     }
 
     /// This node does not serve the partition: the peer sends this and what follows to somebody else.

@@ -119,7 +119,8 @@ impl Core {
             let epoch = a.epoch == epoch || broken(Mutant::NoFence);
             (epoch && a.primary == from && a.lineage == held.lineage).then_some(a.since)
         };
-        of(&slot.installed).or_else(|| of(&slot.accepted)).filter(|_| epoch >= held.epoch.max(held.fence) || broken(Mutant::NoFence))
+        let fence = if broken(Mutant::FenceByInstalled) { held.epoch } else { held.epoch.max(held.fence) };
+        of(&slot.installed).or_else(|| of(&slot.accepted)).filter(|_| epoch >= fence || broken(Mutant::NoFence))
     }
 
     fn want(&mut self, held: &mut Held, from: MemberId, head: &Head) {

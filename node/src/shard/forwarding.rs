@@ -237,7 +237,7 @@ impl Calls {
         self.sent_to = None;
         while let Some(mut call) = self.sent.pop_back() {
             if call.n < n {
-                call.maybe = true;
+                call.maybe |= !broken(Mutant::RefusedUnapplied);
                 call.take_outcome();
             }
             self.parked.push_front(call);

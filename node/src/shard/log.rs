@@ -4,6 +4,7 @@ use super::dedup::OpId;
 use super::op::Outcome;
 use super::store::{Effect, Map, Undo};
 use doyen_placement::Epoch;
+use doyen_placement::mutant::{Mutant, broken};
 use std::collections::VecDeque;
 
 /// What a record costs beside its key and value, with the room that the queue of records grows into.
@@ -113,7 +114,8 @@ impl Log {
     /// Appends an entry that was applied; gives its sequence.
     pub(super) fn push(&mut self, logged: Logged, undo: Undo) -> u64 {
         let seq = self.last() + 1;
-        if matches!(logged.effect, Effect::Delete { .. } | Effect::Clear { .. }) {
+        let clears = matches!(logged.effect, Effect::Clear { .. }) && !broken(Mutant::ReadsClears);
+        if clears || matches!(logged.effect, Effect::Delete { .. }) {
             self.deleted = seq;
         }
         self.end += (logged.effect.bytes() + RECORD_OVERHEAD) as u64;

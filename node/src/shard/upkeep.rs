@@ -7,6 +7,7 @@
 
 use super::{Core, Shard, clients, copying};
 use doyen_gossip::Time;
+use doyen_placement::mutant::{Mutant, broken};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -104,7 +105,7 @@ impl Shard {
             noticed = self.slots.iter().map(|(at, _)| at).collect();
             self.core.greet_clients();
             if self.core.next_retire <= now {
-                self.core.next_retire = now + clients::RETENTION;
+                self.core.next_retire = now + if broken(Mutant::RetiresEarly) { clients::FRESH } else { clients::RETENTION };
                 self.slots.iter_mut().filter_map(|(_, s)| s.held.as_mut()).for_each(|h| h.dedup.retire_clients());
             }
         } else {

@@ -46,7 +46,8 @@ fn change_one(table: &mut Table, request: &InSyncRequest) -> Option<()> {
     if partition.epoch != request.epoch && !broken(Mutant::AnyoneAsks) {
         return None;
     }
-    let may_count = |m: MemberId| table.member(m).is_some_and(|m| !matches!(m.state, MemberState::Silent | MemberState::Leaving));
+    let out = |state| matches!(state, MemberState::Silent | MemberState::Leaving) && !broken(Mutant::AdmitsTheSilent);
+    let may_count = |m: MemberId| table.member(m).is_some_and(|m| !out(m.state));
     let changed = changed(partition, &request.change, may_count)?;
     let PartitionRef { keyspace, partition: number } = request.partition;
     let keyspace = table.keyspaces.iter_mut().find(|k| k.id == keyspace)?;

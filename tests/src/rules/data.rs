@@ -1,6 +1,6 @@
 //! Checks of the data path: who answers, what a copy takes, what is kept (rules 5 and 8 to 10, and the invariants of data).
 
-use super::shards::{AT, Shards, bulk, change, next, replicas, set, table};
+use super::shards::{AT, CLIENT, Shards, bulk, change, next, replicas, set, table, without_the_last};
 use doyen::shard::Lane;
 use doyen::shard::op::{Action, Condition, Expiry, Failure, Outcome};
 use doyen_gossip::agreement::InSyncChange;
@@ -192,6 +192,189 @@ pub(super) fn what_is_gone_stays_gone() -> Result<(), String> {
     s.show_all(&second);
     let after = s.read(2, "x")?;
     if gone && after != Outcome::Nil { Err(format!("I10: x was gone, and is {after:?} again")) } else { Ok(()) }
+}
+
+/// The same of a whole map, which is cleared.
+pub(super) fn what_is_cleared_stays_gone() -> Result<(), String> {
+    let mut s = Shards::new(2);
+    let first = table(2, &[1, 2]);
+    s.show_all(&first);
+    s.write(1, "x", "1")?;
+    s.hold(1, 2, Lane::Calls);
+    s.clear(1);
+    let read = s.get(1, "x");
+    s.run(5)?;
+    let gone = s.outcome(read) == Some(&Outcome::Nil);
+    s.kill(1);
+    s.show_all(&next(&first, &[2], &[]));
+    let after = s.read(2, "x")?;
+    if gone && after != Outcome::Nil { Err(format!("I10: x was gone, and is {after:?} again")) } else { Ok(()) }
+}
+
+/// A deadline passes, and the key is read before it is expired.
+pub(super) fn what_is_overdue_is_gone() -> Result<(), String> {
+    let mut s = Shards::new(1);
+    s.show_all(&table(1, &[1]));
+    let value = bytes::Bytes::from_static(b"1");
+    let write = s.submit(1, "x", Action::Set { value, condition: Condition::Always, expiry: Expiry::In(1000), get: false });
+    s.done(write, 500, "a write with a deadline")?;
+    s.stalls(1);
+    s.run(900)?;
+    let before = s.get(1, "x");
+    s.run(101)?;
+    let after = s.get(1, "x");
+    match (s.outcome(before), s.outcome(after)) {
+        (Some(before), Some(Outcome::Nil)) if *before == bulk("1") => Ok(()),
+        (before, after) => Err(format!("expiry: {before:?} before a deadline, and {after:?} after it")),
+    }
+}
+
+/// A client asks again as late as it may, because the answer was lost with its connection, and that is on its way for as long as it may be. What
+/// became of its operations is sorted out just after the first time.
+pub(super) fn a_late_retry_of_a_client_finds_its_outcome() -> Result<(), String> {
+    let mut s = Shards::new(2);
+    s.show_all(&table(2, &[1, 2]));
+    s.add_client();
+    s.run(14_500)?;
+    s.hold(1, CLIENT, Lane::Calls);
+    let call = s.submit(CLIENT, "x", Action::IncrBy(1));
+    s.run(10)?;
+    s.expect(1, "x", &bulk("1"), "it was applied")?;
+    s.run(4_500)?;
+    s.disconnect(1, CLIENT);
+    s.let_go(1, CLIENT, Lane::Calls);
+    s.connect(1, CLIENT);
+    // It hears what time it is there, and asks again.
+    s.run(1)?;
+    s.hold(CLIENT, 1, Lane::Calls);
+    s.run(4_900)?;
+    if s.outcome(call) != Some(&Outcome::Failed(Failure::Unknown)) {
+        return Err(format!("not as the check needs it: {:?}", s.outcome(call)));
+    }
+    s.let_go(CLIENT, 1, Lane::Calls);
+    s.run(20)?;
+    s.expect(1, "x", &bulk("1"), "a retry was applied again")
+}
+
+/// A member is expelled before it is answered, and asks again, because it does not know.
+pub(super) fn who_is_expelled_asks_for_nothing() -> Result<(), String> {
+    let mut s = Shards::new(3);
+    let first = table(3, &[1, 2]);
+    s.show_all(&first);
+    s.run(5)?;
+    s.hold(1, 3, Lane::Calls);
+    s.submit(3, "x", Action::IncrBy(1));
+    s.run(5)?;
+    s.expect(1, "x", &bulk("1"), "it was applied")?;
+    let without = without_the_last(&first);
+    s.show(1, &without, &without, NOW);
+    s.show(2, &without, &without, NOW);
+    s.disconnect(1, 3);
+    s.let_go(1, 3, Lane::Calls);
+    s.connect(1, 3);
+    s.run(1000)?;
+    s.expect(1, "x", &bulk("1"), "a retry was applied again")
+}
+
+/// A copy has a write that its new primary never got. It is dropped, the log goes on without it, it learns everything anew and leads; then
+/// whoever wrote asks there.
+pub(super) fn a_learner_forgets_what_was_undone() -> Result<(), String> {
+    let mut s = Shards::new(4);
+    let first = table(4, &[1, 2, 3]);
+    let second = next(&first, &[3], &[]);
+    let learning = change(&second, |p| p.replicas = replicas(&[3], &[2]));
+    let admitted = change(&learning, |p| {
+        p.replicas = replicas(&[3, 2], &[]);
+        p.epoch = p.epoch.next();
+    });
+    s.show_all(&first);
+    s.write(1, "y", "1")?;
+    s.disconnect(3, 4);
+    s.hold(1, 3, Lane::Calls);
+    let call = s.submit(4, "x", Action::IncrBy(1));
+    s.run(5)?;
+    s.kill(1);
+    s.show_all(&second);
+    for n in 0..12 {
+        // More than is kept of a log: a copy that lacks it needs a snapshot.
+        s.write(3, &format!("z{n}"), &"z".repeat(1000))?;
+    }
+    s.show_all(&learning);
+    s.run(1000)?;
+    if !s.asked.iter().any(|r| matches!(r.change, InSyncChange::Admit(_))) {
+        return Err("I16: a learner never catches up".into());
+    }
+    s.show_all(&admitted);
+    s.write(3, "y", "2")?;
+    s.kill(3);
+    s.show_all(&next(&admitted, &[2], &[]));
+    let outcome = s.done(call, 3000, "a call that is asked again")?;
+    s.expect(2, "x", &bulk("1"), &format!("a write came to {outcome:?}, and is lost"))
+}
+
+/// A call is applied, the tenure ends before it is answered, and its origin reaches nobody else.
+pub(super) fn who_is_refused_does_not_know() -> Result<(), String> {
+    let mut s = Shards::new(3);
+    let first = table(3, &[1, 2]);
+    let second = next(&first, &[2], &[]);
+    s.show_all(&first);
+    s.run(5)?;
+    s.disconnect(2, 3);
+    s.hold(2, 1, Lane::Calls);
+    let call = s.submit(3, "x", Action::IncrBy(1));
+    s.run(5)?;
+    s.show(1, &second, &second, NOW);
+    s.run(2)?;
+    s.show(2, &second, &second, NOW);
+    s.show(3, &second, &second, NOW);
+    s.expect(2, "x", &bulk("1"), "it was applied")?;
+    match s.done(call, 6000, "a call whose primary is not reached")? {
+        Outcome::Failed(Failure::Unknown) => Ok(()),
+        outcome => Err(format!("what was applied came to {outcome:?}")),
+    }
+}
+
+/// Two writes of a key reach a node just before and just after it leads: the first is refused, and the second must not be executed before
+/// the first comes again.
+pub(super) fn what_follows_a_refusal_waits_for_it() -> Result<(), String> {
+    let mut s = Shards::new(3);
+    let first = table(3, &[2, 1]);
+    let second = next(&first, &[1, 2], &[]);
+    s.show_all(&first);
+    s.run(5)?;
+    s.show(3, &second, &second, NOW);
+    s.hold(1, 3, Lane::Calls);
+    let one = s.submit(3, "x", set("1"));
+    s.run(2)?;
+    s.show(1, &second, &second, NOW);
+    s.show(2, &second, &second, NOW);
+    s.run(5)?;
+    let two = s.submit(3, "x", set("2"));
+    s.run(5)?;
+    s.let_go(1, 3, Lane::Calls);
+    s.done(one, 500, "the first write")?;
+    s.done(two, 500, "the second write")?;
+    s.expect(1, "x", &bulk("2"), "order: a write was executed before the one that its caller had sent before it")
+}
+
+/// A copy that has accepted a table, and not installed it, has acknowledged a write in its epoch; then it hears the primary that it has
+/// installed.
+pub(super) fn who_has_heard_a_later_epoch_follows_no_earlier_one() -> Result<(), String> {
+    let mut s = Shards::new(3);
+    let first = table(3, &[1, 2, 3]);
+    let second = next(&first, &[2, 3], &[]);
+    s.hold(1, 3, Lane::Calls);
+    s.show_all(&first);
+    s.run(5)?;
+    s.show(3, &first, &second, NOW);
+    s.show(2, &second, &second, NOW);
+    s.write(2, "x", "1")?;
+    s.let_go(1, 3, Lane::Calls);
+    s.run(2)?;
+    s.kill(1);
+    s.kill(2);
+    s.show_all(&next(&second, &[3], &[]));
+    s.expect(3, "x", &bulk("1"), "I6: an acknowledged write is lost")
 }
 
 /// The answers to two calls of a node are lost with its connection: it asks again, and is told what they came to.

@@ -1,6 +1,6 @@
 //! Checks of votes, proposals and voters, and of who is heard (rules 1, 3, 4, 6 and 7).
 
-use super::members::{Fate, Letter, Members, Setup, find, id};
+use super::members::{Fate, Letter, Members, Place, Setup, find, id};
 use super::orders::every_course;
 use doyen_gossip::Input;
 use doyen_gossip::agreement::{AdminRequest, InSyncChange, InSyncRequest};
@@ -229,6 +229,103 @@ pub(super) fn voters_change_from_settled_ones_only() -> Result<(), String> {
 
     m.post(|letter| if letter.between(2, 3) { Fate::Arrives } else { Fate::Lost });
     m.run(3000);
+    m.verdict()
+}
+
+/// Whether a member has accepted a table of this version.
+fn has_accepted(m: &Members, place: Place, version: Version) -> bool {
+    m.view(place).is_some_and(|v| v.accepted.version == version)
+}
+
+/// Five, of which the second has a proposal of the first that nobody else has; and the version of that.
+fn proposed_to_the_second() -> Result<(Members, Version), String> {
+    let mut m = Members::of(Setup::of(5))?;
+    m.plans_nothing();
+    let grown = Version(m.table(1)?.version.0 + 1);
+    m.post(|letter| match &letter.message {
+        Message::Propose(_) if letter.to != 2 => Fate::Lost,
+        Message::Ack(_) => Fate::Lost,
+        _ => Fate::Arrives,
+    });
+    m.input(1, create("a"));
+    m.until(500, "proposal", |m| has_accepted(m, 2, grown))?;
+    Ok((m, grown))
+}
+
+/// The first coordinator dies, another one's table of the same version is in force, and who has stored the first one's hears of that by the
+/// next proposal.
+pub(super) fn what_is_in_force_has_a_name() -> Result<(), String> {
+    let (mut m, grown) = proposed_to_the_second()?;
+    m.kill(1);
+    m.post(|letter| match &letter.message {
+        Message::PreVote(_) | Message::Vote(_) if letter.touches(2) => Fate::Lost,
+        Message::Propose(_) | Message::Commit(_) | Message::Committed(_) if letter.to == 2 => Fate::Lost,
+        Message::Pull { .. } if letter.from == 2 => Fate::Lost,
+        _ => Fate::Arrives,
+    });
+    m.until(3000, "second coordinator's table", |m| (3..=5).all(|place| m.table(place).is_ok_and(|t| t.version == grown)))?;
+    m.post(|letter| match &letter.message {
+        Message::Commit(_) | Message::Committed(_) if letter.to == 2 => Fate::Lost,
+        Message::Pull { .. } if letter.from == 2 => Fate::Lost,
+        _ => Fate::Arrives,
+    });
+    m.input(3, create("b"));
+    m.until(1000, "next proposal", |m| has_accepted(m, 2, grown.next()))?;
+    m.verdict()
+}
+
+/// A coordinator has proposed to nobody but itself, and is elected again by those who have stored another one's table of that version.
+pub(super) fn who_wins_counts_what_it_proposed() -> Result<(), String> {
+    let (mut m, grown) = proposed_to_the_second()?;
+    let old = |place| place <= 2;
+    m.post(move |letter| match &letter.message {
+        Message::Pong(_) if letter.from == 1 => Fate::Lost,
+        Message::PreVote(_) | Message::Vote(_) if letter.from != 3 || old(letter.to) => Fate::Lost,
+        Message::Propose(_) => Fate::Lost,
+        Message::Admin { .. } if letter.to == 1 => Fate::Lost,
+        _ => Fate::Arrives,
+    });
+    m.until(3000, "second coordinator", |m| m.leads(3))?;
+    m.input(3, create("b"));
+    m.until(1000, "proposal to itself", |m| has_accepted(m, 3, grown))?;
+    m.post(|_| Fate::Lost);
+    m.until(3000, "end of its term", |m| (1..=5).all(|place| !m.leads(place)))?;
+    m.post(move |letter| match &letter.message {
+        Message::PreVote(_) | Message::Vote(_) if letter.from != 3 || !old(letter.to) => Fate::Lost,
+        Message::Propose(_) => Fate::Lost,
+        _ => Fate::Arrives,
+    });
+    m.until(5000, "second term", |m| m.leads(3))?;
+    m.run(20);
+    m.verdict()?;
+    m.post(|_| Fate::Arrives);
+    m.until(5000, "cluster of all", Members::is_well)?;
+    m.verdict()
+}
+
+/// Two of five are dead, with which the first one, which stands still, has committed a table. An operator says that they are; the two others
+/// do not know of that table, and must wait for the first one.
+pub(super) fn an_operator_s_word_needs_all_others() -> Result<(), String> {
+    let mut m = Members::of(Setup { backups: 2, ..Setup::of(5) })?;
+    let before = m.table(1)?.version;
+    let unaware = |place| place == 2 || place == 3;
+    m.post(move |letter| match &letter.message {
+        Message::Propose(_) | Message::Commit(_) | Message::Committed(_) if unaware(letter.to) => Fate::Lost,
+        Message::Pull { .. } if unaware(letter.from) => Fate::Lost,
+        _ => Fate::Arrives,
+    });
+    m.input(1, create("a"));
+    m.until(500, "table", |m| m.table(1).is_ok_and(|t| t.version > before))?;
+    m.sleeps(1);
+    m.kill(4);
+    m.kill(5);
+    m.post(|_| Fate::Arrives);
+    m.run(1500);
+    m.input(2, Input::Recover { dead: vec!["n4".into(), "n5".into()], ticket: 1 });
+    m.run(3000);
+    m.verdict()?;
+    m.wakes(1);
+    m.until(8000, "cluster of those who are left", Members::is_well)?;
     m.verdict()
 }
 

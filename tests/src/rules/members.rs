@@ -78,11 +78,13 @@ pub(super) struct Setup {
     pub(super) on_loss: OnLoss,
     /// Whether somebody begins a cluster beside it.
     pub(super) stranger: bool,
+    /// How fast a member's clock goes: 1000 is right.
+    pub(super) rate: fn(Place) -> u64,
 }
 
 impl Setup {
     pub(super) fn of(founders: u64) -> Self {
-        Self { founders, voters_max: 7, backups: 1, on_loss: OnLoss::Wait, stranger: false }
+        Self { founders, voters_max: 7, backups: 1, on_loss: OnLoss::Wait, stranger: false, rate: |_| 1000 }
     }
 }
 
@@ -174,10 +176,15 @@ impl Members {
     }
 
     pub(super) fn start(&mut self, place: Place, seeds: &[Place], expect: Option<u16>) {
+        self.start_as(&format!("n{place}"), place, seeds, expect);
+    }
+
+    /// A process of another name than its place has.
+    pub(super) fn start_as(&mut self, name: &str, place: Place, seeds: &[Place], expect: Option<u16>) {
         let control = address(place);
         let config = Config {
             id: id(place),
-            name: format!("n{place}"),
+            name: name.into(),
             role: Role::Data,
             addresses: Addresses { control, data: control, resp: None, resp_cluster: None, http: None, further: Vec::new() },
             location: Location::default(),
@@ -199,7 +206,7 @@ impl Members {
             rng_seed: place,
         };
         let process = Process {
-            agreement: Agreement::new(config, self.time()),
+            agreement: Agreement::new(config, self.time(place)),
             view: None,
             lease: Time::ZERO,
             asleep: false,
@@ -273,6 +280,10 @@ impl Members {
         if let Input::InSync(requests) = &input {
             self.oracle.asked(requests);
         }
+        if let (Input::Recover { .. }, Some(view)) = (&input, self.view(place)) {
+            let cluster = view.installed.cluster;
+            self.oracle.recovers(cluster);
+        }
         self.handle(place, input);
     }
 
@@ -309,8 +320,14 @@ impl Members {
 
     // ---- what a check sees
 
-    pub(super) fn time(&self) -> Time {
-        Time(self.now * 1_000_000)
+    /// What time it is there.
+    fn time(&self, place: Place) -> Time {
+        Time(self.now * 1_000 * (self.setup.rate)(place))
+    }
+
+    /// When it is that time there, in milliseconds.
+    fn at(&self, place: Place, time: Time) -> u64 {
+        time.0.div_ceil(1_000 * (self.setup.rate)(place))
     }
 
     pub(super) fn lives(&self, place: Place) -> bool {
@@ -331,8 +348,8 @@ impl Members {
     }
 
     pub(super) fn coordinators(&self) -> Vec<Place> {
-        let leads = |p: &Process| !p.asleep && p.agreement.status(self.time()).leading;
-        self.processes.iter().filter(|(_, p)| leads(p)).map(|(place, _)| *place).collect()
+        let leads = |(place, p): &(&Place, &Process)| !p.asleep && p.agreement.status(self.time(**place)).leading;
+        self.processes.iter().filter(leads).map(|(place, _)| *place).collect()
     }
 
     pub(super) fn leads(&self, place: Place) -> bool {
@@ -349,8 +366,9 @@ impl Members {
         let Some(view) = &process.view else { return false };
         let leads = |t: &Table| t.partition(at).filter(|p| p.primary() == id(place)).map(|p| p.since);
         let (Some(since), Some(accepted)) = (leads(&view.installed), leads(&view.accepted)) else { return false };
-        let open = process.waits.get(&at).is_some_and(|(s, opens)| *s == since && *opens <= self.time());
-        since == accepted && open && process.lease > self.time()
+        let now = self.time(place);
+        let open = process.waits.get(&at).is_some_and(|(s, opens)| *s == since && *opens <= now);
+        since == accepted && open && process.lease > now
     }
 
     /// Whether those who live are one cluster of nobody else, with a coordinator, that serves everything.
@@ -369,7 +387,7 @@ impl Members {
 
     pub(super) fn summary(&self) -> String {
         let process = |(place, p): (&Place, &Process)| {
-            let status = p.agreement.status(self.time());
+            let status = p.agreement.status(self.time(*place));
             let table = |t: &Table| {
                 let votes = |m: MemberId| if t.voters.contains(&m) { "v" } else { "" };
                 let members: Vec<String> = t.members.iter().map(|m| format!("{}{}", m.name, votes(m.id))).collect();
@@ -396,8 +414,8 @@ impl Members {
         let letter = self.letters.keys().next().map(|(due, _)| *due);
         let awake = self.processes.iter().filter(|(_, p)| !p.asleep);
         // A machine that is due now is asked in a millisecond: it may only have told what it is due for.
-        let tick = |p: &Process| p.agreement.poll_timeout().map_or(u64::MAX, |t| t.0.div_ceil(1_000_000)).max(self.now + 1);
-        let ticks = awake.map(|(_, p)| tick(p).min(p.keep_at)).min();
+        let tick = |place: Place, p: &Process| p.agreement.poll_timeout().map_or(u64::MAX, |t| self.at(place, t)).max(self.now + 1);
+        let ticks = awake.map(|(place, p)| tick(*place, p).min(p.keep_at)).min();
         let Some(next) = [letter, ticks].into_iter().flatten().min().filter(|next| *next <= end) else { return false };
         self.now = self.now.max(next);
         while let Some(entry) = self.letters.first_entry().filter(|e| e.key().0 <= self.now) {
@@ -405,7 +423,7 @@ impl Members {
             self.arrives(letter);
         }
         for place in self.processes.keys().copied().collect::<Vec<_>>() {
-            let time = self.time();
+            let time = self.time(place);
             let Some(process) = self.processes.get_mut(&place).filter(|p| !p.asleep) else { continue };
             let due = process.agreement.poll_timeout().is_some_and(|t| t <= time);
             let keeps = process.keep_at <= self.now;
@@ -455,7 +473,7 @@ impl Members {
     }
 
     fn handle(&mut self, place: Place, input: Input) {
-        let now = self.time();
+        let now = self.time(place);
         let Some(process) = self.processes.get_mut(&place) else { return };
         process.agreement.handle(now, input);
         while let Some(output) = self.processes.get_mut(&place).and_then(|p| p.agreement.poll_output()) {
@@ -487,7 +505,7 @@ impl Members {
 
     fn write(&mut self, from: Place, to: Peer, message: Message) {
         if let Message::Propose(proposal) = &message {
-            let now = self.time();
+            let now = self.time(from);
             let unheard = || self.processes.get(&from).map(|p| p.agreement.status(now).unanswered).unwrap_or_default();
             if let Err(what) = self.oracle.proposes(id(from), proposal.name, unheard) {
                 self.breaks(what);
@@ -515,7 +533,7 @@ impl Members {
         if let Err(what) = self.oracle.view(id(place), &view) {
             self.breaks(what);
         }
-        let now = self.time();
+        let now = self.time(place);
         let Some(process) = self.processes.get_mut(&place) else { return };
         for partition in view.installed.keyspaces.iter().flat_map(|k| &k.partitions) {
             let at = at(partition.id.0);

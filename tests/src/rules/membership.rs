@@ -2,10 +2,11 @@
 
 use super::members::{Fate, Members, Setup, address, find, id};
 use super::orders::every_course;
+use super::shards;
 use doyen_gossip::Input;
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest};
 use doyen_gossip::wire::Message;
-use doyen_placement::planner::Pace;
+use doyen_placement::planner::{self, Pace};
 use doyen_placement::{MemberState, OnLoss, PartitionRef};
 
 /// First tables and promises of which a course chooses what becomes of them.
@@ -36,6 +37,20 @@ pub(super) fn a_withdrawn_learner_is_not_counted() -> Result<(), String> {
     if counts { Err(format!("I13: n4 counts in {partition}, of which its primary has compared nothing")) } else { Ok(()) }
 }
 
+/// A learner has caught up, and is silent or leaves by the time that its primary's request arrives.
+pub(super) fn who_is_on_its_way_out_is_not_admitted() -> Result<(), String> {
+    let learning = shards::change(&shards::table(2, &[1]), |p| p.replicas = shards::replicas(&[1], &[2]));
+    let epoch = learning.partition(shards::AT).map(|p| p.epoch).unwrap_or_default();
+    let admit = [InSyncRequest { partition: shards::AT, epoch, change: InSyncChange::Admit(shards::id(2)) }];
+    for state in [MemberState::Live, MemberState::Silent, MemberState::Leaving] {
+        let (_, done) = planner::change_in_sync(&shards::with_state(&learning, 2, state), &admit);
+        if done != [state == MemberState::Live] {
+            return Err(format!("I14: a learner that is {state:?} was admitted: {done:?}"));
+        }
+    }
+    Ok(())
+}
+
 /// Who alone holds a partition stands still for a while.
 pub(super) fn who_alone_holds_something_is_waited_for() -> Result<(), String> {
     let mut m = Members::of(Setup { backups: 0, on_loss: OnLoss::Reset { after_ms: 60_000 }, ..Setup::of(3) })?;
@@ -55,6 +70,28 @@ pub(super) fn who_alone_holds_something_is_waited_for() -> Result<(), String> {
     }
 }
 
+/// The same, and meanwhile somebody else begins with its name, at another address: that proves nothing.
+pub(super) fn a_namesake_elsewhere_proves_nobody_dead() -> Result<(), String> {
+    let mut m = Members::of(Setup { backups: 0, ..Setup::of(3) })?;
+    let before = m.table(1)?;
+    let partition = find(&before, |p| p.primary() == id(3))?;
+    m.sleeps(3);
+    let state = |m: &Members| m.table(1).ok().and_then(|t| Some(t.member(id(3))?.state));
+    m.until(5000, "silence", |m| state(m) == Some(MemberState::Silent))?;
+    m.start_as("n3", 4, &[1, 2], None);
+    m.run(3000);
+    m.kill(4);
+    m.wakes(3);
+    m.until(5000, "return", |m| state(m) != Some(MemberState::Silent))?;
+    m.verdict()?;
+    let lineage = |t: &doyen_placement::Table| t.partition(partition).map(|p| (p.lineage, p.primary()));
+    if lineage(&before) == lineage(&*m.table(1)?) {
+        Ok(())
+    } else {
+        Err(format!("what n3 alone holds is lost, because somebody else has its name: {}", m.summary()))
+    }
+}
+
 /// Of two, one that alone holds something is silent, and the other is told to leave. (Seed 791 of the simulation: it went, and with it what it
 /// alone knew and held.)
 pub(super) fn who_leaves_waits_for_the_silent() -> Result<(), String> {
@@ -67,6 +104,24 @@ pub(super) fn who_leaves_waits_for_the_silent() -> Result<(), String> {
     m.verdict()?;
     let goes = m.process(1).is_none_or(|p| p.handed_over);
     if goes { Err("I14: n1 goes with all that it holds, and n2 may come back".into()) } else { Ok(()) }
+}
+
+/// A member leaves, and the table that hands over what it holds reaches it, but is not in force.
+pub(super) fn who_leaves_goes_by_what_is_in_force() -> Result<(), String> {
+    let mut m = Members::of(Setup::of(3))?;
+    m.post(|letter| if matches!(letter.message, Message::Ack(_)) { Fate::Lost } else { Fate::Arrives });
+    m.input(3, Input::Leave(Pace::AtOnce));
+    let leaves = |m: &Members| m.view(3).is_some_and(|v| v.accepted.member(id(3)).is_some_and(|m| m.state == MemberState::Leaving));
+    m.until(1000, "proposal", leaves)?;
+    m.run(1000);
+    m.verdict()?;
+    let goes = |m: &Members| m.process(3).is_none_or(|p| p.handed_over);
+    if goes(&m) {
+        return Err("I14: n3 goes with what it holds by the table in force".into());
+    }
+    m.post(|_| Fate::Arrives);
+    m.until(3000, "hand-over", goes)?;
+    m.verdict()
 }
 
 /// The coordinator leaves in order, before the other one of two has joined its term; that it is gone is told by pings alone.
@@ -111,6 +166,25 @@ pub(super) fn two_write_a_first_table() -> Result<(), String> {
         m.run(1500);
         m.verdict()
     })
+}
+
+/// Some of four seeds are cut off from the others, and each is told that they are enough. Most of them are; of two halves each could be.
+/// (Nobody counted itself among the seeds: three of four were not enough either.)
+pub(super) fn half_of_the_seeds_found_nothing() -> Result<(), String> {
+    for (enough, expect) in [(2, 2), (3, 3)] {
+        let mut m = Members::none(Setup::of(4));
+        m.post(move |letter| if (letter.from <= enough) == (letter.to <= enough) { Fate::Arrives } else { Fate::Lost });
+        (1..=4).for_each(|place| m.start(place, &[1, 2, 3, 4], Some(expect)));
+        m.run(3000);
+        m.verdict()?;
+        if enough == 3 {
+            m.until(1000, "cluster of most seeds", |m| (1..=3).all(|place| m.table(place).is_ok()))?;
+            m.post(|_| Fate::Arrives);
+            m.until(5000, "cluster of all seeds", Members::is_well)?;
+            m.verdict()?;
+        }
+    }
+    Ok(())
 }
 
 /// A used cluster of one meets another used one.

@@ -1,7 +1,7 @@
 //! A few shards of one partition, and the tables that a check shows them. Every wire lies open: what is on a held one stays there.
 
 use bytes::{Bytes, BytesMut};
-use doyen::shard::op::{Action, Operation, Outcome, Value};
+use doyen::shard::op::{Action, Operation, Outcome, PartitionAction, PartitionOperation, Value};
 use doyen::shard::{Lane, Limits, Request, Shard, Token};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{InSyncRequest, View};
@@ -20,6 +20,9 @@ pub(super) const AT: PartitionRef = PartitionRef { keyspace: KeyspaceId(0), part
 /// A node, from 1.
 pub(super) type Place = u64;
 
+/// A native client, which every node serves.
+pub(super) const CLIENT: Place = 1 << 32;
+
 type Wire = (Place, Place, Lane);
 
 struct Node {
@@ -31,6 +34,29 @@ struct Node {
     checked: (Time, Time, bool),
     /// What was read at once, and is not judged yet.
     read: Vec<(Token, u64, Operation, Outcome)>,
+}
+
+impl Node {
+    /// With a lease that does not end, and no table.
+    fn new(place: Place, now: Time) -> Self {
+        let limits = Limits {
+            value_bytes_max: 1 << 20,
+            key_bytes_max: 1 << 10,
+            memory_bytes_max: 64 << 20,
+            tail_bytes_max: 8 << 20,
+            tail_bytes_least: 4 << 10,
+            park: Duration::from_secs(5),
+            waiting_max: 10_000,
+            copy_silent_max: Duration::from_millis(1_500),
+            chunk_bytes: 256,
+            chunks_in_flight: 2,
+            copies_max: 2,
+            takeover_wait: Duration::from_millis(515),
+        };
+        let lease = Time(u64::MAX);
+        let shard = Shard::new(id(place), limits, place, now);
+        Self { shard, lease, current: true, checked: (now, lease, true), read: Vec::new() }
+    }
 }
 
 /// The shards.
@@ -48,8 +74,12 @@ pub(super) struct Shards {
     pub(super) opened: Vec<(Place, Epoch)>,
 }
 
-fn id(place: Place) -> MemberId {
-    MemberId(place << 4)
+pub(super) fn id(place: Place) -> MemberId {
+    if place == CLIENT { MemberId::of_client(place) } else { MemberId(place << 4) }
+}
+
+fn place_of(id: MemberId) -> Place {
+    if id.is_client() { CLIENT } else { id.0 >> 4 }
 }
 
 /// A table of these members, in which these hold the partition in sync, the primary first.
@@ -110,6 +140,21 @@ pub(super) fn change(table: &Table, change: impl FnOnce(&mut Partition)) -> Tabl
     next
 }
 
+/// The table after this one, without its youngest member.
+pub(super) fn without_the_last(table: &Table) -> Table {
+    let mut next = change(table, |_| {});
+    let gone = next.members.pop().map(|m| m.id);
+    next.voters.retain(|v| Some(*v) != gone);
+    next
+}
+
+/// The table, in which a member's state is another.
+pub(super) fn with_state(table: &Table, place: Place, state: MemberState) -> Table {
+    let mut next = change(table, |_| {});
+    next.members.iter_mut().filter(|m| m.id == id(place)).for_each(|m| Arc::make_mut(m).state = state);
+    next
+}
+
 pub(super) fn replicas(in_sync: &[Place], learners: &[Place]) -> Vec<Replica> {
     let replica = |state| move |place: &Place| Replica { member: id(*place), state };
     in_sync.iter().map(replica(ReplicaState::InSync)).chain(learners.iter().map(replica(ReplicaState::Learner))).collect()
@@ -127,30 +172,10 @@ impl Shards {
     /// So many nodes, each connected with every other one, with a lease that does not end and no table.
     pub(super) fn new(count: u64) -> Self {
         let now = Time(1_000_000_000);
-        let limits = Limits {
-            value_bytes_max: 1 << 20,
-            key_bytes_max: 1 << 10,
-            memory_bytes_max: 64 << 20,
-            tail_bytes_max: 8 << 20,
-            tail_bytes_least: 4 << 10,
-            park: Duration::from_secs(5),
-            waiting_max: 10_000,
-            copy_silent_max: Duration::from_millis(1_500),
-            chunk_bytes: 256,
-            chunks_in_flight: 2,
-            copies_max: 2,
-            takeover_wait: Duration::from_millis(515),
-        };
-        let node = |place: Place| Node {
-            shard: Shard::new(id(place), limits.clone(), place, now),
-            lease: Time(u64::MAX),
-            current: true,
-            checked: (now, Time(u64::MAX), true),
-            read: Vec::new(),
-        };
+        let nodes = (1..=count).map(|place| (place, Node::new(place, now))).collect();
         let mut shards = Self {
             now,
-            nodes: (1..=count).map(|place| (place, node(place))).collect(),
+            nodes,
             wires: BTreeMap::new(),
             arrived: BTreeMap::new(),
             held: BTreeSet::new(),
@@ -167,6 +192,13 @@ impl Shards {
     }
 
     // ---- what a check does
+
+    /// A native client begins, connected with all of them.
+    pub(super) fn add_client(&mut self) {
+        let members: Vec<Place> = self.nodes.keys().copied().collect();
+        self.nodes.insert(CLIENT, Node::new(CLIENT, self.now));
+        members.into_iter().for_each(|member| self.connect(CLIENT, member));
+    }
 
     /// Both ends learn that their connection is up.
     pub(super) fn connect(&mut self, one: Place, other: Place) {
@@ -220,7 +252,7 @@ impl Shards {
 
     /// All of them show a table that is committed, in which tenures begin at once.
     pub(super) fn show_all(&mut self, table: &Table) {
-        for place in self.nodes.keys().copied().collect::<Vec<_>>() {
+        for place in self.nodes.keys().copied().filter(|place| *place != CLIENT).collect::<Vec<_>>() {
             self.show(place, table, table, Duration::ZERO);
         }
     }
@@ -241,6 +273,19 @@ impl Shards {
 
     pub(super) fn submit(&mut self, place: Place, key: &str, action: Action) -> Token {
         let token = self.takes(place, key, action);
+        self.pass(place);
+        token
+    }
+
+    /// Deletes every key.
+    pub(super) fn clear(&mut self, place: Place) -> Token {
+        let (token, now) = (self.next_token, self.now);
+        self.next_token += 1;
+        let PartitionRef { keyspace, partition } = AT;
+        if let Some(node) = self.nodes.get_mut(&place) {
+            let operation = PartitionOperation { keyspace, partition, map: MapId(0), action: PartitionAction::Clear };
+            node.shard.submit_partition(now, token, operation);
+        }
         self.pass(place);
         token
     }
@@ -297,14 +342,18 @@ impl Shards {
             self.outcomes.insert(token, outcome);
         }
         while let Some((peer, lane, bytes)) = node.shard.poll_transmit() {
-            self.wires.entry((place, peer.0 >> 4, lane)).or_default().push_back(bytes);
+            self.wires.entry((place, place_of(peer), lane)).or_default().push_back(bytes);
         }
         while let Some(request) = node.shard.poll_request() {
             match request {
                 Request::Opened(opened) => self.opened.extend(opened.into_iter().map(|(_, since)| (place, since))),
                 Request::InSync(requests) => self.asked.extend(requests),
                 Request::Used => node.shard.used(now),
-                Request::Newer(_) | Request::MakeMap { .. } | Request::MapMade { .. } | Request::Table(_) | Request::OtherCluster(_) => {}
+                // To a client.
+                Request::Table(table) => {
+                    node.shard.install(now, View { installed: table.clone(), accepted: table, opens_at: Arc::default() });
+                }
+                Request::Newer(_) | Request::MakeMap { .. } | Request::MapMade { .. } | Request::OtherCluster(_) => {}
             }
         }
     }

@@ -4,6 +4,7 @@
 
 use super::members::{Fate, Letter, Members, Place, Setup, find, id};
 use doyen_gossip::Input;
+use doyen_gossip::agreement::AdminRequest;
 use doyen_gossip::wire::Message;
 use doyen_placement::planner::Pace;
 use doyen_placement::{Partition, Version};
@@ -148,4 +149,85 @@ pub(super) fn who_has_not_opened_seals_nothing() -> Result<(), String> {
 /// Of what it does not know of it seals nothing.
 pub(super) fn who_does_not_know_seals_nothing() -> Result<(), String> {
     a_successor_leaves(false)
+}
+
+/// A primary has accepted the last proposal of a coordinator that dies, which nobody else has; the next one's table of the same version deposes it.
+pub(super) fn voters_of_another_term_give_no_lease() -> Result<(), String> {
+    let mut m = Members::of(Setup { backups: 2, ..Setup::of(5) })?;
+    m.plans_nothing();
+    let grown = Version(m.table(1)?.version.0 + 1);
+    m.post(|letter| match &letter.message {
+        Message::Propose(_) if letter.to != 5 => Fate::Lost,
+        Message::Ack(_) => Fate::Lost,
+        Message::Ping(_) if letter.goes(2, 5) => Fate::Lost,
+        _ => Fate::Arrives,
+    });
+    let request = AdminRequest::CreateMap { name: "a".into(), keyspace: "default".into() };
+    m.input(1, Input::Admin { ticket: 1, request });
+    m.until(500, "proposal", |m| m.view(5).is_some_and(|v| v.accepted.version == grown))?;
+    // The second one takes it for dead before the first one.
+    m.run(300);
+    m.kill(1);
+    m.post(|letter| match &letter.message {
+        Message::Ping(_) if letter.goes(2, 5) => Fate::Lost,
+        Message::PreVote(_) | Message::Vote(_) if letter.from != 2 => Fate::Lost,
+        Message::Pull { .. } if letter.from == 5 => Fate::Lost,
+        _ if letter.to == 5 && tells(letter) => Fate::Lost,
+        _ => Fate::Arrives,
+    });
+    m.until(3000, "second coordinator", |m| m.leads(2))?;
+    let deposed = |m: &Members| m.table(2).is_ok_and(|t| t.version == grown && t.member(id(5)).is_none());
+    m.until(2000, "table without n5, of the version of the first one's", deposed)?;
+    m.run(1500);
+    m.verdict()
+}
+
+/// A primary does not hear of two tables, the second of which deposes it. When it hears of the first, what voters answered it by
+/// the second still does not count.
+pub(super) fn an_answer_counts_with_its_own_table() -> Result<(), String> {
+    let mut m = Members::of(Setup::of(3))?;
+    m.plans_nothing();
+    let first = Version(m.table(1)?.version.0 + 1);
+    m.post(move |letter| match &letter.message {
+        Message::Ping(_) if letter.goes(1, 3) => Fate::Lost,
+        Message::Propose(_) if letter.to == 3 && version(letter) == Some(first) => Fate::Waits,
+        Message::Pull { .. } if letter.from == 3 => Fate::Lost,
+        _ if letter.to == 3 && tells(letter) => Fate::Lost,
+        _ => Fate::Arrives,
+    });
+    m.run(300);
+    let request = AdminRequest::CreateMap { name: "a".into(), keyspace: "default".into() };
+    m.input(1, Input::Admin { ticket: 1, request });
+    m.until(2000, "table without n3", |m| m.table(1).is_ok_and(|t| t.version == first.next() && t.member(id(3)).is_none()))?;
+    m.run(400);
+    if m.let_go(|_| true) == 0 {
+        return Err("not as the check needs it: nothing waits".into());
+    }
+    m.run(1500);
+    m.verdict()
+}
+
+/// The clock of a primary is slow by 1 %, and that of its successor fast by as much; at every moment between two pings.
+pub(super) fn two_clocks_are_wrong() -> Result<(), String> {
+    (0..100).try_for_each(|after| {
+        let rate = |place| match place {
+            1 => 1010,
+            3 => 990,
+            _ => 1000,
+        };
+        let mut m = Members::of(Setup { rate, ..Setup::of(3) })?;
+        m.plans_nothing();
+        let table = m.table(1)?;
+        find(&table, |p| led_by(p, 3, 1))?;
+        m.run(after);
+        m.post(|letter| match &letter.message {
+            Message::Ping(_) if letter.goes(1, 3) => Fate::Lost,
+            Message::Pull { .. } if letter.from == 3 => Fate::Lost,
+            _ if letter.to == 3 && tells(letter) => Fate::Lost,
+            _ => Fate::Arrives,
+        });
+        m.until(2000, "table without n3", |m| m.table(1).is_ok_and(|t| t.member(id(3)).is_none()))?;
+        m.run(600);
+        m.verdict()
+    })
 }
