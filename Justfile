@@ -119,6 +119,10 @@ bench-parts *ARGS:
     cargo bench -p doyen --features bench-internals --bench parts -- {{ARGS}}
     cargo bench -p doyen --bench counts
 
+# what finding the partition of a key costs in each mode (a minute)
+placement-bench *ARGS:
+    cargo bench -p doyen-placement --bench lookup -- {{ARGS}}
+
 # the same thousands of commands to Doyen and to redis-server 7, raw replies compared (needs redis-server and redis-tools)
 compare-redis:
     cargo build --release -p doyen

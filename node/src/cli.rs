@@ -15,6 +15,7 @@ mod bench;
 mod chaos;
 mod demo;
 mod run;
+mod simulate;
 
 use crate::config::ConfigError;
 use crate::testkit::{NotStarted, TestkitError};
@@ -48,10 +49,14 @@ enum Command {
     Chaos(chaos::Chaos),
     /// Put load on servers that speak Redis, and tell how fast they answer
     Bench(Box<bench::Bench>),
+    /// Compare ways of placing keys on nodes that come and go, without a cluster
+    Simulate(Box<simulate::Simulate>),
     /// Show the members, the keyspaces and whether all is safe
     Status(admin::Status),
     /// Show who holds which partition
     Table(admin::Table),
+    /// Make, list, show, alter and drop keyspaces
+    Keyspace(admin::KeyspaceCommand),
     /// Go on without members that are gone for good, when too few are left to agree
     Recover(admin::Recover),
     /// Show the version
@@ -109,8 +114,10 @@ pub fn main() -> ExitCode {
         Command::Demo(demo) => demo.main(),
         Command::Chaos(chaos) => chaos.main(),
         Command::Bench(bench) => bench.main(),
+        Command::Simulate(simulate) => simulate.main(),
         Command::Status(status) => block_on(status.main()),
         Command::Table(table) => block_on(table.main()),
+        Command::Keyspace(keyspace) => block_on(keyspace.main()),
         Command::Recover(recover) => block_on(recover.main()),
         Command::Version => {
             say(format_args!("doyen {}\n", env!("CARGO_PKG_VERSION")));
@@ -125,7 +132,7 @@ fn say(text: fmt::Arguments<'_>) {
     let mut out = std::io::stdout().lock();
     if let Err(e) = out.write_fmt(text).and_then(|()| out.flush()) {
         if e.kind() != std::io::ErrorKind::BrokenPipe {
-            eprintln!("doyen: cannot print: {e}");
+            complain(format_args!("cannot print: {e}"));
         }
         std::process::exit(CANNOT_PRINT);
     }
@@ -134,8 +141,13 @@ fn say(text: fmt::Arguments<'_>) {
 fn fail(failed: &Failed) -> ExitCode {
     // Messages of others (the system, a peer) may have more lines than one.
     let line = failed.message.split('\n').map(str::trim).filter(|l| !l.is_empty()).collect::<Vec<_>>().join(" ");
-    eprintln!("doyen: {line}");
+    complain(format_args!("{line}"));
     ExitCode::from(failed.status)
+}
+
+/// Says it on stderr, if anybody can be told there; the status says the rest.
+fn complain(what: fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stderr(), "doyen: {what}");
 }
 
 /// What clap says in a page, in a line.
@@ -151,7 +163,8 @@ fn one_line(e: &clap::Error) -> String {
         }
     }
     if parts.first().is_none_or(|first: &String| first.starts_with("A peer-to-peer")) {
-        return "say what to do: doyen run, demo, chaos, bench, status, table, recover or version; `doyen --help` tells more".into();
+        return "say what to do: doyen run, demo, chaos, bench, simulate, status, table, recover or version; `doyen --help` tells more"
+            .into();
     }
     format!("{} (see `doyen --help`, `doyen COMMAND --help`)", parts.join(" "))
 }

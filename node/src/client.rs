@@ -15,7 +15,8 @@ use crate::data::{Data, DataHandle};
 use crate::error::ClientError;
 use crate::map::{Database, Map};
 use crate::shared::Shared;
-use doyen_placement::MapEntry;
+use doyen_placement::planner::DEFAULT_KEYSPACE;
+use doyen_placement::{KeyspaceId, MapEntry};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
@@ -80,11 +81,23 @@ impl Client {
         K: Serialize,
         V: Serialize + DeserializeOwned,
     {
-        let known = self.shared.local().view.as_ref().and_then(|v| v.installed.map_named(name).cloned());
+        self.map_in(DEFAULT_KEYSPACE, name).await
+    }
+
+    /// The map of this name in this keyspace, which must be there; the map is made if it is not. Takes 10 s at most.
+    ///
+    /// # Errors
+    /// The cluster refuses, or nobody answers.
+    pub async fn map_in<K, V>(&self, keyspace: &str, name: &str) -> Result<Map<K, V>, ClientError>
+    where
+        K: Serialize,
+        V: Serialize + DeserializeOwned,
+    {
+        let known = self.shared.local().view.as_ref().and_then(|v| v.installed.map_in(keyspace, name).cloned());
         let entry = match known {
             Some(entry) => entry,
             None => {
-                let made = tokio::time::timeout(MAP_MAX, self.make_map(name)).await;
+                let made = tokio::time::timeout(MAP_MAX, self.make_map(keyspace, name)).await;
                 made.unwrap_or_else(|_| Err(ClientError::NotReady(format!("no member has made the map within {MAP_MAX:?}"))))?
             }
         };
@@ -92,9 +105,9 @@ impl Client {
     }
 
     /// Asks one member after the other. Asking twice makes no second map.
-    async fn make_map(&self, name: &str) -> Result<MapEntry, ClientError> {
+    async fn make_map(&self, keyspace: &str, name: &str) -> Result<MapEntry, ClientError> {
         loop {
-            match tokio::time::timeout(MAP_ANSWER_MAX, self.data.map(name)).await {
+            match tokio::time::timeout(MAP_ANSWER_MAX, self.data.map(keyspace, name)).await {
                 Ok(Some(made)) => return made.map_err(ClientError::Refused),
                 Ok(None) if self.is_over() => return Err(ClientError::Closed),
                 Ok(None) => tokio::time::sleep(LOOK).await,
@@ -110,7 +123,14 @@ impl Client {
     /// Map 0, which Redis clients use, as bytes.
     #[must_use]
     pub fn database(&self) -> Database {
-        Database::new(self.data.clone())
+        Database::new(KeyspaceId(0), self.data.clone())
+    }
+
+    /// Map 0 of another keyspace, as bytes. `None`: this client knows no such keyspace.
+    #[must_use]
+    pub fn database_in(&self, keyspace: &str) -> Option<Database> {
+        let id = self.shared.local().view.as_ref()?.installed.keyspace_named(keyspace)?.id;
+        Some(Database::new(id, self.data.clone()))
     }
 
     /// Ends it, and waits until the members have been told. Operations that are not answered end: reads as `Unavailable`, writes as

@@ -13,8 +13,11 @@ pub mod value;
 
 pub use options::Options;
 
+use crate::keyspace::KeyspaceOptions;
 use crate::net::identity::SECRET_BYTES_MIN;
-use doyen_placement::{Assignment, Keyspace, KeyspaceId, Location, Mode, OnLoss, Role, Settings, THREADS_MAX};
+use doyen_placement::planner::DEFAULT_KEYSPACE;
+use doyen_placement::{Assignment, Keyspace, KeyspaceId, Location, Role, Settings, THREADS_MAX};
+use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -352,31 +355,9 @@ impl Options {
     }
 
     fn keyspace(&self) -> Result<Keyspace, ConfigError> {
-        let partitions = self.partitions.unwrap_or(1024);
-        if !partitions.is_power_of_two() || partitions > 16_384 {
-            return fail(format!("--partitions {partitions} is not a power of two up to 16384: the default is 1024"));
-        }
-        let backups = self.backups.unwrap_or(1);
-        if backups > 6 {
-            return fail(format!("--backups {backups} is more than 6, the most that Doyen keeps"));
-        }
-        let min_in_sync = at_least("--min-in-sync", self.min_in_sync, 1)?.unwrap_or(1);
-        if min_in_sync > backups + 1 {
-            return fail(format!(
-                "--min-in-sync {min_in_sync} can never hold with --backups {backups}: at most {} copies exist",
-                backups + 1
-            ));
-        }
-        Ok(Keyspace {
-            id: KeyspaceId(0),
-            name: "default".into(),
-            mode: Mode::Fixed { partitions },
-            backups,
-            min_in_sync,
-            on_loss: self.on_loss.map_or(OnLoss::Reset { after_ms: value::RESET_AFTER_MS }, |p| p.0),
-            default_ttl_ms: None,
-            partitions: Vec::new(),
-        })
+        let (partitions, backups) = (self.partitions, self.backups);
+        let wanted = KeyspaceOptions { partitions, backups, min_in_sync: self.min_in_sync, on_loss: self.on_loss, default_ttl: None };
+        Ok(wanted.create(DEFAULT_KEYSPACE)?.numbered(KeyspaceId(0)))
     }
 }
 
@@ -501,11 +482,14 @@ fn bytes(size: Size) -> usize {
 /// A short text file.
 fn read(path: &Path, flag: &str) -> Result<String, ConfigError> {
     let cannot = |why: String| ConfigError(format!("cannot read {} ({flag}): {why}", path.display()));
-    let length = fs::metadata(path).map_err(|e| cannot(reason(&e)))?.len();
-    if length > FILE_BYTES_MAX {
-        return Err(cannot(format!("it has {length} bytes, more than the {FILE_BYTES_MAX} expected of such a file")));
+    let mut text = String::new();
+    // What a file says of its length may be wrong: a device has none.
+    let file = fs::File::open(path).map_err(|e| cannot(reason(&e)))?;
+    let read = file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(|e| cannot(reason(&e)))?;
+    if read as u64 > FILE_BYTES_MAX {
+        return Err(cannot(format!("it has more than the {FILE_BYTES_MAX} bytes expected of such a file")));
     }
-    fs::read_to_string(path).map_err(|e| cannot(reason(&e)))
+    Ok(text)
 }
 
 /// What a file holds, without the line's end.
@@ -531,6 +515,7 @@ fn reason(e: &std::io::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use doyen_placement::OnLoss;
 
     fn resolve(change: impl FnOnce(&mut Options)) -> Result<Config, ConfigError> {
         let mut options = Options::default();

@@ -64,8 +64,15 @@ pub enum Upcall {
     Alive(u8),
     /// A peer knows a newer committed table.
     Newer(TableName),
-    /// A client asks for this map, in the keyspace `default`.
-    MakeMap(String, oneshot::Sender<AdminReply>),
+    /// A client asks for this map.
+    MakeMap {
+        /// The name of its keyspace.
+        keyspace: String,
+        /// Its name.
+        name: String,
+        /// Where the answer goes.
+        answer: oneshot::Sender<AdminReply>,
+    },
 }
 
 /// The control thread could not start.

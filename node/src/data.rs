@@ -199,7 +199,14 @@ enum Message {
     LongestPass(oneshot::Sender<Longest>),
     Drain(oneshot::Sender<()>),
     /// To a client's: which map is this?
-    Map(String, oneshot::Sender<Result<MapEntry, String>>),
+    Map {
+        /// The name of the keyspace that it shall be in.
+        keyspace: String,
+        /// Its name.
+        name: String,
+        /// Where the answer goes.
+        answer: oneshot::Sender<Result<MapEntry, String>>,
+    },
     /// To a client's: why did the seeds not take it?
     Refusals(oneshot::Sender<Vec<(SocketAddr, endpoint::Failure)>>),
     /// To a client's: where to begin from now on.
@@ -274,8 +281,8 @@ impl DataHandle {
     }
 
     /// Of a client: asks a member which map this is, and to make it if it is not there. `None`: no member is there to be asked.
-    pub(crate) async fn map(&self, name: &str) -> Option<Result<MapEntry, String>> {
-        self.ask(|answer| Message::Map(name.to_owned(), answer)).await
+    pub(crate) async fn map(&self, keyspace: &str, name: &str) -> Option<Result<MapEntry, String>> {
+        self.ask(|answer| Message::Map { keyspace: keyspace.to_owned(), name: name.to_owned(), answer }).await
     }
 
     /// Of a client: those seeds that did not take it, and why.

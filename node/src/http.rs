@@ -8,7 +8,9 @@
 //! | `GET /healthz` | 200 while both threads of the node answer |
 //! | `GET /readyz` | 200 while the node is a member, keys have owners and it is not leaving |
 //! | `GET /metrics` | Prometheus |
+//! | `GET /keyspaces` | the keyspaces, as JSON |
 //! | `POST /recover` | goes on without dead members; needs the token |
+//! | `POST /keyspaces`, `PATCH` and `DELETE /keyspaces/NAME` | creates, alters and drops a keyspace; needs the token |
 
 pub mod client;
 mod listener;

@@ -5,7 +5,7 @@ use crate::data::DataHandle;
 use crate::error::{ReadError, WriteError};
 use crate::shard::op::{Action, Condition, Expiry, Operation, Outcome, Value};
 use bytes::Bytes;
-use doyen_placement::MapEntry;
+use doyen_placement::{KeyspaceId, MapEntry, MapId};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::borrow::Borrow;
@@ -205,15 +205,16 @@ fn not_encoded(e: CodecError, invalid: fn(CodecError) -> WriteError) -> WriteErr
     }
 }
 
-/// Map 0, RESP's database 0, as bytes.
+/// Map 0 of a keyspace, as bytes: RESP's database 0, or what a Redis client uses after `CLIENT KEYSPACE NAME`.
 #[derive(Debug, Clone)]
 pub struct Database {
+    keyspace: KeyspaceId,
     data: DataHandle,
 }
 
 impl Database {
-    pub(crate) const fn new(data: DataHandle) -> Self {
-        Self { data }
+    pub(crate) const fn new(keyspace: KeyspaceId, data: DataHandle) -> Self {
+        Self { keyspace, data }
     }
 
     /// The value that a Redis client would GET.
@@ -254,7 +255,7 @@ impl Database {
     }
 
     async fn execute(&self, key: Bytes, action: Action) -> Outcome {
-        let operation = Operation { keyspace: doyen_placement::KeyspaceId(0), map: doyen_placement::MapId(0), key, action };
+        let operation = Operation { keyspace: self.keyspace, map: MapId(0), key, action };
         self.data.execute(operation).await
     }
 }

@@ -6,16 +6,17 @@ use crate::control::{Control, ControlHandle};
 use crate::data::{Data, DataHandle};
 use crate::error::NodeError;
 use crate::http::Admin;
+use crate::keyspace::KeyspaceOptions;
 use crate::map::{Database, Map};
 use crate::shared::Shared;
 use crate::status::ClusterReport;
 use doyen_gossip::agreement::{AdminReply, AdminRequest, Event};
-use doyen_placement::planner::{self, Pace};
-use doyen_placement::{Addresses, MapEntry};
+use doyen_placement::planner::{self, DEFAULT_KEYSPACE, Pace};
+use doyen_placement::{Addresses, KeyspaceId, MapEntry, Table};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{broadcast, watch};
 
 /// How long `map` waits for a cluster.
@@ -178,32 +179,110 @@ impl Node {
         K: Serialize,
         V: Serialize + DeserializeOwned,
     {
+        self.map_in(DEFAULT_KEYSPACE, name).await
+    }
+
+    /// The map of this name in this keyspace, which must be there ([`Node::create_keyspace`]); the map is made if it is not. Waits up to
+    /// 30 s for the cluster.
+    ///
+    /// # Errors
+    /// When there is no cluster, or it refuses.
+    pub async fn map_in<K, V>(&self, keyspace: &str, name: &str) -> Result<Map<K, V>, NodeError>
+    where
+        K: Serialize,
+        V: Serialize + DeserializeOwned,
+    {
         match tokio::time::timeout(READY_MAX, self.wait_ready()).await {
             Ok(ready) => ready?,
             Err(_) => return Err(NodeError::NotReady(self.waits_for().await)),
         }
-        Ok(Map::new(self.map_entry(name).await?, self.data.clone()))
+        Ok(Map::new(self.map_entry(keyspace, name).await?, self.data.clone()))
+    }
+
+    /// Makes a keyspace, unless it is there already with the same settings, and waits until it is served.
+    ///
+    /// ```no_run
+    /// # async fn example(node: doyen::Node) -> Result<(), Box<dyn std::error::Error>> {
+    /// node.create_keyspace("orders", &doyen::KeyspaceOptions::new().partitions(64).backups(2)).await?;
+    /// let open = node.map_in::<u64, String>("orders", "open").await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// What was asked for cannot hold, there is another keyspace of this name, or there is no cluster.
+    pub async fn create_keyspace(&self, name: &str, options: &KeyspaceOptions) -> Result<(), NodeError> {
+        let wanted = options.create(name).map_err(|e| NodeError::Refused(e.0))?;
+        self.administer(AdminRequest::CreateKeyspace(wanted)).await?;
+        self.wait_until(|table| table.keyspace_named(name).is_some_and(|k| !k.partitions.is_empty())).await
+    }
+
+    /// Changes a keyspace while it is used. When this returns, the change is agreed on; copies are made or dropped afterwards
+    /// ([`Node::status`] shows them).
+    ///
+    /// # Errors
+    /// There is no such keyspace, what was asked for cannot hold, or there is no cluster.
+    pub async fn alter_keyspace(&self, name: &str, options: &KeyspaceOptions) -> Result<(), NodeError> {
+        let request = options.alter(name).map_err(|e| NodeError::Refused(e.0))?;
+        self.administer(request).await.map(|_| ())
+    }
+
+    /// Drops a keyspace with its maps and all that is in them.
+    ///
+    /// # Errors
+    /// There is no such keyspace, it is `default`, or there is no cluster.
+    pub async fn drop_keyspace(&self, name: &str) -> Result<(), NodeError> {
+        self.administer(AdminRequest::DropKeyspace { name: name.into() }).await?;
+        self.wait_until(|table| table.keyspace_named(name).is_none()).await
     }
 
     /// Map 0, which Redis clients use, as bytes.
     #[must_use]
     pub fn database(&self) -> Database {
-        Database::new(self.data.clone())
+        Database::new(KeyspaceId(0), self.data.clone())
     }
 
-    async fn map_entry(&self, name: &str) -> Result<MapEntry, NodeError> {
-        let known = self.shared.local().view.as_ref().and_then(|v| v.installed.maps.iter().find(|m| m.name == name).cloned());
+    /// Map 0 of another keyspace, as bytes: what a Redis client uses after `CLIENT KEYSPACE NAME`. `None`: this node knows no such keyspace.
+    #[must_use]
+    pub fn database_in(&self, keyspace: &str) -> Option<Database> {
+        let id = self.shared.local().view.as_ref()?.installed.keyspace_named(keyspace)?.id;
+        Some(Database::new(id, self.data.clone()))
+    }
+
+    async fn map_entry(&self, keyspace: &str, name: &str) -> Result<MapEntry, NodeError> {
+        let known = self.shared.local().view.as_ref().and_then(|v| v.installed.map_in(keyspace, name).cloned());
         if let Some(entry) = known {
             return Ok(entry);
         }
-        let request = AdminRequest::CreateMap { name: name.into(), keyspace: "default".into() };
+        let request = AdminRequest::CreateMap { name: name.into(), keyspace: keyspace.into() };
+        let entry = self.administer(request).await?;
+        let entry = entry.ok_or_else(|| NodeError::Refused(format!("the cluster did not say which map `{name}` is")))?;
+        // What leads to the map's keyspace may be newer than what this node has installed.
+        self.wait_until(|table| table.keyspace(entry.keyspace).is_some_and(|k| !k.partitions.is_empty())).await?;
+        Ok(entry)
+    }
+
+    async fn administer(&self, request: AdminRequest) -> Result<Option<MapEntry>, NodeError> {
         match tokio::time::timeout(ADMIN_MAX, self.control.admin(request)).await {
-            Ok(Ok(AdminReply::Done(Some(entry)))) => Ok(entry),
-            Ok(Ok(AdminReply::Done(None))) => Err(NodeError::Refused(format!("the cluster did not say which map `{name}` is"))),
+            Ok(Ok(AdminReply::Done(entry))) => Ok(entry),
             Ok(Ok(AdminReply::Refused(why))) => Err(NodeError::Refused(why)),
             Ok(Err(_)) => Err(NodeError::Stopped),
             Err(_) => Err(NodeError::NotReady(self.waits_for().await)),
         }
+    }
+
+    /// Waits until the table that this node has installed is so.
+    async fn wait_until(&self, so: impl Fn(&Table) -> bool) -> Result<(), NodeError> {
+        let until = Instant::now() + ADMIN_MAX;
+        while !self.shared.local().view.as_ref().is_some_and(|view| so(&view.installed)) {
+            if self.control.fatal().has_changed().is_err() {
+                return Err(NodeError::Stopped);
+            }
+            if Instant::now() >= until {
+                return Err(NodeError::NotReady(self.waits_for().await));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
     }
 
     async fn waits_for(&self) -> String {

@@ -391,6 +391,7 @@ impl Shard {
             self.core.turn(at, slot, renamed);
             self.core.notice(at, slot);
         }
+        self.slots.prune(|id| view.installed.keyspace(id).or(view.accepted.keyspace(id)).is_none());
         self.core.holding = self.slots.values().filter(|s| s.held.is_some()).count();
         if let Some(view) = &self.core.view {
             self.core.peers.retain_silent(|id| view.installed.member(id.member()).is_some());

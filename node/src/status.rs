@@ -1,11 +1,13 @@
 //! What a cluster looks like, as people and programs read it: `status`, `table`, HTTP and the demo print this.
 
+use crate::config::value::{Lifetime, LossPolicy};
 use crate::control::ClusterStatus;
 use doyen_placement::quorum;
 use doyen_placement::{Keyspace, MemberId, MemberState, Mode, Partition, PartitionId, PartitionRef, ReplicaState, Role, Table};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 /// A cluster at one moment, as one node knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,6 +78,14 @@ pub struct KeyspaceReport {
     pub mode: String,
     /// How many partitions it has.
     pub partitions: usize,
+    /// Copies beside the primary.
+    pub backups: u8,
+    /// With how many copies, the primary among them, writes are still acknowledged.
+    pub min_in_sync: u8,
+    /// What happens when every in-sync copy of a partition is gone: `wait`, or `reset:60s`.
+    pub on_loss: String,
+    /// Expiry for keys that are written without one: `60s`, or `none`.
+    pub default_ttl: String,
     /// Partitions with fewer copies in sync than there should be.
     pub under_replicated: usize,
     /// Partitions that nobody serves.
@@ -311,10 +321,20 @@ struct Seen<'a> {
 impl Seen<'_> {
     fn keyspace(&self, k: &Keyspace) -> KeyspaceReport {
         let Mode::Fixed { partitions } = k.mode;
-        let mode = "fixed".to_owned();
+        let partitions = usize::from(partitions);
+        let report = KeyspaceReport {
+            name: k.name.clone(),
+            mode: "fixed".to_owned(),
+            partitions,
+            backups: k.backups,
+            min_in_sync: k.min_in_sync,
+            on_loss: LossPolicy(k.on_loss).to_string(),
+            default_ttl: Lifetime(k.default_ttl_ms.map(Duration::from_millis)).to_string(),
+            under_replicated: partitions,
+            unavailable: partitions,
+        };
         if k.partitions.is_empty() {
-            let partitions = usize::from(partitions);
-            return KeyspaceReport { name: k.name.clone(), mode, partitions, under_replicated: partitions, unavailable: partitions };
+            return report;
         }
         let wanted = holders(self.table).min(usize::from(k.backups) + 1);
         // A silent member's copy is none that counts.
@@ -322,11 +342,9 @@ impl Seen<'_> {
         let closed = |p: &Partition| self.closed.contains(&PartitionRef { keyspace: k.id, partition: p.id });
         let serves = |p: &Partition| !self.halted && !self.silent(p.primary()) && !closed(p);
         KeyspaceReport {
-            name: k.name.clone(),
-            mode,
-            partitions: k.partitions.len(),
             under_replicated: k.partitions.iter().filter(|p| copies(p) < wanted).count(),
             unavailable: k.partitions.iter().filter(|p| !serves(p)).count(),
+            ..report
         }
     }
 
@@ -458,6 +476,8 @@ mod tests {
         let keys = |v: &serde_json::Value| v.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
         assert_eq!(keys(&json), ["cluster_id", "coordinator", "keyspaces", "members", "moves", "safe", "term", "version"]);
         assert_eq!(keys(&json["members"][0]), ["address", "age", "data", "http", "id", "name", "resp", "resp_cluster", "state", "threads"]);
-        assert_eq!(keys(&json["keyspaces"][0]), ["mode", "name", "partitions", "unavailable", "under_replicated"]);
+        let keyspace =
+            ["backups", "default_ttl", "min_in_sync", "mode", "name", "on_loss", "partitions", "unavailable", "under_replicated"];
+        assert_eq!(keys(&json["keyspaces"][0]), keyspace);
     }
 }

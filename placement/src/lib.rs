@@ -6,15 +6,20 @@
 
 pub mod hash;
 pub mod id;
+pub mod lookup;
 mod mode;
 #[doc(hidden)]
 pub mod mutant;
 pub mod planner;
 pub mod quorum;
+pub mod ring;
+pub mod simulate;
 pub mod table;
+pub mod token;
 
 pub use id::{Age, ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, PartitionId, PartitionRef, THREADS_MAX, Term, Version};
 pub use table::{
     Addresses, Assignment, DeltaError, Invalid, Keyspace, Location, MapEntry, Member, MemberState, Mode, OnLoss, Partition, Replica,
     ReplicaState, Role, Settings, Table, TableDelta, TableName, ThreadPorts,
 };
+pub use token::Token;

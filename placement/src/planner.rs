@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  beginning   first ── assign
+//!  keyspaces   create_keyspace   alter_keyspace   drop_keyspace   create_map
 //!  members     admit   elders   remove (failover)   revive   hand_over (leaving)   reset (giving up)
 //!  partitions  change_in_sync (primaries ask)
 //!  moves       plan ──> adopt (goals) ──> advance ──> advance ──> ... ──> goals are gone
@@ -22,7 +23,8 @@ mod elders;
 mod first;
 mod hand_over;
 mod health;
-mod layout;
+mod keyspaces;
+pub(crate) mod layout;
 mod plan;
 mod remove;
 mod reset;
@@ -37,6 +39,7 @@ pub use elders::elders;
 pub use first::first;
 pub use hand_over::{Pace, hand_over};
 pub use health::{Health, health, holds_anything};
+pub use keyspaces::{DEFAULT_KEYSPACE, KeyspaceChange, NewKeyspace, Refused, alter_keyspace, create_keyspace, create_map, drop_keyspace};
 pub use plan::plan;
 pub use remove::{Departure, remove};
 pub use reset::reset;

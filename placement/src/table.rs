@@ -49,8 +49,12 @@ pub struct Table {
     pub next_age: Age,
     /// Keyspaces in order of id.
     pub keyspaces: Vec<Keyspace>,
-    /// Maps in order of id. Map 0 is not listed: it always exists, in keyspace 0.
+    /// Number of the next keyspace: that of one that was dropped is not given again.
+    pub next_keyspace: KeyspaceId,
+    /// Maps in order of id. Map 0 is not listed: it always exists, in every keyspace.
     pub maps: Vec<MapEntry>,
+    /// Number of the next map, likewise.
+    pub next_map: MapId,
 }
 
 /// Settings that every member must share, so that a successor decides as its predecessor did.
@@ -326,9 +330,9 @@ impl Table {
     /// What this table is called. Goes through the whole table: keep the name where it is needed often.
     #[must_use]
     pub fn name(&self) -> TableName {
-        let Self { cluster, term, version, settings, members, voters, next_age, keyspaces, maps } = self;
+        let Self { cluster, term, version, settings, members, voters, next_age, keyspaces, next_keyspace, maps, next_map } = self;
         let mut digest = Digest::new();
-        (settings, members, voters, next_age, keyspaces, maps).hash(&mut digest);
+        (settings, members, voters, next_age, keyspaces, next_keyspace, maps, next_map).hash(&mut digest);
         TableName { cluster: *cluster, term: *term, version: *version, hash: digest.finish() }
     }
 
@@ -340,14 +344,19 @@ impl Table {
         let partition = |before: &Arc<Partition>, now: &Arc<Partition>| {
             Arc::ptr_eq(before, now) || (now.epoch >= before.epoch && now.since >= before.since && now.lineage >= before.lineage)
         };
-        let keyspace = |before: &Keyspace| {
-            let now = self.keyspace(before.id).map(|k| &k.partitions).filter(|now| now.len() >= before.partitions.len());
-            now.is_some_and(|now| before.partitions.iter().zip(now).all(|(before, now)| partition(before, now)))
+        let same = |before: &Keyspace, now: &Keyspace| {
+            now.partitions.len() >= before.partitions.len() && before.partitions.iter().zip(&now.partitions).all(|(b, n)| partition(b, n))
         };
+        // One that is gone was dropped: its number is given to no other.
+        let keyspace = |k: &Keyspace| committed.keyspace(k.id).map_or(k.id >= committed.next_keyspace, |before| same(before, k));
+        let map = |m: &MapEntry| committed.map(m.id).map_or(m.id >= committed.next_map, |before| before == m);
         self.cluster == committed.cluster
             && self.next_age >= committed.next_age
+            && self.next_keyspace >= committed.next_keyspace
+            && self.next_map >= committed.next_map
             && self.members.iter().all(member)
-            && committed.keyspaces.iter().all(keyspace)
+            && self.keyspaces.iter().all(keyspace)
+            && self.maps.iter().all(map)
     }
 
     /// The oldest member that the voters name: the casting vote is its.
@@ -384,6 +393,13 @@ impl Table {
     #[must_use]
     pub fn map(&self, id: MapId) -> Option<&MapEntry> {
         self.maps.binary_search_by_key(&id, |m| m.id).ok().map(|i| &self.maps[i])
+    }
+
+    /// The map of this name, if it is in the keyspace of this name.
+    #[must_use]
+    pub fn map_in(&self, keyspace: &str, name: &str) -> Option<&MapEntry> {
+        let home = self.keyspace_named(keyspace)?.id;
+        self.map_named(name).filter(|map| map.keyspace == home)
     }
 
     /// The map of this name.

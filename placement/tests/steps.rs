@@ -4,8 +4,10 @@
 mod common;
 
 use common::*;
-use doyen_placement::planner::{self, Departure, InSyncChange, InSyncRequest, Pace, adopt, advance, change_in_sync, plan};
-use doyen_placement::{Assignment, MemberId, MemberState, OnLoss, PartitionRef, Table};
+use doyen_placement::planner::{
+    self, DEFAULT_KEYSPACE, Departure, InSyncChange, InSyncRequest, KeyspaceChange, NewKeyspace, Pace, adopt, advance, change_in_sync, plan,
+};
+use doyen_placement::{Assignment, Keyspace, MemberId, MemberState, OnLoss, PartitionRef, Table};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,6 +25,9 @@ enum Act {
     Pause(usize),
     Learn,
     Ask(usize, usize, u8, bool),
+    Create(u8, u32, u8),
+    Alter(u8, u8),
+    Drop(u8),
 }
 
 fn act() -> impl Strategy<Value = Act> {
@@ -38,12 +43,20 @@ fn act() -> impl Strategy<Value = Act> {
         4 => Just(Act::Advance),
         1 => number().prop_map(Act::Pause),
         3 => Just(Act::Learn),
+        1 => (0_u8..3, 0_u32..4, 0_u8..3).prop_map(|(name, power, backups)| Act::Create(name, power, backups)),
+        1 => (0_u8..4, 0_u8..4).prop_map(|(name, backups)| Act::Alter(name, backups)),
+        1 => (0_u8..4).prop_map(Act::Drop),
         4 => (number(), number(), 0_u8..4, any::<bool>()).prop_map(|(p, m, what, stale)| Act::Ask(p, m, what, stale)),
     ]
 }
 
 fn pick(table: &Table, number: usize) -> MemberId {
     table.members[number % table.members.len()].id
+}
+
+/// Keyspaces that come and go, and the one that stays.
+fn named(number: u8) -> String {
+    if number == 3 { DEFAULT_KEYSPACE.into() } else { format!("k{number}") }
 }
 
 fn perform(table: &Table, act: &Act, next_id: &mut u64) -> Table {
@@ -68,6 +81,16 @@ fn perform(table: &Table, act: &Act, next_id: &mut u64) -> Table {
             advance(table, &LIMITS, &paused).unwrap_or_else(|| table.clone())
         }
         Act::Learn => learned(table),
+        Act::Create(name, power, backups) => {
+            let Keyspace { mode, min_in_sync, on_loss, default_ttl_ms, .. } = keyspace(1 << power, *backups, OnLoss::Wait);
+            let wanted = NewKeyspace { name: named(*name), mode, backups: *backups, min_in_sync, on_loss, default_ttl_ms };
+            planner::create_keyspace(table, wanted).ok().flatten().unwrap_or_else(|| table.clone())
+        }
+        Act::Alter(name, backups) => {
+            let change = KeyspaceChange { backups: Some(*backups), ..KeyspaceChange::default() };
+            planner::alter_keyspace(table, &named(*name), change).ok().flatten().unwrap_or_else(|| table.clone())
+        }
+        Act::Drop(name) => planner::drop_keyspace(table, &named(*name)).unwrap_or_else(|_| table.clone()),
         Act::Ask(p, m, what, stale) => {
             let Some((at, partition)) = all.get(p % all.len().max(1)) else { return table.clone() };
             let member = pick(table, *m);
@@ -104,7 +127,8 @@ proptest! {
         for act in acts {
             let next = perform(&table, &act, &mut next_id);
             check_step(&table, &next);
-            let began_anew = partitions(&table).zip(partitions(&next)).any(|((_, a), (_, b))| a.lineage != b.lineage);
+            let before: BTreeMap<_, _> = partitions(&table).map(|(at, p)| (at, p.lineage)).collect();
+            let began_anew = partitions(&next).any(|(at, p)| before.get(&at).is_some_and(|lineage| *lineage != p.lineage));
             let may = match &act {
                 Act::Remove(gone) => reset && gone.iter().any(|(_, how)| *how == 1),
                 Act::Reset(_) => true,

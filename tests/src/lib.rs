@@ -26,3 +26,14 @@ pub mod starve;
 pub mod threads;
 
 pub use doyen::testkit::linear;
+
+/// For programs to which a panic of a machine is a result: it is told in a line, and not as a backtrace. Who reads what they print may end
+/// before they do, as `head` does; then they end, too, with 141, as of SIGPIPE.
+pub fn quiet_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let said = panic.payload().downcast_ref::<String>();
+        if said.is_some_and(|said| said.starts_with("failed printing to stdout")) {
+            std::process::exit(141);
+        }
+    }));
+}

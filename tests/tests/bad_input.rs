@@ -206,3 +206,35 @@ fn a_full_memory_refuses_writes_and_reads_go_on() {
     cluster.eventually("writes go on", |_| matches!(client.command(&[b"SET", b"again", b"1"]), Ok(Reply::Simple(_))));
     cluster.await_safe(2);
 }
+
+/// Whoever read a log may have ended, or its disk may be full: at the next line a node panicked, and all nodes did.
+#[test]
+fn a_log_that_cannot_be_written_harms_nobody() {
+    let mut cluster = Cluster::new(BINARY);
+    for n in 0..3 {
+        std::os::unix::fs::symlink("/dev/full", cluster.file(&format!("n{n}-{}.log", n + 1))).expect("a link");
+        cluster.join(&format!("n{n}"));
+    }
+    cluster.await_safe(3);
+    // Both others log it.
+    cluster.kill("n2");
+    cluster.await_safe(2);
+    for name in ["n0", "n1"] {
+        assert_eq!(cluster.command_at(name, &["PING"]), Reply::Simple("PONG".into()));
+        assert!(cluster.leave(name).success());
+    }
+}
+
+#[test]
+fn what_is_no_file_for_a_secret_is_refused_before_it_is_read_whole() {
+    let cluster = Cluster::new(BINARY);
+    for flag in ["--secret-file", "--config"] {
+        let output = cluster.command(&["run", flag, "/dev/zero"]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("more than the 1048576 bytes expected of such a file"), "{said}");
+    }
+    let output = cluster.command(&["chaos", "--minutes", "0.1", "--report", "/nowhere/report.html"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && said.contains("cannot write /nowhere/report.html"), "{said}");
+}

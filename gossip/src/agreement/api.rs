@@ -4,8 +4,8 @@ use crate::hints::Hint;
 use crate::time::Time;
 use crate::wire::Message;
 use doyen_placement::mutant::{Mutant, broken};
-use doyen_placement::planner::{InSyncRequest, Pace};
-use doyen_placement::{Addresses, Epoch, Location, MapEntry, MemberId, OnLoss, PartitionRef, Role, Settings, Table, TableName};
+use doyen_placement::planner::{InSyncRequest, KeyspaceChange, NewKeyspace, Pace};
+use doyen_placement::{Addresses, Epoch, Location, MapEntry, MemberId, PartitionRef, Role, Settings, Table, TableName};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -100,12 +100,19 @@ pub enum AdminRequest {
         /// The name of its keyspace.
         keyspace: String,
     },
-    /// Changes what happens to lost partitions.
-    SetOnLoss {
-        /// The name of the keyspace.
-        keyspace: String,
-        /// The new policy.
-        on_loss: OnLoss,
+    /// Makes sure that a keyspace of this name and with these settings exists.
+    CreateKeyspace(NewKeyspace),
+    /// Changes a keyspace; copies are made or dropped for that afterwards.
+    AlterKeyspace {
+        /// Its name.
+        name: String,
+        /// What changes.
+        change: KeyspaceChange,
+    },
+    /// Drops a keyspace with its maps and all that is in them.
+    DropKeyspace {
+        /// Its name.
+        name: String,
     },
     /// Gives up a silent member: what it alone held is lost.
     GiveUp {

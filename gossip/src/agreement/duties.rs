@@ -12,7 +12,7 @@ use crate::wire::{LeaveStep, Message, Stand};
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::planner::{self, Departure, InSyncChange, InSyncRequest, MoveLimits, Pace, Plan};
 use doyen_placement::quorum::majority;
-use doyen_placement::{Epoch, MapEntry, MapId, Member, MemberId, MemberState, OnLoss, PartitionRef, Table, TableName};
+use doyen_placement::{Epoch, MapEntry, Member, MemberId, MemberState, OnLoss, PartitionRef, Table, TableName};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -337,7 +337,7 @@ impl Council {
     /// What people ask for.
     fn draft_admin(&mut self, cx: &mut Context, duties: &mut Duties, table: &mut Cow<'_, Table>, draft: &mut Draft) {
         for (origin, ticket, request) in std::mem::take(&mut duties.admin) {
-            match administer(table, &request) {
+            match administer(table, request) {
                 Ok((next, entry)) => {
                     if let Some(next) = next {
                         *table = Cow::Owned(next);
@@ -564,36 +564,22 @@ fn keep_voters(base: &Table, table: &mut Table) {
 
 type Administered = Result<(Option<Table>, Option<MapEntry>), String>;
 
-fn administer(table: &Table, request: &AdminRequest) -> Administered {
-    match request {
-        AdminRequest::CreateMap { name, keyspace } => create_map(table, name, keyspace),
-        AdminRequest::SetOnLoss { keyspace, on_loss } => {
-            let mut next = table.clone();
-            let found = next.keyspaces.iter_mut().find(|k| k.name == *keyspace);
-            found.ok_or_else(|| format!("there is no keyspace {keyspace}"))?.on_loss = *on_loss;
-            Ok((Some(next), None))
+fn administer(table: &Table, request: AdminRequest) -> Administered {
+    let next = match request {
+        AdminRequest::CreateMap { name, keyspace } => {
+            let (next, entry) = planner::create_map(table, &name, &keyspace).map_err(|why| why.to_string())?;
+            return Ok((next, Some(entry)));
         }
+        AdminRequest::CreateKeyspace(wanted) => planner::create_keyspace(table, wanted),
+        AdminRequest::AlterKeyspace { name, change } => planner::alter_keyspace(table, &name, change),
+        AdminRequest::DropKeyspace { name } => planner::drop_keyspace(table, &name).map(Some),
         AdminRequest::GiveUp { name } => {
-            let member = table.members.iter().find(|m| m.name == *name).ok_or_else(|| format!("there is no member {name}"))?;
+            let member = table.members.iter().find(|m| m.name == name).ok_or_else(|| format!("there is no member {name}"))?;
             if member.state != MemberState::Silent {
                 return Err(format!("{name} is not silent: a member that answers leaves by itself"));
             }
-            Ok((Some(planner::reset(table, member.id)), None))
+            Ok(Some(planner::reset(table, member.id)))
         }
-    }
-}
-
-fn create_map(table: &Table, name: &str, keyspace: &str) -> Administered {
-    let home = table.keyspace_named(keyspace).ok_or_else(|| format!("there is no keyspace {keyspace}"))?.id;
-    if let Some(entry) = table.map_named(name) {
-        let elsewhere = || format!("map {name} exists in another keyspace");
-        return if entry.keyspace == home { Ok((None, Some(entry.clone()))) } else { Err(elsewhere()) };
-    }
-    let last = table.maps.last().map_or(MapId(0), |m| m.id);
-    let id = last.0.checked_add(1).map(MapId).ok_or("no map id is left")?;
-    let entry = MapEntry { id, name: name.to_owned(), keyspace: home };
-    let mut next = table.clone();
-    next.maps.push(entry.clone());
-    next.validate().map_err(|why| why.to_string())?;
-    Ok((Some(next), Some(entry)))
+    };
+    Ok((next.map_err(|why| why.to_string())?, None))
 }

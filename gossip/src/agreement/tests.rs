@@ -5,8 +5,8 @@ use super::net::{MS, Net};
 use super::{AdminReply, AdminRequest, Event, Input, Output, Phase};
 use crate::time::Time;
 use crate::wire::{Answer, Ballot, Commit, Message, Payload, Proposal};
-use doyen_placement::planner::Pace;
-use doyen_placement::{Age, KeyspaceId, MemberId, PartitionId, PartitionRef, Table, TableName, Term, Version};
+use doyen_placement::planner::{KeyspaceChange, NewKeyspace, Pace};
+use doyen_placement::{Age, KeyspaceId, MemberId, Mode, OnLoss, PartitionId, PartitionRef, Table, TableName, Term, Version};
 
 #[test]
 fn a_node_without_seeds_is_a_cluster_at_once() {
@@ -311,6 +311,43 @@ fn a_map_is_created_once_from_any_node() {
         let [(1, AdminReply::Done(Some(entry)))] = &net.process(slot).replies[..] else { panic!("{:?}", net.process(slot).replies) };
         assert_eq!(entry.id.0, 1);
     }
+}
+
+/// Asks one node after the other, as long as none has done it, what came of it at last.
+fn asked(net: &mut Net, slot: usize, ticket: u64, request: AdminRequest) -> AdminReply {
+    net.input(slot, Input::Admin { ticket, request });
+    net.until(5000, |net| net.process(slot).replies.iter().any(|(t, _)| *t == ticket));
+    let reply = net.process(slot).replies.iter().find(|(t, _)| *t == ticket);
+    reply.map(|(_, reply)| reply.clone()).expect("it came")
+}
+
+#[test]
+fn keyspaces_come_change_and_go_while_the_cluster_lives() {
+    let mut net = Net::cluster(11, 3);
+    let wanted = NewKeyspace {
+        name: "orders".into(),
+        mode: Mode::Fixed { partitions: 8 },
+        backups: 0,
+        min_in_sync: 1,
+        on_loss: OnLoss::Wait,
+        default_ttl_ms: None,
+    };
+    for ticket in 1..3 {
+        let reply = asked(&mut net, 2, ticket, AdminRequest::CreateKeyspace(wanted.clone()));
+        assert_eq!(reply, AdminReply::Done(None), "asked again it is there");
+    }
+    let other = NewKeyspace { backups: 1, ..wanted };
+    assert!(matches!(asked(&mut net, 1, 3, AdminRequest::CreateKeyspace(other)), AdminReply::Refused(_)));
+    let change = KeyspaceChange { backups: Some(2), ..KeyspaceChange::default() };
+    assert_eq!(asked(&mut net, 1, 4, AdminRequest::AlterKeyspace { name: "orders".into(), change }), AdminReply::Done(None));
+    let copied = |table: &Table| {
+        let orders = table.keyspace_named("orders").expect("it is there");
+        orders.partitions.iter().all(|p| p.in_sync().count() == 3 && p.goal.is_none())
+    };
+    net.until(10_000, |net| net.agreed().is_some_and(|table| copied(&table)));
+    assert_eq!(asked(&mut net, 0, 5, AdminRequest::DropKeyspace { name: "orders".into() }), AdminReply::Done(None));
+    net.until(2000, |net| net.agreed().is_some_and(|table| table.keyspace_named("orders").is_none()));
+    assert!(matches!(asked(&mut net, 0, 6, AdminRequest::DropKeyspace { name: "orders".into() }), AdminReply::Refused(_)));
 }
 
 #[test]

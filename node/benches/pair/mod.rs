@@ -190,6 +190,8 @@ pub(crate) fn table(members: u64, partitions: u16, holders: impl Fn(u64) -> Vec<
             default_ttl_ms: None,
             partitions: (0..u64::from(partitions)).map(partition).collect(),
         }],
+        next_keyspace: doyen_placement::KeyspaceId(1),
         maps: Vec::new(),
+        next_map: doyen_placement::MapId(1),
     }
 }

@@ -1,6 +1,9 @@
-//! `doyen status`, `doyen table`, `doyen recover`: they ask a node by HTTP.
+//! `doyen status`, `doyen table`, `doyen keyspace`, `doyen recover`: they ask a node by HTTP.
 
+mod keyspace;
 mod print;
+
+pub(super) use keyspace::KeyspaceCommand;
 
 use super::Failed;
 use crate::config::{self, HTTP_PORT};
@@ -61,6 +64,13 @@ pub(super) struct Recover {
     /// Names of members that are dead and will not come back. If one of them lives all the same, two clusters may go on.
     #[arg(long, value_name = "NAME", required = true, num_args = 1.., value_delimiter = ',')]
     assert_dead: Vec<String>,
+    #[command(flatten)]
+    credentials: Credentials,
+}
+
+/// What shows that one may change something.
+#[derive(Debug, clap::Args)]
+struct Credentials {
     /// File with the cluster's secret (or DOYEN_SECRET)
     #[arg(long, env = "DOYEN_SECRET_FILE", value_name = "FILE")]
     secret_file: Option<PathBuf>,
@@ -154,14 +164,14 @@ impl Table {
 
 impl Recover {
     pub(super) async fn main(self) -> Result<ExitCode, Failed> {
-        let token = self.token()?;
+        let token = self.credentials.token()?;
         let body = serde_json::json!({ "assert_dead": self.assert_dead }).to_string();
         let address = self.target.address();
         let before: TableReport = client::get(&address, "/table").await.map_err(failed)?;
         let members = client::get::<ClusterReport>(&address, "/status").await.map_err(failed)?.members;
         let dead = members.into_iter().filter(|m| self.assert_dead.contains(&m.name) || self.assert_dead.contains(&m.id));
         let dead: Vec<String> = dead.map(|m| m.name).collect();
-        let _: serde_json::Value = client::post(&address, "/recover", &token, &body).await.map_err(failed)?;
+        let _: serde_json::Value = client::change(&address, "POST", "/recover", &token, &body).await.map_err(failed)?;
         write(&format!("going on without {}\n", self.assert_dead.join(", ")))?;
         let until = Instant::now() + RECOVERS_WITHIN;
         loop {
@@ -181,7 +191,9 @@ impl Recover {
             }
         }
     }
+}
 
+impl Credentials {
     fn token(&self) -> Result<String, Failed> {
         if let Some(path) = &self.http_token_file {
             return Ok(config::read_line(path, "--http-token-file")?);

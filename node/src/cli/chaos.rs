@@ -108,6 +108,11 @@ impl Chaos {
                 self.minutes, self.rate
             )));
         }
+        if let Some(path) = &self.report {
+            // Before anything runs: what cannot be written in the end would have been run for nothing.
+            let open = std::fs::OpenOptions::new().append(true).create(true).open(path);
+            open.map_err(|e| Failed::usage(format!("cannot write {} (--report): {e}", path.display())))?;
+        }
         let seed = self.seed.unwrap_or_else(|| rand::random::<u32>().into());
         let Some(hours) = self.hours else {
             let report = self.round(seed, self.minutes).await?;
@@ -146,14 +151,15 @@ impl Chaos {
     }
 
     fn tell(&self, report: &Report) -> Result<(), Failed> {
-        if let Some(path) = &self.report {
-            let write = std::fs::write(path, page::page(report));
-            write.map_err(|e| Failed::new(format!("cannot write {}: {e}", path.display())))?;
-        }
         if !self.json {
             say(format_args!("{report}"));
         }
-        self.print(report)
+        self.print(report)?;
+        if let Some(path) = &self.report {
+            let write = std::fs::write(path, page::page(report));
+            write.map_err(|e| Failed::new(format!("cannot write {} (--report): {e}", path.display())))?;
+        }
+        Ok(())
     }
 
     /// One cluster, and what came of it.
@@ -228,7 +234,7 @@ async fn rampage(mut plan: Plan, cluster: &mut Cluster, book: &Shared, until: In
             return Some(e.to_string());
         }
         book.borrow().say(format_args!(
-            "  over after {:.2} s, all is safe {:.2} s later; the longest answer waited for so far: {:.2} s",
+            "  over after {:.2} s, all is safe {:.2} s later; the longest wait for an answer meanwhile: {:.2} s",
             lasted.as_secs_f64(),
             took.as_secs_f64(),
             unavailable.as_secs_f64()

@@ -48,6 +48,8 @@ impl Run {
             .with_writer(std::io::stderr)
             .with_ansi(std::io::stderr().is_terminal())
             .with_target(false)
+            // Who reads the log may end, and a disk may be full: to say that on the same stderr would be a panic, and this node's end.
+            .log_internal_errors(false)
             .init();
         stop_loudly();
         allow_many_files();

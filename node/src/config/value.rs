@@ -3,6 +3,7 @@
 
 use doyen_placement::{Assignment, OnLoss};
 use serde::de::{Deserialize, Deserializer, Error as _, Visitor};
+use serde::{Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -52,6 +53,55 @@ impl FromStr for Span {
     }
 }
 
+impl fmt::Display for Span {
+    /// In the largest unit in which it is a whole number.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = self.0.as_millis();
+        let units = [(3_600_000, "h"), (60_000, "m"), (1000, "s")];
+        // Ninety seconds, not a minute and a half; but two hours.
+        match units.into_iter().find(|(unit, _)| ms > 0 && ms.is_multiple_of(*unit)) {
+            Some((unit, name)) => write!(f, "{}{name}", ms / unit),
+            None => write!(f, "{ms}ms"),
+        }
+    }
+}
+
+/// How long a key stays: a duration, or `none` for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lifetime(pub Option<Duration>);
+
+impl Lifetime {
+    /// In milliseconds.
+    #[must_use]
+    pub fn millis(self) -> Option<u64> {
+        self.0.map(|lifetime| u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX))
+    }
+}
+
+impl FromStr for Lifetime {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self(None));
+        }
+        match text.parse() {
+            Ok(Span(Duration::ZERO)) => Err("a key cannot stay for no time: write a duration as in 60s, or none".into()),
+            Ok(Span(lifetime)) => Ok(Self(Some(lifetime))),
+            Err(why) => Err(format!("{why}, or none")),
+        }
+    }
+}
+
+impl fmt::Display for Lifetime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            None => f.write_str("none"),
+            Some(lifetime) => Span(lifetime).fmt(f),
+        }
+    }
+}
+
 /// Something that can be switched off by the word `off`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Toggle {
@@ -92,6 +142,15 @@ impl FromStr for LossPolicy {
         let Span(after) = after.ok_or_else(|| format!("`{text}` is not a policy: write wait, reset or reset:60s"))?.trim().parse()?;
         // A span is built from u64 milliseconds.
         Ok(Self(OnLoss::Reset { after_ms: u64::try_from(after.as_millis()).unwrap_or(u64::MAX) }))
+    }
+}
+
+impl fmt::Display for LossPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            OnLoss::Wait => f.write_str("wait"),
+            OnLoss::Reset { after_ms } => write!(f, "reset:{}", Span(Duration::from_millis(after_ms))),
+        }
     }
 }
 
@@ -156,7 +215,18 @@ macro_rules! from_text {
     )*};
 }
 
-from_text!(Size, Span, Toggle, LossPolicy, AssignmentName);
+macro_rules! to_text {
+    ($($name:ty),*) => {$(
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+                s.collect_str(self)
+            }
+        }
+    )*};
+}
+
+from_text!(Size, Span, Lifetime, Toggle, LossPolicy, AssignmentName);
+to_text!(Lifetime, LossPolicy);
 
 #[cfg(test)]
 mod tests {
@@ -188,5 +258,16 @@ mod tests {
         assert_eq!("reset".parse(), Ok(LossPolicy(OnLoss::Reset { after_ms: 60_000 })));
         assert_eq!("reset:5s".parse(), Ok(LossPolicy(OnLoss::Reset { after_ms: 5_000 })));
         assert!("forget".parse::<LossPolicy>().is_err());
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        for text in ["wait", "reset:60ms", "reset:1m", "reset:90s", "reset:2h", "reset:0ms"] {
+            assert_eq!(text.parse::<LossPolicy>().expect("a policy").to_string(), text);
+        }
+        for text in ["none", "1500ms", "3h"] {
+            assert_eq!(text.parse::<Lifetime>().expect("a lifetime").to_string(), text);
+        }
+        assert!("0s".parse::<Lifetime>().is_err() && "soon".parse::<Lifetime>().is_err());
     }
 }

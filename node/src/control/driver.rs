@@ -330,8 +330,8 @@ impl Driver {
                 }
             }
             Upcall::Newer(name) => self.handle(Input::Pull(name)),
-            Upcall::MakeMap(name, answer) => {
-                let request = AdminRequest::CreateMap { name, keyspace: "default".into() };
+            Upcall::MakeMap { keyspace, name, answer } => {
+                let request = AdminRequest::CreateMap { name, keyspace };
                 self.on_command(Command::Admin(request, answer));
             }
             Upcall::Used(answer) => {

@@ -353,7 +353,7 @@ impl Core {
             inner.restart(me);
         }
         inner.view.clone_from(&local.view);
-        inner.backups_least = cluster::backups_least(inner.view.as_ref());
+        inner.backups_least = cluster::backups_least(inner.view.as_ref(), cluster::KEYSPACE);
         let Some(view) = local.view.clone() else { return };
         self.links.set_peers(&peers(&view, inner.me));
         // Only now: whoever is no member yet has nothing to tell them.
@@ -434,7 +434,7 @@ impl Core {
                 Request::Opened(opened) => self.upcall(Upcall::Opened(opened)),
                 Request::InSync(changes) => self.upcall(Upcall::InSync(changes)),
                 Request::Newer(table) => self.upcall(Upcall::Newer(table)),
-                Request::MakeMap { client, ticket, name } => self.make_map(client, ticket, name),
+                Request::MakeMap { client, ticket, keyspace, name } => self.make_map(client, ticket, keyspace, name),
                 Request::MapMade { ticket, made } => {
                     if let Some(answer) = self.maps.remove(&ticket) {
                         // The asker may be gone.
@@ -464,14 +464,14 @@ impl Core {
     }
 
     /// A client wants a map that is not there.
-    fn make_map(&mut self, client: MemberId, ticket: u64, name: String) {
+    fn make_map(&mut self, client: MemberId, ticket: u64, keyspace: String, name: String) {
         if self.making.len() >= MAKING_MAX {
             let refused = Err("too many maps are being made: try again".to_owned());
             return self.inner.shard.map_made(self.inner.now, client, ticket, refused);
         }
         let (answer, answered) = oneshot::channel();
         self.making.push((client, ticket, answered));
-        self.upcall(Upcall::MakeMap(name, answer));
+        self.upcall(Upcall::MakeMap { keyspace, name, answer });
     }
 
     /// Maps that were made since, or refused.
@@ -491,10 +491,10 @@ impl Core {
     }
 
     /// Of a client: somebody waits for a map.
-    pub(crate) fn want_map(&mut self, name: String, answer: oneshot::Sender<Result<MapEntry, String>>) {
+    pub(crate) fn want_map(&mut self, keyspace: String, name: String, answer: oneshot::Sender<Result<MapEntry, String>>) {
         self.maps.retain(|_, waiting| !waiting.is_closed());
         self.ticket_last += 1;
-        if self.inner.shard.ask_map(self.inner.now, self.ticket_last, name) {
+        if self.inner.shard.ask_map(self.inner.now, self.ticket_last, keyspace, name) {
             self.maps.insert(self.ticket_last, answer);
         }
     }

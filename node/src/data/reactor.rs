@@ -203,7 +203,7 @@ impl Reactor {
                     self.clients.drain();
                     self.drained.push(answer);
                 }
-                Message::Map(name, answer) => self.core.want_map(name, answer),
+                Message::Map { keyspace, name, answer } => self.core.want_map(keyspace, name, answer),
                 Message::Refusals(answer) => drop(answer.send(self.core.links().refusals())),
                 Message::Seeds(addresses) => self.core.links().set_seeds(&addresses),
                 Message::Accepted(stream, seat) => self.clients.take_in(&mut self.core, stream, seat),

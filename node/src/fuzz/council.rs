@@ -7,7 +7,7 @@ use doyen_gossip::Time;
 use doyen_gossip::agreement::{AdminRequest, Agreement, Config, Input, Output, Peer, Timing};
 use doyen_gossip::hints::Hint;
 use doyen_gossip::wire::{LeaveStep, Message};
-use doyen_placement::planner::{self, InSyncChange, InSyncRequest, Pace};
+use doyen_placement::planner::{self, InSyncChange, InSyncRequest, KeyspaceChange, Pace};
 use doyen_placement::{
     Addresses, Assignment, Epoch, Keyspace, KeyspaceId, Location, MemberId, Mode, OnLoss, PartitionId, PartitionRef, Role, Settings, Table,
 };
@@ -103,7 +103,11 @@ impl Council {
         }
         for request in [
             AdminRequest::GiveUp { name: "n2".into() },
-            AdminRequest::SetOnLoss { keyspace: "default".into(), on_loss: OnLoss::Wait },
+            AdminRequest::AlterKeyspace {
+                name: "default".into(),
+                change: KeyspaceChange { on_loss: Some(OnLoss::Wait), ..Default::default() },
+            },
+            AdminRequest::DropKeyspace { name: "default".into() },
             AdminRequest::CreateMap { name: "x".into(), keyspace: "default".into() },
         ] {
             said.push(Message::Admin { cluster, origin: id(2), ticket: 1, request });

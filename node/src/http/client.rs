@@ -52,12 +52,12 @@ pub async fn get<T: DeserializeOwned>(address: &str, path: &str) -> Result<T, Ht
     request(address, LOOK_MAX, &format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")).await
 }
 
-/// Asks a node to change something.
+/// Asks a node to change something, by `POST`, `PATCH` or `DELETE`.
 ///
 /// # Errors
 /// When there is no answer, or it is not a success.
-pub async fn post<T: DeserializeOwned>(address: &str, path: &str, token: &str, body: &str) -> Result<T, HttpError> {
-    let head = format!("POST {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n");
+pub async fn change<T: DeserializeOwned>(address: &str, method: &str, path: &str, token: &str, body: &str) -> Result<T, HttpError> {
+    let head = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n");
     request(address, ANSWER_MAX, &format!("{head}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}", body.len())).await
 }
 

@@ -1,15 +1,18 @@
 //! What HTTP answers.
 
 use super::State;
-use crate::status::{ClusterReport, TableReport};
+use crate::config::ConfigError;
+use crate::keyspace::KeyspaceOptions;
+use crate::status::{ClusterReport, KeyspaceReport, TableReport};
 use axum::extract::rejection::BytesRejection;
-use axum::extract::{DefaultBodyLimit, Request, State as Shared};
+use axum::extract::{DefaultBodyLimit, Path, Request, State as Shared};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{get, patch, post};
 use axum::{Json, Router, body::Bytes};
-use doyen_gossip::agreement::AdminReply;
+use doyen_gossip::agreement::{AdminReply, AdminRequest};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -49,6 +52,8 @@ pub(super) fn router(state: Arc<State>) -> Router {
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
         .route("/recover", post(recover))
+        .route("/keyspaces", get(keyspaces).post(create_keyspace))
+        .route("/keyspaces/{name}", patch(alter_keyspace).delete(drop_keyspace))
         .fallback(unknown)
         .method_not_allowed_fallback(not_allowed)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
@@ -64,11 +69,14 @@ async fn in_time(request: Request, next: Next) -> Response {
 }
 
 async fn unknown() -> Failure {
-    Failure(StatusCode::NOT_FOUND, "there are /status, /table, /healthz, /readyz, /metrics and POST /recover".into())
+    Failure(StatusCode::NOT_FOUND, "there are /status, /table, /keyspaces, /healthz, /readyz, /metrics and POST /recover".into())
 }
 
 async fn not_allowed() -> Failure {
-    Failure(StatusCode::METHOD_NOT_ALLOWED, "GET is for looking, POST is for /recover".into())
+    Failure(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "GET is for looking, POST for /recover and /keyspaces, PATCH and DELETE for /keyspaces/NAME".into(),
+    )
 }
 
 fn stopped() -> Failure {
@@ -126,11 +134,7 @@ async fn recover(
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Answer<Json<serde_json::Value>> {
-    // Before the body is looked at: who may not change anything learns nothing else.
-    authorize(&state, &headers)?;
-    let body = body.map_err(|e| Failure(e.status(), format!("the body cannot be read ({}): a few names are expected", e.body_text())))?;
-    let request: RecoverRequest = serde_json::from_slice(&body)
-        .map_err(|e| Failure(StatusCode::BAD_REQUEST, format!("send {{\"assert_dead\": [\"NAME\", ...]}}: {e}")))?;
+    let request: RecoverRequest = ordered(&state, &headers, body, r#"{"assert_dead": ["NAME", ...]}"#)?;
     if request.assert_dead.is_empty() {
         return Err(Failure(StatusCode::BAD_REQUEST, "name at least one member that is dead and will not come back".into()));
     }
@@ -141,6 +145,66 @@ async fn recover(
             let hint = strangers(&ClusterReport::new(&report), &request.assert_dead, &why);
             Err(Failure(StatusCode::CONFLICT, why + &hint))
         }
+        Err(_) => Err(stopped()),
+    }
+}
+
+/// What somebody who may change things sends. That is looked at first: who may not learns nothing else.
+fn ordered<T: DeserializeOwned>(state: &State, headers: &HeaderMap, body: Result<Bytes, BytesRejection>, expected: &str) -> Answer<T> {
+    authorize(state, headers)?;
+    let body = body.map_err(|e| Failure(e.status(), format!("the body cannot be read ({}): send {expected}", e.body_text())))?;
+    serde_json::from_slice(&body).map_err(|e| misread(expected, &e))
+}
+
+fn misread(expected: &str, why: &dyn std::fmt::Display) -> Failure {
+    Failure(StatusCode::BAD_REQUEST, format!("send {expected}: {why}"))
+}
+
+async fn keyspaces(Shared(state): Shared<Arc<State>>) -> Answer<Json<Vec<KeyspaceReport>>> {
+    let cluster = state.control.status().await.map_err(|_| stopped())?;
+    Ok(Json(ClusterReport::new(&cluster).keyspaces))
+}
+
+async fn create_keyspace(
+    Shared(state): Shared<Arc<State>>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Answer<Json<serde_json::Value>> {
+    let expected = r#"{"name": "NAME", "partitions": 1024, "backups": 1}"#;
+    let mut said: serde_json::Map<_, _> = ordered(&state, &headers, body, expected)?;
+    // A name beside the options, which know what else there may be.
+    let Some(serde_json::Value::String(name)) = said.remove("name") else { return Err(misread(expected, &"the name is missing")) };
+    let options: KeyspaceOptions = serde_json::from_value(said.into()).map_err(|e| misread(expected, &e))?;
+    let wanted = options.create(&name).map_err(unfit)?;
+    administer(&state, AdminRequest::CreateKeyspace(wanted)).await?;
+    Ok(Json(serde_json::json!({ "created": name })))
+}
+
+async fn alter_keyspace(
+    Shared(state): Shared<Arc<State>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Answer<Json<serde_json::Value>> {
+    let options: KeyspaceOptions = ordered(&state, &headers, body, r#"{"backups": 2}"#)?;
+    administer(&state, options.alter(&name).map_err(unfit)?).await?;
+    Ok(Json(serde_json::json!({ "altered": name })))
+}
+
+async fn drop_keyspace(Shared(state): Shared<Arc<State>>, Path(name): Path<String>, headers: HeaderMap) -> Answer<Json<serde_json::Value>> {
+    authorize(&state, &headers)?;
+    administer(&state, AdminRequest::DropKeyspace { name: name.clone() }).await?;
+    Ok(Json(serde_json::json!({ "dropped": name })))
+}
+
+fn unfit(why: ConfigError) -> Failure {
+    Failure(StatusCode::BAD_REQUEST, why.0)
+}
+
+async fn administer(state: &State, request: AdminRequest) -> Answer<()> {
+    match state.control.admin(request).await {
+        Ok(AdminReply::Done(_)) => Ok(()),
+        Ok(AdminReply::Refused(why)) => Err(Failure(StatusCode::CONFLICT, why)),
         Err(_) => Err(stopped()),
     }
 }

@@ -10,7 +10,7 @@ use doyen_placement::{Keyspace, KeyspaceId, Member, MemberId, MemberState, Parti
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-/// The keyspace whose map 0 is database 0 of Redis clients.
+/// The keyspace in which Redis clients begin; its map 0 is their database 0.
 pub const KEYSPACE: KeyspaceId = KeyspaceId(0);
 
 /// The id of a member's data thread as Redis Cluster writes node ids: 40 hex digits.
@@ -22,7 +22,13 @@ pub fn node_id(id: MemberId) -> String {
 /// The keyspace of Redis clients, once it has partitions.
 #[must_use]
 pub fn keyspace(view: Option<&View>) -> Option<&Keyspace> {
-    view?.installed.keyspace(KEYSPACE).filter(|k| !k.partitions.is_empty())
+    assigned(view, KEYSPACE)
+}
+
+/// This keyspace, once it has partitions.
+#[must_use]
+pub fn assigned(view: Option<&View>, id: KeyspaceId) -> Option<&Keyspace> {
+    view?.installed.keyspace(id).filter(|k| !k.partitions.is_empty())
 }
 
 /// The partition that holds this slot.
@@ -54,10 +60,10 @@ fn address(member: &Member, thread: MemberId) -> Option<SocketAddr> {
     member.addresses.resp_cluster_of(thread.thread_number())
 }
 
-/// The least number of in-sync backups that any partition has: so many other nodes hold every acknowledged write.
+/// The least number of in-sync backups that any partition of this keyspace has: so many other nodes hold every acknowledged write.
 #[must_use]
-pub fn backups_least(view: Option<&View>) -> i64 {
-    let least = keyspace(view).and_then(|k| k.partitions.iter().map(|p| p.in_sync().count().saturating_sub(1)).min());
+pub fn backups_least(view: Option<&View>, keyspace: KeyspaceId) -> i64 {
+    let least = assigned(view, keyspace).and_then(|k| k.partitions.iter().map(|p| p.in_sync().count().saturating_sub(1)).min());
     least.and_then(|n| i64::try_from(n).ok()).unwrap_or(0)
 }
 

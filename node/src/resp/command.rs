@@ -114,8 +114,15 @@ pub enum All {
 pub enum Connection {
     Ping(Option<Bytes>),
     Echo(Bytes),
-    Hello { protocol: Option<i64>, auth: Option<(Bytes, Bytes)>, name: Option<Bytes> },
-    Auth { user: Option<Bytes>, password: Bytes },
+    Hello {
+        protocol: Option<i64>,
+        auth: Option<(Bytes, Bytes)>,
+        name: Option<Bytes>,
+    },
+    Auth {
+        user: Option<Bytes>,
+        password: Bytes,
+    },
     Select(i64),
     Quit,
     Reset,
@@ -123,6 +130,10 @@ pub enum Connection {
     ClientId,
     ClientSetName(Bytes),
     ClientGetName,
+    /// Which keyspace is used.
+    ClientKeyspace,
+    /// Use this one from now on.
+    ClientUse(Bytes),
     ClientInfo,
     ClientList,
 }
@@ -497,8 +508,20 @@ fn subcommand(container: &str, args: Args<'_>, known: &[(&str, i64)]) -> Result<
 }
 
 fn client(args: Args<'_>) -> Result<Request, ErrorText> {
-    let known = [("id", 2), ("info", 2), ("list", -2), ("getname", 2), ("setname", 3), ("setinfo", 4), ("no-evict", 3), ("no-touch", 3)];
+    let known = [
+        ("id", 2),
+        ("info", 2),
+        ("list", -2),
+        ("getname", 2),
+        ("setname", 3),
+        ("setinfo", 4),
+        ("no-evict", 3),
+        ("no-touch", 3),
+        ("keyspace", -2),
+    ];
     let asked = match subcommand("CLIENT", args, &known)?.as_str() {
+        "keyspace" if args.len() == 2 => Connection::ClientKeyspace,
+        "keyspace" if args.len() == 3 => Connection::ClientUse(args.bytes(2)),
         "id" => Connection::ClientId,
         "info" => Connection::ClientInfo,
         "list" => Connection::ClientList,

@@ -9,7 +9,7 @@ use super::glob::Matching;
 use super::{reply, session};
 use crate::shard::op::{Failure, Outcome, PartitionAction};
 use bytes::Bytes;
-use doyen_placement::PartitionId;
+use doyen_placement::{KeyspaceId, PartitionId};
 use std::collections::{BTreeSet, VecDeque};
 
 /// Partitions that one sweep asks at the same time.
@@ -35,6 +35,8 @@ pub(super) enum Kind {
 /// Outcomes of one command, as they come.
 #[derive(Debug)]
 pub(super) struct Gather {
+    /// The keyspace that a sweep is about.
+    keyspace: KeyspaceId,
     answer: Answer,
     waiting: BTreeSet<u64>,
     /// Where a sweep goes on: partitions, each with its cursor.
@@ -77,11 +79,12 @@ impl Gather {
             Kind::Sum | Kind::Deleted => Answer::Number(0, kind),
             Kind::Written => Answer::Written,
         };
-        Self { left: true, ..Self::new(answer, VecDeque::new()) }
+        Self { left: true, ..Self::new(answer, KeyspaceId(0), VecDeque::new()) }
     }
 
-    fn new(answer: Answer, next: VecDeque<(PartitionId, u64)>) -> Self {
+    fn new(answer: Answer, keyspace: KeyspaceId, next: VecDeque<(PartitionId, u64)>) -> Self {
         Self {
+            keyspace,
             answer,
             waiting: BTreeSet::new(),
             next,
@@ -96,8 +99,8 @@ impl Gather {
         }
     }
 
-    /// Over these partitions.
-    pub(super) fn of_sweep(all: All, partitions: Vec<PartitionId>) -> Self {
+    /// Over these partitions of a keyspace.
+    pub(super) fn of_sweep(all: All, keyspace: KeyspaceId, partitions: Vec<PartitionId>) -> Self {
         let (answer, from) = match all {
             All::Count => (Answer::Count(0), 0),
             All::Clear => (Answer::Cleared, 0),
@@ -111,7 +114,12 @@ impl Gather {
         let (first, within) = (from >> CURSOR_BITS, from & ((1 << CURSOR_BITS) - 1));
         let next = partitions.into_iter().filter(|p| u64::from(p.0) >= first);
         let next = next.map(|p| (p, if u64::from(p.0) == first { within } else { 0 })).collect();
-        Self::new(answer, next)
+        Self::new(answer, keyspace, next)
+    }
+
+    /// Of a sweep: the keyspace.
+    pub(super) const fn keyspace(&self) -> KeyspaceId {
+        self.keyspace
     }
 
     /// All parts are submitted.

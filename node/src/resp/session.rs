@@ -21,7 +21,7 @@ use crate::shard::op::{Action, Failure, Operation, Outcome, PartitionOperation};
 use asking::Asking;
 use bytes::{Bytes, BytesMut};
 use doyen_gossip::Time;
-use doyen_placement::MapId;
+use doyen_placement::{KeyspaceId, MapId};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -83,6 +83,8 @@ pub(crate) struct Session {
     protocol: Protocol,
     pub(crate) authenticated: bool,
     name: Bytes,
+    /// What commands are about.
+    keyspace: KeyspaceId,
     slots: VecDeque<Slot>,
     /// The number of the first slot.
     first: u64,
@@ -143,8 +145,8 @@ struct Slot {
 /// A reply that is encoded already, and what it is made of if it may not leave.
 #[derive(Debug)]
 enum Provisional {
-    /// What was read under this key, as which operation of this node, and where the value stands in `out`.
-    Read { key: Bytes, n: u64, value: Option<Range<usize>>, protocol: Protocol },
+    /// What was read under this key of this keyspace, as which operation of this node, and where the value stands in `out`.
+    Read { keyspace: KeyspaceId, key: Bytes, n: u64, value: Option<Range<usize>>, protocol: Protocol },
     /// It says the same at any time; where it stands in `out`.
     Encoded(Range<usize>),
 }
@@ -183,6 +185,7 @@ impl Connection {
             protocol: Protocol::Resp2,
             authenticated,
             name: Bytes::new(),
+            keyspace: cluster::KEYSPACE,
             slots: VecDeque::new(),
             first: 0,
             provisional: Vec::new(),
@@ -405,7 +408,7 @@ fn charge(budget: &Budget, session: &mut usize, slot: &mut usize, change: impl F
 
 fn submit_steps(connection: &Rc<Connection>, inner: &mut Inner, slot: u64, gather: &mut Gather) {
     while let Some((partition, action)) = gather.next_step() {
-        let operation = PartitionOperation { keyspace: cluster::KEYSPACE, partition, map: MapId(0), action };
+        let operation = PartitionOperation { keyspace: gather.keyspace(), partition, map: MapId(0), action };
         let connection = connection.clone();
         let part = partition.0;
         let token = inner.submit_partition(operation, |read| Waiter::Reply { connection, slot, part, read });
@@ -461,7 +464,7 @@ impl Session {
         if key.len() > inner.limits.key_bytes_max {
             return false;
         }
-        let found = inner.shard.read(inner.now, cluster::KEYSPACE, MapId(0), key);
+        let found = inner.shard.read(inner.now, self.keyspace, MapId(0), key);
         // What is larger is weighed first.
         let Some((n, value)) = found.filter(|(_, v)| v.is_none_or(|v| v.len() <= READ_AT_ONCE_MAX)) else { return false };
         let start = self.out.bytes.len();
@@ -481,7 +484,7 @@ impl Session {
             self.provisional_from = start;
             inner.provisional.push(connection.clone());
         }
-        self.provisional.push(Provisional::Read { key: args.bytes(1), n, value, protocol: self.protocol });
+        self.provisional.push(Provisional::Read { keyspace: self.keyspace, key: args.bytes(1), n, value, protocol: self.protocol });
         self.first += 1;
         true
     }
@@ -496,7 +499,7 @@ impl Session {
         let slot = self.next();
         let pair = (args.get(1), args.get(2));
         let waiter = || Waiter::Reply { connection: connection.clone(), slot, part: 0, read: false };
-        let Some(token) = inner.set(cluster::KEYSPACE, MapId(0), pair, waiter) else { return false };
+        let Some(token) = inner.set(self.keyspace, MapId(0), pair, waiter) else { return false };
         self.push(State::Waiting { shape: Shape::Plain, token }, 0);
         true
     }
@@ -510,9 +513,9 @@ impl Session {
         self.first -= provisional.len() as u64;
         for reply in provisional {
             match reply {
-                Provisional::Read { key, n, value, protocol } => {
+                Provisional::Read { keyspace, key, n, value, protocol } => {
                     let outcome = value.map_or(Outcome::Nil, |at| Outcome::Bulk(taken[at.start - from..at.end - from].into()));
-                    let operation = Operation { keyspace: cluster::KEYSPACE, map: MapId(0), key, action: Action::Get };
+                    let operation = Operation { keyspace, map: MapId(0), key, action: Action::Get };
                     let waiter = Waiter::Reply { connection: connection.clone(), slot: self.next(), part: 0, read: true };
                     let token = inner.keep(n, operation, outcome, waiter);
                     self.push(State::Waiting { shape: Shape::Plain, token }, 0);
@@ -646,13 +649,20 @@ impl Session {
         match request {
             Request::One { key, action, shape } => {
                 let (weight, answers) = (weight(&action), answers_value(&action));
-                let (token, elsewhere) = operation(connection, inner, self.next(), 0, key, action);
+                let (token, elsewhere) = operation(connection, inner, self.keyspace, (self.next(), 0), key, action);
                 let expected = if elsewhere && answers { self.expected } else { 0 };
                 self.expect(State::Waiting { shape, token }, weight, expected);
             }
             Request::Many(many) => self.many(connection, inner, args, many),
             Request::All(all) => self.sweep(connection, inner, all),
-            Request::Wait => self.answer(|e| e.integer(inner.backups_least)),
+            Request::Wait => {
+                let least = match self.keyspace {
+                    // Asked after every write by some, and known already.
+                    cluster::KEYSPACE => inner.backups_least,
+                    other => cluster::backups_least(inner.view.as_ref(), other),
+                };
+                self.answer(|e| e.integer(least));
+            }
             Request::Connection(asked) => self.about_connection(inner, asked),
             Request::Cluster(asked) => self.about_cluster(inner, asked),
             Request::Server(asked) => self.about_server(inner, asked),
@@ -720,7 +730,7 @@ impl Session {
             }
             keys += 1;
             bytes += args.get(way.at).len() + weight;
-            let (token, elsewhere) = operation(connection, inner, slot, way.part, args.bytes(way.at), action);
+            let (token, elsewhere) = operation(connection, inner, self.keyspace, (slot, way.part), args.bytes(way.at), action);
             gather.waits_for(token);
             let expected = if elsewhere && answers { self.expected } else { 0 };
             entry.expected += expected;
@@ -735,7 +745,7 @@ impl Session {
     }
 
     fn sweep(&mut self, connection: &Rc<Connection>, inner: &mut Inner, all: All) {
-        let Some(keyspace) = cluster::keyspace(inner.view.as_ref()) else {
+        let Some(keyspace) = cluster::assigned(inner.view.as_ref(), self.keyspace) else {
             return self.answer(|e| e.error("CLUSTERDOWN Hash slot not served"));
         };
         let (me, own_only) = (inner.me, self.cluster_port);
@@ -746,7 +756,7 @@ impl Session {
         let threads = inner.crew.threads();
         let partitions = keyspace.partitions.iter().filter(|p| !own_only || cluster::leads(me, threads, p)).map(|p| p.id);
         let partitions = partitions.filter(|p| slot_only.is_none_or(|only| only == Some(*p))).collect();
-        let mut gather = Box::new(Gather::of_sweep(all, partitions));
+        let mut gather = Box::new(Gather::of_sweep(all, keyspace.id, partitions));
         submit_steps(connection, inner, self.next(), &mut gather);
         self.sweeping = true;
         self.push(State::Gathering(gather), 0);
@@ -758,8 +768,15 @@ const WRONGPASS: &str = "WRONGPASS invalid username-password pair or user is dis
 const HELLO_NOAUTH: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time";
 
 /// Its token, and whether its outcome comes from elsewhere.
-fn operation(connection: &Rc<Connection>, inner: &mut Inner, slot: u64, part: u32, key: Bytes, action: Action) -> (u64, bool) {
-    let operation = Operation { keyspace: cluster::KEYSPACE, map: MapId(0), key, action };
+fn operation(
+    connection: &Rc<Connection>,
+    inner: &mut Inner,
+    keyspace: KeyspaceId,
+    (slot, part): (u64, u32),
+    key: Bytes,
+    action: Action,
+) -> (u64, bool) {
+    let operation = Operation { keyspace, map: MapId(0), key, action };
     let connection = connection.clone();
     inner.submit(operation, |read| Waiter::Reply { connection, slot, part, read })
 }

@@ -34,6 +34,8 @@ pub enum Request {
         client: MemberId,
         /// The number of its request.
         ticket: u64,
+        /// The name of the keyspace that it shall be in.
+        keyspace: String,
         /// The map's name.
         name: String,
     },

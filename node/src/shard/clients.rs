@@ -145,9 +145,9 @@ impl Core {
                 peer.visit.heard = peer.visit.heard.max(clock);
             }
             Frame::Pull { have } => self.send_table(client, have),
-            Frame::MakeMap { ticket, name } => match self.view.as_ref().and_then(|v| v.installed.map_named(&name)) {
+            Frame::MakeMap { ticket, keyspace, name } => match self.view.as_ref().and_then(|v| v.installed.map_in(&keyspace, &name)) {
                 Some(known) => self.answer_map(client, ticket, Ok(known.clone())),
-                None => self.requests.push_back(Request::MakeMap { client, ticket, name }),
+                None => self.requests.push_back(Request::MakeMap { client, ticket, keyspace, name }),
             },
             _ => {}
         }
@@ -307,11 +307,11 @@ impl Core {
     }
 
     /// Asks one of the members, another one each time, which map this is. False: none is there.
-    pub(super) fn ask_map(&mut self, ticket: u64, name: String) -> bool {
+    pub(super) fn ask_map(&mut self, ticket: u64, keyspace: String, name: String) -> bool {
         let mut ready = self.peers.ids();
         ready.retain(|id| self.peers.get(*id).is_some_and(|p: &mut Peer| p.visit.value_bytes_max.is_some()));
         let Some(member) = ready.get(ticket as usize % ready.len().max(1)) else { return false };
-        self.peers.send(*member, Lane::Calls, &Frame::MakeMap { ticket, name });
+        self.peers.send(*member, Lane::Calls, &Frame::MakeMap { ticket, keyspace, name });
         true
     }
 }
@@ -352,8 +352,8 @@ impl super::Shard {
 
     /// Of a client: asks a member which map this is, and to make it if it is not there; `Request::MapMade` is the answer, if the
     /// member lives to give it. False: no member is there to be asked.
-    pub fn ask_map(&mut self, now: Time, ticket: u64, name: String) -> bool {
+    pub fn ask_map(&mut self, now: Time, ticket: u64, keyspace: String, name: String) -> bool {
         self.core.now = now;
-        self.core.ask_map(ticket, name)
+        self.core.ask_map(ticket, keyspace, name)
     }
 }

@@ -75,7 +75,7 @@ pub(super) enum Frame {
     /// To a client: one part of a table, encoded.
     Table { name: TableName, part: u32, parts: u32, body: Bytes },
     /// Of a client: which map is this? It is made if it is not there.
-    MakeMap { ticket: u64, name: String },
+    MakeMap { ticket: u64, keyspace: String, name: String },
     /// The answer, or why there is none.
     MapMade { ticket: u64, made: Result<MapEntry, String> },
 }
@@ -391,8 +391,9 @@ impl Frame {
                 out.bytes.put_u32_le(*parts);
                 out.put_shared(body, || body.clone());
             }),
-            Self::MakeMap { ticket, name } => framed(out, MAKE_MAP, |out| {
+            Self::MakeMap { ticket, keyspace, name } => framed(out, MAKE_MAP, |out| {
                 out.bytes.put_u64_le(*ticket);
+                put_bytes(out, keyspace.as_bytes());
                 put_bytes(out, name.as_bytes());
             }),
             Self::MapMade { ticket, made } => framed(out, MAP_MADE, |out| {
@@ -460,7 +461,7 @@ impl Frame {
                 let body = r.rest();
                 Self::Table { name, part, parts, body }
             }
-            MAKE_MAP => Self::MakeMap { ticket: r.u64()?, name: r.text()? },
+            MAKE_MAP => Self::MakeMap { ticket: r.u64()?, keyspace: r.text()?, name: r.text()? },
             MAP_MADE => {
                 let (ticket, made) = (r.u64()?, r.flag()?);
                 let made = if made { Ok(r.map()?) } else { Err(r.text()?) };

@@ -85,7 +85,7 @@ fn every() -> Vec<Frame> {
         Frame::Pull { have: None },
         Frame::Pull { have: Some(name) },
         Frame::Table { name, part: 0, parts: 1, body: Bytes::from(crate::codec::encode(&table(), FRAME_BYTES_MAX).expect("it fits")) },
-        Frame::MakeMap { ticket: 1, name: "users".into() },
+        Frame::MakeMap { ticket: 1, keyspace: "default".into(), name: "users".into() },
         Frame::MapMade { ticket: 1, made: Ok(MapEntry { id: MapId(1), name: "users".into(), keyspace: KeyspaceId(0) }) },
         Frame::MapMade { ticket: 1, made: Err("no".into()) },
     ];
@@ -178,7 +178,9 @@ fn table() -> Table {
             default_ttl_ms: None,
             partitions: (0..4).map(partition).collect(),
         }],
+        next_keyspace: doyen_placement::KeyspaceId(1),
         maps: Vec::new(),
+        next_map: doyen_placement::MapId(1),
     }
 }
 

@@ -146,7 +146,6 @@ impl Core {
             self.unassigned(at, slot);
             return;
         };
-        let accepted = accepted.unwrap_or_else(|| installed.clone());
         let in_sync = self.in_sync(&installed).any(|m| m == me);
         let learner = self.learners(&installed).any(|m| m == me);
         if slot.held.as_ref().is_some_and(|h| h.lineage != installed.lineage) {
@@ -165,12 +164,12 @@ impl Core {
             held.was_in_sync |= in_sync;
         }
         if in_sync && self.peer_of(installed.primary(), at) == me {
-            self.lead(at, slot, &installed, &accepted);
+            self.lead(at, slot, &installed, accepted.as_deref());
         } else {
             if slot.held.as_mut().and_then(|h| h.lead.take()).is_some() {
                 self.depose(at, slot);
             }
-            self.follow(at, slot, &installed, &accepted, in_sync || learner);
+            self.follow(at, slot, &installed, accepted.as_deref(), in_sync || learner);
         }
         if let Some(held) = &mut slot.held
             && renamed
@@ -233,9 +232,10 @@ impl Core {
     }
 
     /// This node leads by the installed table.
-    fn lead(&mut self, at: PartitionRef, slot: &mut Slot, installed: &Arc<Partition>, accepted: &Arc<Partition>) {
-        let serving =
-            self.peer_of(accepted.primary(), at) == self.me && accepted.since == installed.since && accepted.lineage == installed.lineage;
+    fn lead(&mut self, at: PartitionRef, slot: &mut Slot, installed: &Arc<Partition>, accepted: Option<&Partition>) {
+        // A table that drops the keyspace ends it as one that names another primary does, whether it will be committed or not.
+        let same = |a: &Partition| self.peer_of(a.primary(), at) == self.me && a.since == installed.since && a.lineage == installed.lineage;
+        let serving = accepted.is_some_and(same);
         let said = self.opens.get(&at).filter(|(since, _)| *since == installed.since).map(|(_, time)| *time);
         let held_since = slot.held.as_ref().and_then(|h| h.lead.as_ref()).map(|l| l.since);
         if held_since != Some(installed.since) && !(held_since.is_some() && broken(Mutant::KeepsTenure)) {
@@ -261,8 +261,12 @@ impl Core {
         let now = self.now;
         let in_sync: BTreeSet<MemberId> = self.in_sync(installed).filter(|m| *m != self.me).collect();
         let kept = |_: &&MemberId| !broken(Mutant::DropsEarly);
-        let required: BTreeSet<MemberId> =
-            self.in_sync(accepted).filter(|m| *m != self.me).chain(in_sync.iter().filter(kept).copied()).collect();
+        let required: BTreeSet<MemberId> = accepted
+            .into_iter()
+            .flat_map(|a| self.in_sync(a))
+            .filter(|m| *m != self.me)
+            .chain(in_sync.iter().filter(kept).copied())
+            .collect();
         let learners: BTreeSet<MemberId> = self.learners(installed).collect();
         let Some(held) = &mut slot.held else { return };
         let moved = held.epoch != installed.epoch;
@@ -314,8 +318,8 @@ impl Core {
     }
 
     /// Another leads it by the installed table.
-    fn follow(&mut self, at: PartitionRef, slot: &mut Slot, installed: &Arc<Partition>, accepted: &Arc<Partition>, holds: bool) {
-        let soon = accepted.replicas.iter().any(|r| self.peer_of(r.member, at) == self.me);
+    fn follow(&mut self, at: PartitionRef, slot: &mut Slot, installed: &Arc<Partition>, accepted: Option<&Partition>, holds: bool) {
+        let soon = accepted.is_some_and(|a| a.replicas.iter().any(|r| self.peer_of(r.member, at) == self.me));
         let Some(held) = &mut slot.held else { return };
         if !holds {
             if soon {

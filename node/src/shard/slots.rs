@@ -54,6 +54,11 @@ impl Slots {
         &mut slots[place].1
     }
 
+    /// Forgets the keyspaces that are gone, as soon as nothing of them is left here.
+    pub(super) fn prune(&mut self, is_gone: impl Fn(KeyspaceId) -> bool) {
+        self.keyspaces.retain(|(id, slots)| !is_gone(*id) || slots.iter().any(|(_, slot)| slot.held.is_some() || !slot.calls.is_empty()));
+    }
+
     /// All, in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (PartitionRef, &Slot)> {
         self.keyspaces.iter().flat_map(|(keyspace, slots)| {

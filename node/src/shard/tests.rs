@@ -2,6 +2,7 @@
 
 mod clients;
 mod hostile;
+mod keyspaces;
 mod order;
 mod slices;
 mod threads;
@@ -112,7 +113,9 @@ fn table_of_threads(members: u64, threads: impl Fn(u64) -> u8, holders: impl Fn(
             default_ttl_ms: None,
             partitions: (0..u32::from(PARTITIONS)).map(partition).collect(),
         }],
+        next_keyspace: doyen_placement::KeyspaceId(1),
         maps: Vec::new(),
+        next_map: doyen_placement::MapId(1),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The first table of a cluster.
 
 use super::{assign, elders};
-use crate::id::{Age, ClusterId, Term, Version};
+use crate::id::{Age, ClusterId, MapId, Term, Version};
 use crate::table::{Keyspace, Member, MemberState, Settings, Table};
 use std::sync::Arc;
 
@@ -14,9 +14,22 @@ pub fn first(cluster: ClusterId, settings: Settings, keyspace: Keyspace, founder
         members.push(Arc::new(Member { age: next_age, state: MemberState::Live, ..founder }));
         next_age = next_age.next();
     }
+    let (next_keyspace, next_map) = (keyspace.id.next(), MapId(1));
     let keyspaces = vec![Keyspace { partitions: Vec::new(), ..keyspace }];
     let (term, version) = (Term::default(), Version::default());
-    let mut table = Table { cluster, term, version, settings, members, voters: Vec::new(), next_age, keyspaces, maps: Vec::new() };
+    let mut table = Table {
+        cluster,
+        term,
+        version,
+        settings,
+        members,
+        voters: Vec::new(),
+        next_age,
+        keyspaces,
+        next_keyspace,
+        maps: Vec::new(),
+        next_map,
+    };
     table.voters = elders(&table);
     assign(&table)
 }

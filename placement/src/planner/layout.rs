@@ -4,9 +4,10 @@ mod ground;
 mod seats;
 mod shares;
 
-pub(super) use ground::Ground;
+pub(crate) use ground::{Ground, LEVELS};
 pub(super) use seats::{Seating, Seats};
-pub(super) use shares::{copies_each, leads_each};
+pub(crate) use shares::copies_each;
+pub(super) use shares::leads_each;
 
 use super::health::copies_wanted;
 use crate::id::{KeyspaceId, MemberId, PartitionRef};

@@ -24,8 +24,10 @@ pub struct TableDelta {
     next_age: Age,
     keyspaces_gone: Vec<KeyspaceId>,
     keyspaces: Vec<KeyspaceDelta>,
+    next_keyspace: KeyspaceId,
     maps_gone: Vec<MapId>,
     maps: Vec<MapEntry>,
+    next_map: MapId,
 }
 
 /// What is new in a keyspace.
@@ -73,8 +75,10 @@ impl TableDelta {
             next_age: new.next_age,
             keyspaces_gone: old.keyspaces.iter().map(|k| k.id).filter(|id| new.keyspace(*id).is_none()).collect(),
             keyspaces: new.keyspaces.iter().filter_map(|k| KeyspaceDelta::between(old.keyspace(k.id), k)).collect(),
+            next_keyspace: new.next_keyspace,
             maps_gone: old.maps.iter().map(|m| m.id).filter(|id| new.map(*id).is_none()).collect(),
             maps: new.maps.iter().filter(|m| old.map(m.id) != Some(m)).cloned().collect(),
+            next_map: new.next_map,
         }
     }
 
@@ -111,7 +115,9 @@ impl TableDelta {
             voters: self.voters.as_ref().unwrap_or(&old.voters).clone(),
             next_age: self.next_age,
             keyspaces: self.apply_keyspaces(old)?,
+            next_keyspace: self.next_keyspace,
             maps: self.apply_maps(old),
+            next_map: self.next_map,
         };
         new.validate()?;
         Ok(new)

@@ -13,6 +13,8 @@ pub const VOTERS_MAX: usize = 63;
 pub const KEYSPACES_MAX: usize = 64;
 /// Partitions of a keyspace.
 pub const PARTITIONS_MAX: usize = SLOTS as usize;
+/// Partitions of all keyspaces together.
+pub const PARTITIONS_ALL_MAX: usize = 1 << 16;
 /// Copies of a partition beside the primary, as a keyspace may ask for them.
 pub const BACKUPS_MAX: u8 = 7;
 /// Copies of a partition while it moves: those that there are and those that shall be.
@@ -81,13 +83,13 @@ pub enum Invalid {
     #[error("voter {0} is no member that answers, or stands out of order of age")]
     Voter(MemberId),
     /// Keyspaces do not stand in order of id.
-    #[error("keyspace {0} is named twice or stands out of order")]
+    #[error("keyspace {0} is named twice, stands out of order or has a number that was not given yet")]
     KeyspaceOrder(KeyspaceId),
     /// A keyspace asks for what there cannot be.
-    #[error("keyspace {keyspace}: {why}")]
+    #[error("keyspace {name:?}: {why}")]
     Keyspace {
-        /// The keyspace.
-        keyspace: KeyspaceId,
+        /// The keyspace's name.
+        name: String,
         /// What is wrong with it.
         why: &'static str,
     },
@@ -100,7 +102,7 @@ pub enum Invalid {
         why: &'static str,
     },
     /// A map has id 0, or maps do not stand in order of id.
-    #[error("map {0} is named twice or stands out of order")]
+    #[error("map {0} is named twice, stands out of order or has a number that was not given yet")]
     MapOrder(MapId),
     /// A map lives in a keyspace that is not there.
     #[error("map {0} lives in no keyspace of this table")]
@@ -156,11 +158,14 @@ impl Table {
 
     fn validate_keyspaces(&self) -> Result<(), Invalid> {
         at_most("keyspaces", KEYSPACES_MAX, self.keyspaces.len())?;
+        // Whoever is not assigned yet will be.
+        let partitions = self.keyspaces.iter().map(|k| k.mode.partitions() as usize).sum();
+        at_most("partitions of all keyspaces together", PARTITIONS_ALL_MAX, partitions)?;
         let holders: BTreeSet<MemberId> = self.members.iter().filter(|m| m.role == Role::Data).map(|m| m.id).collect();
         let mut names = BTreeSet::new();
         let mut after = None;
         for keyspace in &self.keyspaces {
-            if after >= Some(keyspace.id) {
+            if after >= Some(keyspace.id) || keyspace.id >= self.next_keyspace {
                 return Err(Invalid::KeyspaceOrder(keyspace.id));
             }
             after = Some(keyspace.id);
@@ -176,7 +181,7 @@ impl Table {
         // Map 0 always exists and is not listed.
         let mut after = MapId(0);
         for map in &self.maps {
-            if after >= map.id {
+            if after >= map.id || map.id >= self.next_map {
                 return Err(Invalid::MapOrder(map.id));
             }
             after = map.id;
@@ -233,10 +238,19 @@ impl Member {
     }
 }
 
+/// Whether a keyspace may have this name: it stands in addresses of HTTP, in metrics and on terminals as it is.
+#[must_use]
+pub fn may_be_called(name: &str) -> bool {
+    let may = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'-' | b'_');
+    (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(may)
+}
+
 impl Keyspace {
     fn validate(&self, holders: &BTreeSet<MemberId>) -> Result<(), Invalid> {
-        let wrong = |why| Err(Invalid::Keyspace { keyspace: self.id, why });
-        name("keyspace", &self.name)?;
+        let wrong = |why| Err(Invalid::Keyspace { name: self.name.clone(), why });
+        if !may_be_called(&self.name) {
+            return wrong("its name must have 1 to 64 letters, digits, dots, hyphens and underscores");
+        }
         let Mode::Fixed { partitions } = self.mode;
         if !partitions.is_power_of_two() || usize::from(partitions) > PARTITIONS_MAX {
             return wrong("the number of partitions must be a power of two up to 16384");

@@ -59,6 +59,7 @@ struct Killer {
 
 fn main() -> ExitCode {
     let options = Options::parse();
+    doyen_tests::quiet_panics();
     let fits = |m: &Mutant| m.id().contains(&options.only) && (!options.checks || rules::check(*m).is_some());
     let chosen: Vec<Mutant> = Mutant::ALL.iter().copied().filter(fits).collect();
     if options.list {
@@ -68,12 +69,14 @@ fn main() -> ExitCode {
         }
         return ExitCode::SUCCESS;
     }
+    if chosen.is_empty() && options.checks && Mutant::ALL.iter().any(|m| m.id().contains(&options.only)) {
+        eprintln!("what {} fits has no check of its own: leave out --checks", options.only);
+        return ExitCode::FAILURE;
+    }
     if chosen.is_empty() {
         eprintln!("no mutant is called anything like {}: --list says which there are", options.only);
         return ExitCode::FAILURE;
     }
-    // A panic of a machine is a result here: one line, not a backtrace.
-    std::panic::set_hook(Box::new(|_| {}));
     let (mut killed, mut survived, mut wrong) = (0, 0, 0);
     for mutant in chosen {
         let began = Instant::now();

@@ -1,6 +1,7 @@
 //! Runs many seeds of the simulation and prints what they did: `cargo run --release -p doyen-tests --bin sim -- --seeds 2000`.
 
-use clap::Parser;
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 use doyen_tests::sim::{self, Case, Failed, Report, Tell};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -28,7 +29,7 @@ const SHRINK_RUNS: usize = 400;
 #[command(name = "sim")]
 struct Options {
     /// How many seeds
-    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
     /// For so many hours, however many seeds that are
     #[arg(long, value_name = "HOURS", conflicts_with = "seeds", value_parser = hours)]
@@ -43,25 +44,25 @@ struct Options {
     #[arg(long)]
     no_shrink: bool,
     /// Only this seed, with its story
-    #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "hours", "from"])]
+    #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "hours", "from", "threads", "no_shrink"])]
     seed: Option<u64>,
     /// Of it, tell every message
-    #[arg(long, requires = "seed")]
+    #[arg(long)]
     all: bool,
     /// Of it, these faults only: their numbers, with commas in between, or `none`
-    #[arg(long, value_name = "NUMBERS", requires = "seed", value_parser = faults)]
+    #[arg(long, value_name = "NUMBERS", value_parser = faults)]
     faults: Option<Faults>,
     /// Of it, so many nodes at most
-    #[arg(long, value_name = "N", requires = "seed")]
+    #[arg(long, value_name = "N", value_parser = some)]
     nodes: Option<usize>,
     /// Of it, so many clients at most
-    #[arg(long, value_name = "N", requires = "seed")]
+    #[arg(long, value_name = "N", value_parser = some)]
     clients: Option<usize>,
     /// Of it, so many keys of each kind at most
-    #[arg(long, value_name = "N", requires = "seed")]
+    #[arg(long, value_name = "N", value_parser = some)]
     keys: Option<usize>,
     /// Of it, another course of events
-    #[arg(long, value_name = "N", requires = "seed", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..1 << 31))]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..1 << 31))]
     salt: u64,
 }
 
@@ -81,10 +82,27 @@ fn hours(text: &str) -> Result<f64, String> {
     hours.ok_or_else(|| "say how many hours, e.g. 8 or 0.5".into())
 }
 
+fn some(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|n| *n > 0).ok_or_else(|| "say a number, 1 at least".into())
+}
+
 fn main() -> ExitCode {
     let options = Options::parse();
-    // A panic of a machine is a result here: one line, not a backtrace.
-    std::panic::set_hook(Box::new(|_| {}));
+    // By hand: clap requires nothing that excludes something else.
+    let of_one = [
+        ("--all", options.all),
+        ("--faults", options.faults.is_some()),
+        ("--nodes", options.nodes.is_some()),
+        ("--clients", options.clients.is_some()),
+        ("--keys", options.keys.is_some()),
+        ("--salt", options.salt != 0),
+    ];
+    if let (None, Some((flag, _))) = (options.seed, of_one.iter().find(|(_, said)| *said)) {
+        Options::command()
+            .error(ErrorKind::MissingRequiredArgument, format!("{flag} is about one seed: say which, with --seed SEED"))
+            .exit();
+    }
+    doyen_tests::quiet_panics();
     match options.seed {
         Some(seed) => one(&options, seed),
         None => many(&options),

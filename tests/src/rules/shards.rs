@@ -114,7 +114,9 @@ pub(super) fn table(members: u64, in_sync: &[Place]) -> Table {
         voters: (1..=members).map(id).collect(),
         next_age: Age(members + 1),
         keyspaces: vec![keyspace],
+        next_keyspace: doyen_placement::KeyspaceId(1),
         maps: Vec::new(),
+        next_map: doyen_placement::MapId(1),
     };
     let none = Partition { id: AT.partition, replicas: Vec::new(), epoch: Epoch(0), since: Epoch(0), lineage: Lineage(1), goal: None };
     table.keyspaces[0].partitions.push(Arc::new(none));

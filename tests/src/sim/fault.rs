@@ -6,9 +6,11 @@ use super::schedule::{Event, MS, Nanos, SECOND};
 use super::story;
 use super::world::World;
 use doyen_gossip::Input;
+use doyen_gossip::agreement::AdminRequest;
 use doyen_gossip::hints::Hint;
-use doyen_placement::planner::Pace;
+use doyen_placement::planner::{DEFAULT_KEYSPACE, KeyspaceChange, NewKeyspace, Pace};
 use doyen_placement::quorum::majority;
+use doyen_placement::{Mode, OnLoss};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeSet;
@@ -44,6 +46,8 @@ pub(crate) const KINDS: &[Kind] = &[
     Kind { name: "coordinator pause", weight: 3, begin: World::pause_coordinator },
     Kind { name: "bridge", weight: 3, begin: World::bridge },
     Kind { name: "restart of all", weight: 1, begin: World::restart_all },
+    Kind { name: "alteration", weight: 2, begin: World::alter },
+    Kind { name: "keyspace", weight: 1, begin: World::make_or_drop },
 ];
 
 /// Faults disturb a cluster that forms for so long, and then wait until it has.
@@ -471,6 +475,34 @@ impl World {
         let me = self.processes[at].me;
         self.tell_fault(|w| format!("{} hears something wrong of {}: {hint:?}", w.name(at), w.name(of)));
         self.schedule.after(0, Event::Control(at, ControlInput::Of(me, Input::Hint(hint))));
+        true
+    }
+
+    /// Somebody wants another number of copies.
+    fn alter(&mut self) -> bool {
+        let backups = [0, 1, 1, 2, 2, 3][self.rng.random_range(0..6)];
+        let change = KeyspaceChange { backups: Some(backups), ..KeyspaceChange::default() };
+        self.administer(AdminRequest::AlterKeyspace { name: DEFAULT_KEYSPACE.into(), change })
+    }
+
+    /// Somebody makes a keyspace that no client uses, or drops it with the copies that there are, on their way or not.
+    fn make_or_drop(&mut self) -> bool {
+        let name = ["one", "other"][self.rng.random_range(0..2)].to_owned();
+        if self.rng.random_range(0..2) == 0 {
+            return self.administer(AdminRequest::DropKeyspace { name });
+        }
+        let backups = self.rng.random_range(0..3);
+        let mode = Mode::Fixed { partitions: 2 };
+        let on_loss = OnLoss::Reset { after_ms: 1000 };
+        self.administer(AdminRequest::CreateKeyspace(NewKeyspace { name, mode, backups, min_in_sync: 1, on_loss, default_ttl_ms: None }))
+    }
+
+    fn administer(&mut self, request: AdminRequest) -> bool {
+        let Some(at) = self.one() else { return false };
+        // Clients' tickets are far below.
+        let (ticket, me) = (1 << 63 | u64::from(self.next_fault), self.processes[at].me);
+        self.tell_fault(|w| format!("{} is asked for {request:?}", w.name(at)));
+        self.schedule.after(0, Event::Control(at, ControlInput::Of(me, Input::Admin { ticket, request })));
         true
     }
 

@@ -13,8 +13,8 @@ use doyen::shard::Shard;
 use doyen_gossip::agreement::View;
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest};
 use doyen_placement::{
-    ClusterId, Epoch, Keyspace, Lineage, MapId, MemberId, MemberState, PartitionId, PartitionRef, ReplicaState, Role, Table, TableName,
-    Term, Version,
+    ClusterId, Epoch, Keyspace, KeyspaceId, Lineage, MapEntry, MapId, MemberId, MemberState, PartitionId, PartitionRef, ReplicaState, Role,
+    Table, TableName, Term, Version,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -301,9 +301,16 @@ fn descends(before: &Table, after: &Table) -> Result<(), String> {
             None => hold!(member.age >= before.next_age, "I11: {names}: {} ({}) came back", member.name, member.id),
         }
     }
-    hold!(before.maps.iter().all(|m| after.map(m.id) == Some(m)), "I4: {names}: a map is gone");
+    hold!(after.next_keyspace >= before.next_keyspace && after.next_map >= before.next_map, "I4: {names}: the next number fell");
+    for later in after.keyspaces.iter().filter(|k| before.keyspace(k.id).is_none()) {
+        hold!(later.id >= before.next_keyspace, "I4: {names}: the number of keyspace {} was given twice", later.name);
+    }
+    let kept = |m: &MapEntry| after.map(m.id) == Some(m) || after.keyspace(m.keyspace).is_none();
+    hold!(before.maps.iter().all(kept), "I4: {names}: a map is gone");
+    hold!(after.keyspace(KeyspaceId(0)).is_some(), "I4: {names}: the keyspace of Redis clients is gone");
     for keyspace in &before.keyspaces {
-        let Some(later) = after.keyspace(keyspace.id) else { return Err(format!("I4: {names}: keyspace {} is gone", keyspace.id)) };
+        // One that is gone was dropped, with all that was in it.
+        let Some(later) = after.keyspace(keyspace.id) else { continue };
         hold!(
             keyspace.partitions.is_empty() || keyspace.partitions.len() == later.partitions.len(),
             "I15: {names}: the partitions changed"
@@ -350,7 +357,9 @@ fn enough_copies(
 ) -> Result<(), String> {
     let live = |t: &Table, m: MemberId| t.member(m).is_some_and(|m| m.state == MemberState::Live);
     let data = after.members.iter().filter(|m| m.role == Role::Data && m.state == MemberState::Live).count();
-    for (keyspace, later) in before.keyspaces.iter().zip(&after.keyspaces) {
+    for keyspace in &before.keyspaces {
+        // One that was dropped has no copies to keep.
+        let Some(later) = after.keyspace(keyspace.id) else { continue };
         let wanted = (1 + usize::from(later.backups)).min(data);
         for (old, new) in keyspace.partitions.iter().zip(&later.partitions).filter(|(old, new)| old.lineage == new.lineage) {
             let at = PartitionRef { keyspace: keyspace.id, partition: old.id };

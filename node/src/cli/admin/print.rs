@@ -1,6 +1,6 @@
 //! Reports for people: aligned columns, the important line first.
 
-use crate::status::{ClusterReport, PartitionState, PartitionsReport, TableReport};
+use crate::status::{ClusterReport, KeyspaceReport, PartitionState, PartitionsReport, TableReport};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -78,6 +78,31 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
             let _ = write!(text, "\n    and {} more (--json shows all)", report.moves.len() - 10);
         }
         text.push('\n');
+    }
+    text
+}
+
+/// `doyen keyspace list`.
+pub(super) fn keyspaces(keyspaces: &[KeyspaceReport]) -> String {
+    let heads =
+        ["", "keyspace", "mode", "partitions", "backups", "min in sync", "on loss", "default ttl", "with too few copies", "not served"];
+    let mut rows = vec![row(heads)];
+    for k in keyspaces {
+        let [partitions, few, unserved] = [k.partitions, k.under_replicated, k.unavailable].map(|n| n.to_string());
+        let (backups, min) = (k.backups.to_string(), k.min_in_sync.to_string());
+        rows.push(row(["", &k.name, &k.mode, &partitions, &backups, &min, &k.on_loss, &k.default_ttl, &few, &unserved]));
+    }
+    columns(&rows)
+}
+
+/// `doyen keyspace show`.
+pub(super) fn keyspace(keyspace: &KeyspaceReport, partitions: &PartitionsReport, maps: &[String]) -> String {
+    let mut text = keyspaces(std::slice::from_ref(keyspace));
+    if !partitions.partitions.is_empty() {
+        let _ = write!(text, "\n{}", shares(partitions));
+    }
+    if !maps.is_empty() {
+        let _ = writeln!(text, "\nmaps: {}", maps.join(", "));
     }
     text
 }

@@ -1,6 +1,7 @@
 //! What a client asks of its connection, of the cluster and of the server: nothing that touches a key.
 
 use super::*;
+use doyen_placement::planner::DEFAULT_KEYSPACE;
 
 impl Session {
     pub(super) fn about_connection(&mut self, inner: &Inner, asked: command::Connection) {
@@ -31,6 +32,7 @@ impl Session {
                 self.protocol = Protocol::Resp2;
                 self.authenticated = inner.password.is_none();
                 self.name = Bytes::new();
+                self.keyspace = cluster::KEYSPACE;
                 self.answer(|e| e.simple("RESET"));
             }
             C::ClientId => {
@@ -46,6 +48,18 @@ impl Session {
                 let name = self.name.clone();
                 self.answer(|e| e.bulk(&name));
             }
+            C::ClientKeyspace => {
+                let name = inner.view.as_ref().and_then(|v| v.installed.keyspace(self.keyspace)).map(|k| k.name.as_str());
+                match name {
+                    Some(name) => self.answer(|e| e.bulk(name.as_bytes())),
+                    // It was dropped, or this node has no table yet.
+                    None => self.answer(|e| e.nil()),
+                }
+            }
+            C::ClientUse(name) => match self.choose_keyspace(inner, &name) {
+                Ok(()) => self.answer(|e| e.simple("OK")),
+                Err(text) => self.answer(|e| e.error(&text)),
+            },
             C::ClientInfo => {
                 let line = self.line();
                 self.answer(|e| e.text(&line));
@@ -57,6 +71,21 @@ impl Session {
                 self.ask(inner, Asking::clients(lines));
             }
         }
+    }
+
+    /// Commands that follow are about this keyspace; those before keep theirs.
+    fn choose_keyspace(&mut self, inner: &Inner, name: &[u8]) -> Result<(), String> {
+        if self.cluster_port && name != DEFAULT_KEYSPACE.as_bytes() {
+            return Err(
+                "ERR CLIENT KEYSPACE is for the plain port (--resp): slots tell cluster-aware clients where keys of `default` are".into()
+            );
+        }
+        let table = inner.view.as_ref().map(|v| &v.installed).ok_or("CLUSTERDOWN this node knows no cluster yet")?;
+        let wanted = std::str::from_utf8(name).ok().and_then(|name| table.keyspace_named(name));
+        let known = || table.keyspaces.iter().map(|k| k.name.as_str()).collect::<Vec<_>>().join(", ");
+        let missing = || format!("ERR {}", crate::keyspace::unknown(&String::from_utf8_lossy(name), &known()));
+        self.keyspace = wanted.ok_or_else(missing)?.id;
+        Ok(())
     }
 
     fn hello(&mut self, inner: &Inner, protocol: Option<i64>, auth: Option<(Bytes, Bytes)>, name: Option<Bytes>) {

@@ -131,7 +131,7 @@ fn of_clients() -> impl Strategy<Value = Frame> {
         n().prop_map(|clock| Frame::Heard { clock }),
         prop::option::of(name()).prop_map(|have| Frame::Pull { have }),
         (name(), any::<u32>(), any::<u32>(), bytes()).prop_map(|(name, part, parts, body)| Frame::Table { name, part, parts, body }),
-        (n(), ".{0,20}").prop_map(|(ticket, name)| Frame::MakeMap { ticket, name }),
+        (n(), ".{0,20}", ".{0,20}").prop_map(|(ticket, keyspace, name)| Frame::MakeMap { ticket, keyspace, name }),
         (n(), made).prop_map(|(ticket, made)| Frame::MapMade { ticket, made }),
     ]
 }

@@ -146,7 +146,9 @@ fn a_client_may_say_few_things_and_a_member_few_to_it() {
     // A clock that it was never told.
     let clock = w.now.0 + 1;
     assert!(receive(&mut w, client, 1, Lane::Calls, &Frame::Heard { clock }).is_err());
-    for frame in [Frame::Heard { clock: 1 }, Frame::Pull { have: None }, Frame::MakeMap { ticket: 1, name: "m".into() }] {
+    for frame in
+        [Frame::Heard { clock: 1 }, Frame::Pull { have: None }, Frame::MakeMap { ticket: 1, keyspace: "k".into(), name: "m".into() }]
+    {
         assert!(receive(&mut w, 2, 1, Lane::Calls, &frame).is_err(), "of a member: {frame:?}");
         assert!(receive(&mut w, 1, client, Lane::Calls, &frame).is_err(), "to a client: {frame:?}");
     }
@@ -234,6 +236,7 @@ fn large_calls_of_clients_wait_where_they_came_from() {
 fn a_large_table_comes_in_parts_and_a_torn_one_is_malformed() {
     let (mut w, client) = world(12);
     w.propose(|t| {
+        t.next_map = MapId(3_001);
         t.maps = (1..=3_000).map(|n| MapEntry { id: MapId(n), name: format!("{n:->60}"), keyspace: KeyspaceId(0) }).collect();
     });
     w.settle(Duration::from_millis(200));

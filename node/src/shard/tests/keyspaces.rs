@@ -1,0 +1,46 @@
+//! A keyspace that is dropped is served no more, and what was in it is given up.
+
+use super::*;
+
+#[test]
+fn a_dropped_keyspace_is_not_served_once_its_drop_is_stored() {
+    let mut w = World::new(40, 2, |_| vec![1, 2]);
+    assert_eq!(w.set(1, "a", "1"), Outcome::Ok);
+    w.propose(|t| t.keyspaces.clear());
+    let proposed = w.tables.len() - 1;
+    w.nodes.get_mut(&1).unwrap().accepted = proposed;
+    w.show(1, false);
+    // Others may have committed it, and another keyspace of its name may be written to.
+    let read = w.submit(1, "a", Action::Get);
+    for _ in 0..20 {
+        w.pass(Duration::from_millis(5));
+    }
+    assert_eq!(w.outcomes.get(&read), None);
+    // It comes to nothing: what waited is answered.
+    w.nodes.get_mut(&1).unwrap().accepted = 0;
+    w.show(1, false);
+    w.pass(Duration::from_millis(5));
+    assert_eq!(w.outcomes.get(&read), Some(&text("1")));
+}
+
+#[test]
+fn what_was_in_a_dropped_keyspace_is_given_up() {
+    let mut w = World::new(41, 2, |_| vec![1, 2]);
+    for n in 0..40 {
+        assert_eq!(w.set(1, &format!("k{n}"), "1"), Outcome::Ok);
+    }
+    let before: Vec<u64> = w.members().iter().map(|n| w.nodes[n].shard.stats().memory_bytes).collect();
+    w.propose(|t| t.keyspaces.clear());
+    w.settle(Duration::from_millis(50));
+    assert_eq!(w.ask(2, "k0", Action::Get), Outcome::Failed(Failure::NoPartition));
+    w.settle(DROP_DELAY + Duration::from_secs(1));
+    for (n, before) in w.members().into_iter().zip(before) {
+        let shard = &w.nodes[&n].shard;
+        assert!(shard.stats().memory_bytes < before, "what it held is free");
+        assert_eq!(shard.slots.iter().filter(|(_, slot)| slot.held.is_some()).count(), 0);
+    }
+    // With the next table nothing at all is left of it.
+    w.propose(|_| {});
+    w.settle(Duration::from_millis(50));
+    assert!(w.members().iter().all(|n| w.nodes[n].shard.slots.iter().next().is_none()));
+}

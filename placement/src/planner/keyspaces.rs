@@ -1,0 +1,158 @@
+//! Keyspaces that people make, change and drop.
+
+use super::assign;
+use crate::id::{KeyspaceId, MapId};
+use crate::table::{Invalid, Keyspace, MapEntry, Mode, OnLoss, Table};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// The keyspace that every cluster has from the beginning. Redis clients begin in it, and it cannot be dropped.
+pub const DEFAULT_KEYSPACE: &str = "default";
+
+/// A keyspace that is wanted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewKeyspace {
+    /// Its name.
+    pub name: String,
+    /// How a key finds its partition.
+    pub mode: Mode,
+    /// Copies beside the primary.
+    pub backups: u8,
+    /// With how many copies, the primary among them, writes are still acknowledged.
+    pub min_in_sync: u8,
+    /// What happens when every in-sync copy of a partition is gone.
+    pub on_loss: OnLoss,
+    /// Expiry for keys that are written without one.
+    pub default_ttl_ms: Option<u64>,
+}
+
+impl NewKeyspace {
+    /// The keyspace with this number, not assigned yet.
+    #[must_use]
+    pub fn numbered(self, id: KeyspaceId) -> Keyspace {
+        let Self { name, mode, backups, min_in_sync, on_loss, default_ttl_ms } = self;
+        Keyspace { id, name, mode, backups, min_in_sync, on_loss, default_ttl_ms, partitions: Vec::new() }
+    }
+}
+
+/// What to change in a keyspace; `None` leaves a setting as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct KeyspaceChange {
+    /// Copies beside the primary.
+    pub backups: Option<u8>,
+    /// With how many copies, the primary among them, writes are still acknowledged.
+    pub min_in_sync: Option<u8>,
+    /// What happens when every in-sync copy of a partition is gone.
+    pub on_loss: Option<OnLoss>,
+    /// Expiry for keys that are written without one; `Some(None)`: none.
+    pub default_ttl_ms: Option<Option<u64>>,
+}
+
+/// Why a keyspace or a map is not made, changed or dropped. The table stays as it was.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// There is no keyspace of this name.
+    #[error("there is no keyspace {name:?}: there are {known}")]
+    NoKeyspace {
+        /// The name.
+        name: String,
+        /// Those that there are.
+        known: String,
+    },
+    /// There is one of this name, and it is another.
+    #[error("there is a keyspace {0:?} already, with other settings: `doyen keyspace show` tells them")]
+    OtherSettings(String),
+    /// The first keyspace stays.
+    #[error("the keyspace `{DEFAULT_KEYSPACE}` cannot be dropped: Redis clients begin in it")]
+    Default,
+    /// There is a map of this name in another keyspace.
+    #[error("map {0:?} exists in another keyspace")]
+    OtherKeyspace(String),
+    /// All numbers are used up.
+    #[error("no number is left for another one")]
+    NoNumber,
+    /// What comes out would not be a valid table.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+}
+
+/// The table with this keyspace, which has partitions as soon as there are enough members. `None`: it is there already, with the same
+/// settings.
+///
+/// # Errors
+/// There is another one of this name, or it asks for what there cannot be.
+pub fn create_keyspace(table: &Table, wanted: NewKeyspace) -> Result<Option<Table>, Refused> {
+    if let Some(known) = table.keyspace_named(&wanted.name) {
+        let name = wanted.name.clone();
+        let same = Keyspace { partitions: known.partitions.clone(), ..wanted.numbered(known.id) } == *known;
+        return if same { Ok(None) } else { Err(Refused::OtherSettings(name)) };
+    }
+    let id = table.next_keyspace;
+    let mut next = table.clone();
+    next.next_keyspace = id.0.checked_add(1).map(KeyspaceId).ok_or(Refused::NoNumber)?;
+    next.keyspaces.push(wanted.numbered(id));
+    next.validate()?;
+    Ok(Some(assign(&next)))
+}
+
+/// The table with this keyspace changed. With more or fewer backups, the next plan makes copies or drops them. `None`: nothing changes.
+///
+/// # Errors
+/// There is no such keyspace, or it would ask for what there cannot be.
+pub fn alter_keyspace(table: &Table, name: &str, change: KeyspaceChange) -> Result<Option<Table>, Refused> {
+    let at = place(table, name)?;
+    let mut next = table.clone();
+    let keyspace = &mut next.keyspaces[at];
+    let KeyspaceChange { backups, min_in_sync, on_loss, default_ttl_ms } = change;
+    if let Some(backups) = backups.filter(|b| *b != keyspace.backups) {
+        keyspace.backups = backups;
+        // What was planned leads to the former number of copies, and would drop one that is needed now. The next plan looks at what
+        // has come of it.
+        for partition in keyspace.partitions.iter_mut().filter(|p| p.goal.is_some()) {
+            Arc::make_mut(partition).goal = None;
+        }
+    }
+    keyspace.min_in_sync = min_in_sync.unwrap_or(keyspace.min_in_sync);
+    keyspace.on_loss = on_loss.unwrap_or(keyspace.on_loss);
+    keyspace.default_ttl_ms = default_ttl_ms.unwrap_or(keyspace.default_ttl_ms);
+    next.validate()?;
+    Ok((next != *table).then_some(next))
+}
+
+/// The table without this keyspace, its maps, and all that is in them.
+///
+/// # Errors
+/// There is no such keyspace, or it is the one that stays.
+pub fn drop_keyspace(table: &Table, name: &str) -> Result<Table, Refused> {
+    let at = place(table, name)?;
+    if name == DEFAULT_KEYSPACE {
+        return Err(Refused::Default);
+    }
+    let mut next = table.clone();
+    let gone = next.keyspaces.remove(at).id;
+    next.maps.retain(|map| map.keyspace != gone);
+    Ok(next)
+}
+
+/// The map of this name, and the table with it, where it is not there yet.
+///
+/// # Errors
+/// There is no such keyspace, or a map of this name in another one.
+pub fn create_map(table: &Table, name: &str, keyspace: &str) -> Result<(Option<Table>, MapEntry), Refused> {
+    let home = table.keyspaces[place(table, keyspace)?].id;
+    if let Some(entry) = table.map_named(name) {
+        return if entry.keyspace == home { Ok((None, entry.clone())) } else { Err(Refused::OtherKeyspace(name.into())) };
+    }
+    let entry = MapEntry { id: table.next_map, name: name.to_owned(), keyspace: home };
+    let mut next = table.clone();
+    next.next_map = entry.id.0.checked_add(1).map(MapId).ok_or(Refused::NoNumber)?;
+    next.maps.push(entry.clone());
+    next.validate()?;
+    Ok((Some(next), entry))
+}
+
+fn place(table: &Table, name: &str) -> Result<usize, Refused> {
+    let known = || table.keyspaces.iter().map(|k| k.name.as_str()).collect::<Vec<_>>().join(", ");
+    let found = table.keyspaces.iter().position(|k| k.name == name);
+    found.ok_or_else(|| Refused::NoKeyspace { name: name.to_owned(), known: known() })
+}

@@ -1,0 +1,37 @@
+//! What a change of the ring moves.
+
+use super::{Arc, Ring, Walk};
+use crate::id::MemberId;
+use crate::token::Token;
+
+/// A part of the ring that others hold after a change than before it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Move {
+    /// The part.
+    pub arc: Arc,
+    /// Its copies before, the primary first.
+    pub from: Vec<MemberId>,
+    /// Its copies after, the primary first.
+    pub to: Vec<MemberId>,
+}
+
+/// What is held or led by others after the change than before: only arcs that a new or a gone token bounds, and those before it whose copies reached
+/// beyond it. Neighbours that move alike are told together.
+#[must_use]
+pub fn moves(before: (&Ring, &Walk), after: (&Ring, &Walk)) -> Vec<Move> {
+    let mut bounds: Vec<Token> = before.0.tokens().iter().chain(after.0.tokens()).map(|(token, _)| *token).collect();
+    bounds.sort_unstable();
+    bounds.dedup();
+    let copies = |(ring, walk): (&Ring, &Walk), token| ring.arc_of(token).map(|arc| walk.replicas(arc)).unwrap_or_default();
+    let mut moves: Vec<Move> = Vec::new();
+    for (i, &upto) in bounds.iter().enumerate() {
+        let arc = Arc { after: bounds[i.checked_sub(1).unwrap_or(bounds.len() - 1)], upto };
+        let (from, to) = (copies(before, upto), copies(after, upto));
+        match moves.last_mut() {
+            _ if from == to => {}
+            Some(last) if last.arc.upto == arc.after && last.from == from && last.to == to => last.arc.upto = upto,
+            _ => moves.push(Move { arc, from, to }),
+        }
+    }
+    moves
+}

@@ -1,0 +1,52 @@
+//! How much of a ring each member leads and holds, and how much it should.
+
+use super::{Caps, Ring, Walk};
+use crate::id::MemberId;
+use crate::planner::layout::{Ground, copies_each};
+use crate::table::Member;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Into how many parts a share is counted.
+const PARTS: u64 = 1 << 32;
+
+/// Shares of the ring: 1 is all of it.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Ownership {
+    /// What it leads: what it answers for.
+    pub led: f64,
+    /// What it holds copies of, primaries among them: what it has in memory.
+    pub held: f64,
+    /// What it would lead if everything were even by weight.
+    pub led_fair: f64,
+    /// What it would hold, as far as keeping copies apart allows.
+    pub held_fair: f64,
+}
+
+/// How much of the ring each of these members leads and holds, with so many copies.
+#[must_use]
+pub fn ownership(ring: &Ring, members: &[Arc<Member>], copies: usize) -> BTreeMap<MemberId, Ownership> {
+    let ground = Ground::new(members.to_vec());
+    let fair = fair(&ground, Caps::new(&ground, copies).copies());
+    let mut all: BTreeMap<MemberId, Ownership> = (0..ground.len())
+        .map(|m| (ground.id(m), Ownership { led_fair: fair[m].0, held_fair: fair[m].1, ..Ownership::default() }))
+        .collect();
+    let walk = Walk::new(ring, members, copies);
+    for arc in 0..ring.tokens().len() {
+        let share = ring.arc(arc).map_or(0.0, |arc| arc.share());
+        for (place, member) in walk.replicas(arc).into_iter().enumerate() {
+            let owned = all.entry(member).or_default();
+            owned.held += share;
+            owned.led += if place == 0 { share } else { 0.0 };
+        }
+    }
+    all
+}
+
+/// What each member should lead and hold.
+pub(crate) fn fair(ground: &Ground, copies: usize) -> Vec<(f64, f64)> {
+    let weights: u64 = (0..ground.len()).map(|m| ground.weight(m)).sum();
+    let held = copies_each(ground, PARTS, copies, PARTS * copies as u64, &vec![0; ground.len()], 0);
+    let led = |m: usize| ground.weight(m) as f64 / weights.max(1) as f64;
+    (0..ground.len()).map(|m| (led(m), held[m] as f64 / PARTS as f64)).collect()
+}

@@ -1,0 +1,132 @@
+//! Keyspaces on real processes: made, used, altered with data in them and dropped, by people and by Redis clients.
+
+use doyen_tests::cluster::Cluster;
+use doyen_tests::resp::{Client, Reply};
+use serde_json::Value;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
+const KEYS: usize = 1000;
+
+/// `doyen keyspace ...` at this node: whether it went well, and what it said.
+fn keyspace(cluster: &Cluster, node: &str, words: &[&str]) -> (bool, String) {
+    let http = cluster.node(node).ready.http.to_string();
+    let secret = cluster.secret_file().display().to_string();
+    let mut arguments = vec!["keyspace"];
+    arguments.extend(words);
+    arguments.extend(["--http", &http]);
+    if !matches!(words[0], "list" | "show") {
+        arguments.extend(["--secret-file", &secret]);
+    }
+    let output = cluster.command(&arguments);
+    let said = if output.status.success() { &output.stdout } else { &output.stderr };
+    (output.status.success(), String::from_utf8_lossy(said).into_owned())
+}
+
+fn ok(client: &mut Client, words: &[&[u8]]) {
+    assert_eq!(client.command(words).expect("a reply"), Reply::Simple("OK".into()), "{words:?}");
+}
+
+fn get(client: &mut Client, key: &str) -> Reply {
+    client.command(&[b"GET", key.as_bytes()]).expect("a reply")
+}
+
+fn client_in(cluster: &Cluster, node: &str, keyspace: &str) -> Client {
+    let mut client = cluster.client(node);
+    ok(&mut client, &[b"CLIENT", b"KEYSPACE", keyspace.as_bytes()]);
+    client
+}
+
+#[test]
+fn a_keyspace_is_made_used_altered_and_dropped() {
+    let mut cluster = Cluster::of(BINARY, 3);
+    let (made, said) = keyspace(&cluster, "n1", &["create", "orders", "--partitions", "32", "--backups", "0"]);
+    assert!(made && said.contains("32 partitions, 1 copies"), "{said}");
+
+    // Equal keys of two keyspaces are two keys, whichever node is asked.
+    let mut plain = cluster.client("n0");
+    let mut orders = client_in(&cluster, "n2", "orders");
+    for i in 0..KEYS {
+        let key = format!("key-{i}");
+        ok(&mut plain, &[b"SET", key.as_bytes(), b"plain"]);
+        ok(&mut orders, &[b"SET", key.as_bytes(), b"order"]);
+    }
+    assert_eq!(orders.command(&[b"DBSIZE"]).expect("a reply"), Reply::Int(KEYS as i64));
+    // In one pipeline, each command is about the keyspace that was chosen before it.
+    for words in [
+        &[&b"GET"[..], b"key-1"][..],
+        &[b"CLIENT", b"KEYSPACE", b"orders"],
+        &[b"GET", b"key-1"],
+        &[b"CLIENT", b"KEYSPACE"],
+        &[b"RESET"],
+        &[b"GET", b"key-1"],
+    ] {
+        plain.send(words).expect("the socket takes it");
+    }
+    let replies: Vec<Reply> = (0..6).map(|_| plain.reply().expect("a reply")).collect();
+    let bulk = |text: &str| Reply::Bulk(text.as_bytes().to_vec());
+    let simple = |text: &str| Reply::Simple(text.into());
+    assert_eq!(replies, [bulk("plain"), simple("OK"), bulk("order"), bulk("orders"), simple("RESET"), bulk("plain")]);
+
+    // With two copies more, any one process may die.
+    let (altered, said) = keyspace(&cluster, "n0", &["alter", "orders", "--backups", "2"]);
+    assert!(altered, "{said}");
+    cluster.await_safe(3);
+    let (_, shown) = keyspace(&cluster, "n0", &["show", "orders", "--json"]);
+    let shown: Value = serde_json::from_str(&shown).expect("JSON");
+    let whole = |p: &Value| p["backups"].as_array().is_some_and(|backups| backups.len() == 2);
+    assert!(shown["partitions"].as_array().is_some_and(|all| all.len() == 32 && all.iter().all(whole)), "{shown}");
+    cluster.kill("n1");
+    cluster.await_safe(2);
+    for node in ["n0", "n2"] {
+        let mut orders = client_in(&cluster, node, "orders");
+        let lost = (0..KEYS).filter(|i| get(&mut orders, &format!("key-{i}")) != bulk("order")).count();
+        assert_eq!(lost, 0, "of {KEYS} keys at {node}");
+    }
+
+    // Dropping asks; where nobody can be asked, it wants --yes.
+    let (dropped, said) = keyspace(&cluster, "n0", &["drop", "orders"]);
+    assert!(!dropped && said.contains("--yes"), "{said}");
+    let mut orders = client_in(&cluster, "n0", "orders");
+    let (dropped, said) = keyspace(&cluster, "n0", &["drop", "orders", "--yes"]);
+    assert!(dropped, "{said}");
+    assert!(matches!(get(&mut orders, "key-1"), Reply::Error(e) if e.starts_with("CLUSTERDOWN")), "what it chose is gone");
+    assert_eq!(orders.command(&[b"CLIENT", b"KEYSPACE"]).expect("a reply"), Reply::Nil);
+
+    // One of the same name begins empty, and the other keyspace has all it had.
+    let (made, said) = keyspace(&cluster, "n2", &["create", "orders", "--partitions", "32"]);
+    assert!(made, "{said}");
+    cluster.eventually("every node has the new keyspace", |c| {
+        c.client("n0").command(&[b"CLIENT", b"KEYSPACE", b"orders"]).is_ok_and(|reply| reply == simple("OK"))
+    });
+    assert_eq!(get(&mut client_in(&cluster, "n0", "orders"), "key-1"), Reply::Nil);
+    let mut plain = cluster.client("n0");
+    assert!((0..KEYS).all(|i| get(&mut plain, &format!("key-{i}")) == bulk("plain")));
+}
+
+#[test]
+fn what_is_wrong_is_said_in_a_line_and_changes_nothing() {
+    let cluster = Cluster::of(BINARY, 1);
+    let wrong = |words: &[&str], expected: &str| {
+        let (done, said) = keyspace(&cluster, "n0", words);
+        assert!(!done && said.contains(expected) && said.trim_end().lines().count() == 1, "{words:?}: {said}");
+    };
+    wrong(&["create", "a b"], "no name for a keyspace");
+    wrong(&["create", "orders", "--partitions", "12"], "power of two");
+    wrong(&["create", "orders", "--backups", "7"], "more than 6");
+    wrong(&["create", "orders", "--min-in-sync", "3"], "at most 2 copies");
+    wrong(&["create", "orders", "--default-ttl", "soon"], "not a duration");
+    wrong(&["create", "default"], "with other settings");
+    wrong(&["show", "orders"], "there is no keyspace \"orders\": there are default");
+    wrong(&["alter", "orders", "--backups", "1"], "there is no keyspace");
+    wrong(&["alter", "default"], "say what to alter");
+    wrong(&["alter", "default", "--min-in-sync", "3"], "min_in_sync must be 1 to 1 + backups");
+    wrong(&["drop", "orders", "--yes"], "there is no keyspace");
+    wrong(&["drop", "default", "--yes"], "cannot be dropped");
+    let mut client = cluster.client("n0");
+    for name in [&b"orders"[..], b"", b"\xff", b"a b"] {
+        let reply = client.command(&[b"CLIENT", b"KEYSPACE", name]).expect("a reply");
+        assert!(matches!(&reply, Reply::Error(e) if e.starts_with("ERR there is no keyspace")), "{reply:?}");
+    }
+    let status = cluster.status("n0").expect("it answers");
+    assert_eq!(status["keyspaces"].as_array().map(Vec::len), Some(1), "{status}");
+}
