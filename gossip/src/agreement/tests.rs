@@ -313,7 +313,7 @@ fn a_map_is_created_once_from_any_node() {
     }
 }
 
-/// Asks one node after the other, as long as none has done it, what came of it at last.
+/// What came of a request that one node was asked.
 fn asked(net: &mut Net, slot: usize, ticket: u64, request: AdminRequest) -> AdminReply {
     net.input(slot, Input::Admin { ticket, request });
     net.until(5000, |net| net.process(slot).replies.iter().any(|(t, _)| *t == ticket));
