@@ -170,7 +170,7 @@ async fn read(id: u32, map: &Map<String, String>, key: String, shared: &Shared) 
         Ok(found) => {
             let answer = found.clone().map_or(Answer::Nil, |value| Answer::Bulk(value.into_bytes()));
             tally.answered += 1;
-            let entry = Entry { client: id, call: Call::Get, called, answered: Some((answered, answer)) };
+            let entry = Entry { client: id, call: Call::Get, called, answered: Some((answered, answer)), waited: answered };
             tally.histories.entry(key).or_default().push(entry);
             Some(found)
         }
@@ -187,19 +187,19 @@ async fn write(id: u32, key: &str, call: Call, shared: &Shared, asked: impl Futu
     let outcome = asked.await;
     let answered = shared.moment();
     let mut tally = shared.tally();
-    let answered = match outcome {
+    let (waited, answered) = match outcome {
         Ok(answer) => {
             tally.answered += 1;
-            Some((answered, answer))
+            (answered, Some((answered, answer)))
         }
         Err(error) if error.may_have_happened() => {
             tally.unknown += 1;
-            None
+            (answered, None)
         }
         Err(error) => {
             *tally.refused.entry(error.to_string()).or_default() += 1;
             return;
         }
     };
-    tally.histories.entry(key.to_owned()).or_default().push(Entry { client: id, call, called, answered });
+    tally.histories.entry(key.to_owned()).or_default().push(Entry { client: id, call, called, answered, waited });
 }

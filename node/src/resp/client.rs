@@ -41,7 +41,7 @@ pub enum ClientError {
 
 /// Whether an error that a node answers says that nothing happened. Any other leaves it open.
 pub(crate) fn nothing_happened(error: &str) -> bool {
-    ["TRYAGAIN", "CLUSTERDOWN", "LOADING", "OOM", "BUSY"].iter().any(|word| error.starts_with(word))
+    ["TRYAGAIN", "CLUSTERDOWN", "LOADING", "NOREPLICAS", "OOM", "BUSY"].iter().any(|word| error.starts_with(word))
 }
 
 /// A connection to a server. After an error it is of no further use.

@@ -99,7 +99,7 @@ struct Told<'a>(&'a Entry);
 impl fmt::Display for Told<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let Entry { client, call, called, answered } = self.0;
+        let Entry { client, call, called, answered, .. } = self.0;
         write!(f, "client {client}, {called}: ")?;
         match call {
             Call::Set(value) => write!(f, "SET {}", text(value))?,
@@ -206,7 +206,8 @@ impl Pending {
         if answered.is_none() && call == Call::Get {
             return;
         }
-        let entry = Entry { client: self.client, call, called: self.called, answered };
+        let waited = answered.as_ref().map_or_else(|| self.record.moment(), |(at, _)| *at);
+        let entry = Entry { client: self.client, call, called: self.called, answered, waited };
         let mut keys = self.record.keys();
         match keys.get_mut(&self.key) {
             Some(entries) => entries.push(entry),

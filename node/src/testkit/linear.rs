@@ -84,6 +84,27 @@ pub struct Entry {
     pub called: u64,
     /// The moment and the answer; `None`: unknown.
     pub answered: Option<(u64, Answer)>,
+    /// The moment at which the client stopped to wait for an answer that did not come. What it asked of the key until then happens after
+    /// this, if this happens. Means nothing of what was answered.
+    pub waited: u64,
+}
+
+impl Entry {
+    /// The moment until which the client waited for this.
+    fn ended(&self) -> u64 {
+        self.answered.as_ref().map_or(self.waited, |(answered, _)| *answered)
+    }
+
+    /// Whether somebody asked for this, who has an order; the passing of deadlines and losses have none.
+    fn asked(&self) -> bool {
+        !matches!(self.call, Call::Expired { .. } | Call::Lost)
+    }
+
+    /// Whether both are of one client, which asked for the second while it waited for the first.
+    fn leads(&self, second: &Self) -> bool {
+        let both = self.asked() && second.asked() && self.client == second.client;
+        both && self.called < second.called && second.called < self.ended()
+    }
 }
 
 /// What the search found.
@@ -287,12 +308,16 @@ fn candidates(ops: &[&Entry], done: &[bool], first: usize, (live, setters): (u64
         if let Some((answered, _)) = op.answered {
             bound = bound.min(answered);
         }
-        let asked = !matches!(op.call, Call::Expired { .. } | Call::Lost);
-        if asked && later.contains(&op.client) {
+        if op.asked() && later.contains(&op.client) {
             continue;
         }
-        if asked && op.answered.is_some() {
+        if op.asked() && op.answered.is_some() {
             later.push(op.client);
+        }
+        // What has no answer and was overtaken by what its client asked after it never happens.
+        let meanwhile = ops.iter().zip(done).skip(i + 1).take_while(|(other, _)| other.called < op.ended());
+        if op.answered.is_none() && meanwhile.clone().any(|(other, done)| *done && op.leads(other)) {
+            continue;
         }
         found.push(i);
     }
@@ -318,11 +343,11 @@ mod tests {
     use super::*;
 
     fn op(called: u64, answered: u64, call: Call, answer: Answer) -> Entry {
-        Entry { client: u32::try_from(called).unwrap(), call, called, answered: Some((answered, answer)) }
+        Entry { client: u32::try_from(called).unwrap(), call, called, answered: Some((answered, answer)), waited: answered }
     }
 
     fn unknown(called: u64, call: Call) -> Entry {
-        Entry { client: u32::try_from(called).unwrap(), call, called, answered: None }
+        Entry { client: u32::try_from(called).unwrap(), call, called, answered: None, waited: called }
     }
 
     fn set(value: &str) -> Call {
@@ -359,6 +384,13 @@ mod tests {
         assert!(matches!(check(&[delete(1, 1), write(1), read(Answer::Nil)]), Verdict::Violated(_)));
         let never = Entry { client: 1, ..unknown(1, Call::Delete) };
         assert_eq!(check(&[never, write(1), read(bulk("a"))]), Verdict::Linearizable);
+        // Nobody knows whether it happened; but after what was asked behind it, it did not.
+        let waited = |waited| Entry { client: 1, waited, ..unknown(1, set("b")) };
+        let (seen, after) = (read(bulk("a")), op(13, 14, Call::Get, bulk("b")));
+        assert!(matches!(check(&[waited(9), write(1), seen.clone(), after.clone()]), Verdict::Violated(_)));
+        assert_eq!(check(&[waited(9), write(2), seen.clone(), after.clone()]), Verdict::Linearizable, "of two clients, either order");
+        let late = Entry { client: 1, ..op(3, 9, set("a"), Answer::Ok) };
+        assert_eq!(check(&[waited(2), late, seen, after]), Verdict::Linearizable, "it had given up on the first");
     }
 
     #[test]

@@ -32,6 +32,7 @@ type entry struct {
 	Call     call
 	Called   int64
 	Answered *answer
+	Waited   int64
 }
 
 type history struct {
@@ -46,6 +47,8 @@ type input struct {
 	number int
 	after  uint64
 	known  bool
+	// It never happens if one of these has happened before it.
+	behind uint64
 }
 
 // What is there, and which operations have happened.
@@ -126,6 +129,9 @@ var model = porcupine.Model{
 			return false, s
 		}
 		next, got, possible := s.execute(in.call)
+		if s.done&in.behind != 0 {
+			next = s
+		}
 		if in.known {
 			want := *said.(*answer)
 			if !possible || got.Kind != want.Kind || got.Int != want.Int || got.Value != want.Value {
@@ -158,13 +164,26 @@ func after(entries []entry, at int) uint64 {
 	return set
 }
 
+// What its client asked while it waited for this. If that happens and this of unknown outcome has not, this never happens.
+func behind(entries []entry, at int) uint64 {
+	var set uint64
+	mine := entries[at]
+	for other, e := range entries {
+		clock := e.Call.Op == "expired" || mine.Call.Op == "expired"
+		if !clock && mine.Answered == nil && e.Client == mine.Client && mine.Called < e.Called && e.Called < mine.Waited {
+			set |= 1 << other
+		}
+	}
+	return set
+}
+
 func holds(h history) bool {
 	var operations []porcupine.Operation
 	for at, e := range h.Entries {
 		// What is of unknown outcome may happen after everything else, which is as good as never.
 		operation := porcupine.Operation{
 			ClientId: at, Call: e.Called, Return: math.MaxInt64, Output: e.Answered,
-			Input: input{call: e.Call, number: at, after: after(h.Entries, at), known: e.Answered != nil},
+			Input: input{call: e.Call, number: at, after: after(h.Entries, at), behind: behind(h.Entries, at), known: e.Answered != nil},
 		}
 		if e.Answered != nil {
 			operation.Return = e.Answered.At

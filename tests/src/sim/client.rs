@@ -109,7 +109,13 @@ impl Histories {
             }
             let (least, most) = tolerance.bounds(e.called / 2, answered.map_or(0, |a| a.0 / 2), ms);
             let answered = answered.map(|_| (2 * most + 1, Answer::Ok));
-            Some(Entry { client: e.client, call: Call::Expired { tag }, called: (2 * least).saturating_sub(1).max(e.called + 1), answered })
+            Some(Entry {
+                client: e.client,
+                call: Call::Expired { tag },
+                called: (2 * least).saturating_sub(1).max(e.called + 1),
+                answered,
+                waited: e.waited,
+            })
         });
         let passes: Vec<Entry> = passes.collect();
         history.extend(passes);
@@ -313,7 +319,7 @@ impl World {
             Operation { keyspace: KeyspaceId(0), map, key: Bytes::copy_from_slice(key.as_bytes()), action: action(&key, &call) };
         self.trace.line(self.schedule.now(), || format!("client {id} -> p{at} #{serial} {key} {}", brief(&call)));
         let entries = self.histories.keys.entry(key.clone()).or_default();
-        entries.push(Entry { client: u32::try_from(id).unwrap_or(u32::MAX), call, called, answered: None });
+        entries.push(Entry { client: u32::try_from(id).unwrap_or(u32::MAX), call, called, answered: None, waited: u64::MAX });
         let index = entries.len() - 1;
         self.clients[id].current.push((serial, key, index));
         self.data((at, thread), DataInput::Submit(id, serial, operation));
@@ -372,14 +378,13 @@ impl World {
             Outcome::Failed(failure) => return self.broken(format!("#{serial} on {key} failed strangely: {failure:?}")),
         };
         let moment = self.histories.moment(self.schedule.now());
-        match answer {
-            Some(answer) => {
-                self.histories.answered += 1;
-                if let Some(entry) = self.histories.keys.get_mut(&key).and_then(|e| e.get_mut(index)) {
-                    entry.answered = Some((moment, answer));
-                }
-            }
+        match &answer {
+            Some(_) => self.histories.answered += 1,
             None => self.histories.unknown += 1,
+        }
+        if let Some(entry) = self.histories.keys.get_mut(&key).and_then(|e| e.get_mut(index)) {
+            entry.answered = answer.map(|answer| (moment, answer));
+            entry.waited = moment;
         }
         self.client_done(id);
     }
@@ -400,7 +405,11 @@ impl World {
             return self.broken(format!("I16: after healing, an operation through p{:?} got no answer", self.clients[id].at));
         }
         let (at, thread) = (self.clients[id].at.take(), self.clients[id].thread);
-        for (serial, ..) in std::mem::take(&mut self.clients[id].current) {
+        let moment = self.histories.moment(self.schedule.now());
+        for (serial, key, index) in std::mem::take(&mut self.clients[id].current) {
+            if let Some(entry) = self.histories.keys.get_mut(&key).and_then(|e| e.get_mut(index)) {
+                entry.waited = moment;
+            }
             if let Some(at) = at {
                 self.data((at, thread), DataInput::Forget(id, serial));
             }
@@ -417,7 +426,7 @@ impl World {
                 let Some(map) = map_name(&key).map_or(Some(MapId(0)), |name| self.oracle.map(name)) else { continue };
                 if keyspace.partition_of(map, key.as_bytes()) == Some(at) {
                     let called = self.histories.moment(self.schedule.now());
-                    let lost = Entry { client: 0, call: Call::Lost, called, answered: None };
+                    let lost = Entry { client: 0, call: Call::Lost, called, answered: None, waited: called };
                     self.histories.keys.entry(key).or_default().push(lost);
                 }
             }
@@ -429,7 +438,7 @@ impl World {
         for key in self.keys.clone() {
             let called = self.histories.moment(self.schedule.now());
             let answered = self.histories.moment(self.schedule.now());
-            let lost = Entry { client: 0, call: Call::Lost, called, answered: Some((answered, Answer::Ok)) };
+            let lost = Entry { client: 0, call: Call::Lost, called, answered: Some((answered, Answer::Ok)), waited: answered };
             self.histories.keys.entry(key).or_default().push(lost);
         }
     }

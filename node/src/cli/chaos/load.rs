@@ -263,8 +263,11 @@ impl Resp {
             Ok(Ok(Reply::Nil)) => Outcome::Answered(Answer::Nil),
             Ok(Ok(Reply::Int(n))) => Outcome::Answered(Answer::Int(n)),
             Ok(Ok(Reply::Bulk(value))) => Outcome::Answered(Answer::Bulk(value)),
-            // What makes no sense promises nothing.
-            Ok(Ok(Reply::Error(_) | Reply::Array(_)) | Err(_)) | Err(_) => Outcome::Unknown,
+            Ok(Ok(Reply::Error(text))) if text.starts_with("UNKNOWN") => Outcome::Unknown,
+            // What makes no sense is an answer that nothing explains.
+            Ok(Ok(Reply::Error(text))) => Outcome::Answered(Answer::Bulk(text.into_bytes())),
+            Ok(Ok(Reply::Array(_))) => Outcome::Answered(Answer::Bulk(b"an array".to_vec())),
+            Ok(Err(_)) | Err(_) => Outcome::Unknown,
         }
     }
 
@@ -349,6 +352,7 @@ mod tests {
         assert_eq!(judged([set(), Call::Get], &["+OK\r\n", "$-1\r\n"]).await, [Wrong::Missing]);
         assert_eq!(judged([set(), Call::Get], &["-TRYAGAIN later\r\n", "$1\r\nx\r\n"]).await, [Wrong::Answer]);
         assert_eq!(judged([set(), Call::Get], &["-UNKNOWN it may have happened\r\n", "$1\r\nx\r\n"]).await, []);
+        assert_eq!(judged([set(), Call::Get], &["-ERR what?\r\n", "$-1\r\n"]).await, [Wrong::Answer], "no refusal that says so");
         assert_eq!(judged([Call::Incr(2), Call::Incr(2)], &[":2\r\n", ":6\r\n"]).await, [Wrong::Answer]);
     }
 }

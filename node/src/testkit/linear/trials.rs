@@ -103,8 +103,9 @@ impl Key {
 /// Whether one operation must come before another, where both happen.
 fn precedes(a: &Entry, b: &Entry) -> bool {
     let clock = |e: &Entry| matches!(e.call, Call::Expired { .. } | Call::Lost);
+    let under_way = b.called < a.answered.as_ref().map_or(a.waited, |(answered, _)| *answered);
     let by_time = a.answered.as_ref().is_some_and(|(answered, _)| *answered < b.called);
-    let by_client = a.client == b.client && a.called < b.called && a.answered.is_some() && !clock(a) && !clock(b);
+    let by_client = a.client == b.client && a.called < b.called && under_way && !clock(a) && !clock(b);
     let by_cause = match (&a.call, &b.call) {
         (Call::SetFor { tag, .. } | Call::Expire { tag, .. }, Call::Expired { tag: passes }) => tag == passes,
         _ => false,
@@ -152,7 +153,7 @@ fn drawn(seed: u64) -> Vec<Entry> {
         // Nobody knows what is of unknown outcome: it may have happened long after, or never.
         let at = if answered.is_some() { three[1] } else { rng.random_range(three[0]..=3 * count) };
         let never = answered.is_none() && rng.random_bool(0.4);
-        happened.push((at, Entry { client: rng.random_range(0..3), call, called: three[0], answered }, never));
+        happened.push((at, Entry { client: rng.random_range(0..3), call, called: three[0], answered, waited: three[2] }, never));
     }
     let deadlines: Vec<_> =
         happened.iter().filter_map(|(at, e, never)| Some((*at, tag_given(&e.call)?, e.answered.is_some(), *never))).collect();
@@ -160,7 +161,7 @@ fn drawn(seed: u64) -> Vec<Entry> {
         let setter_called = happened.iter().find(|(_, e, _)| tag_given(&e.call) == Some(tag)).map_or(at, |(_, e, _)| e.called);
         let (called, passes) = (rng.random_range(setter_called..=at), rng.random_range(at..=3 * count + 1));
         let answered = known.then_some((passes + rng.random_range(0..3), Answer::Ok));
-        happened.push((passes, Entry { client: 99, call: Call::Expired { tag }, called, answered }, never));
+        happened.push((passes, Entry { client: 99, call: Call::Expired { tag }, called, answered, waited: passes }, never));
     }
     // Calls and moments of clocks may be drawn alike: moments are unique, and what happens is in between.
     happened.sort_by_key(|(at, e, _)| (*at, matches!(e.call, Call::Expired { .. })));
@@ -189,13 +190,14 @@ fn unique(mut history: Vec<Entry>) -> Vec<Entry> {
     let mut moments: Vec<(u64, bool, usize)> = Vec::new();
     for (at, entry) in history.iter().enumerate() {
         moments.push((entry.called, false, at));
-        moments.extend(entry.answered.as_ref().map(|(answered, _)| (*answered, true, at)));
+        moments.push((entry.answered.as_ref().map_or(entry.waited, |(answered, _)| *answered), true, at));
     }
     moments.sort_unstable();
     for (moment, (_, answer, at)) in (0..).zip(moments) {
-        match &mut history[at].answered {
-            Some((answered, _)) if answer => *answered = moment,
-            _ => history[at].called = moment,
+        match &mut history[at] {
+            entry if !answer => entry.called = moment,
+            Entry { answered: Some((answered, _)), .. } => *answered = moment,
+            entry => entry.waited = moment,
         }
     }
     history
@@ -317,8 +319,7 @@ fn histories_are_written_for_porcupine() {
         Answer::Int(n) => json!({"at": at, "kind": "int", "int": n}),
         Answer::Bulk(value) => json!({"at": at, "kind": "bulk", "value": text(value)}),
     };
-    let entry =
-        |e: &Entry| json!({"client": e.client, "call": call(&e.call), "called": e.called, "answered": e.answered.as_ref().map(answer)});
+    let entry = |e: &Entry| json!({"client": e.client, "call": call(&e.call), "called": e.called, "answered": e.answered.as_ref().map(answer), "waited": e.waited});
     let history = |seed| {
         let history = drawn(seed);
         let entries: Vec<_> = history.iter().map(entry).collect();
@@ -331,11 +332,16 @@ fn histories_are_written_for_porcupine() {
 // ---- histories of which the verdict is known
 
 fn by(client: u32, called: u64, answered: u64, call: Call, answer: Answer) -> Entry {
-    Entry { client, call, called, answered: Some((answered, answer)) }
+    Entry { client, call, called, answered: Some((answered, answer)), waited: answered }
 }
 
+/// Whoever asked this did not wait.
 fn unknown(client: u32, called: u64, call: Call) -> Entry {
-    Entry { client, call, called, answered: None }
+    waiting(client, called, called, call)
+}
+
+fn waiting(client: u32, called: u64, waited: u64, call: Call) -> Entry {
+    Entry { client, call, called, answered: None, waited }
 }
 
 fn set(value: &str) -> Call {
@@ -415,6 +421,10 @@ fn what_no_correct_store_answers_is_refused() {
             &[by(1, 1, 2, set("a"), Done), unknown(1, 3, swap("b", "c")), by(2, 4, 5, Get, bulk("c"))],
         ),
         ("a pipeline happens backwards", &[by(1, 1, 10, set("a"), Done), by(1, 2, 9, set("b"), Done), by(2, 11, 12, Get, bulk("a"))]),
+        (
+            "a command without an answer overtakes the next one of its pipeline",
+            &[waiting(1, 1, 9, set("a")), by(1, 2, 8, set("b"), Done), by(2, 10, 11, Get, bulk("b")), by(2, 12, 13, Get, bulk("a"))],
+        ),
         (
             "a value ends too early",
             &[by(1, 1, 2, for_a_while("a", 7), Done), by(9, 100, 200, Expired { tag: 7 }, Done), by(1, 3, 4, Get, Nil)],
@@ -496,6 +506,11 @@ fn what_a_correct_store_may_answer_is_accepted() {
             "unknown writes one upon the other",
             &[unknown(1, 1, set("a")), unknown(1, 2, Append(b"x".to_vec())), by(2, 3, 4, Get, bulk("ax")), by(2, 5, 6, Get, bulk("ax"))],
         ),
+        (
+            "a pipeline that happens without an answer",
+            &[waiting(1, 1, 9, set("a")), waiting(1, 2, 9, Append(b"x".to_vec())), by(2, 3, 4, Get, bulk("ax"))],
+        ),
+        ("a pipeline of which only the end happens", &[waiting(1, 1, 9, set("a")), by(1, 2, 8, Append(b"x".to_vec()), Int(1))]),
         ("a pipeline in its order", &[by(1, 1, 10, set("a"), Done), by(1, 2, 9, set("b"), Done), by(2, 11, 12, Get, bulk("b"))]),
         (
             "a value ends between the bounds of its deadline",
