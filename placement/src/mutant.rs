@@ -120,6 +120,8 @@ mutants! {
     AgesWithoutVoters = ("ages-without-voters", "rule 9"),
     /// An age is reported by one who has not installed the table before.
     AgesUnknown = ("ages-unknown", "rule 9"),
+    /// What a commit says of the table before is believed by one who has not installed that.
+    CommitOfOthers = ("commit-of-others", "rule 9"),
     /// A primary seals what it had not opened.
     SealsUnopened = ("seals-unopened", "rule 9: seal"),
     /// A new primary opens before its tail is on every copy.

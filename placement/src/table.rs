@@ -383,6 +383,12 @@ impl Table {
         self.keyspace(at.keyspace)?.partitions.get(at.partition.0 as usize)
     }
 
+    /// Every partition, with its name.
+    pub fn partitions(&self) -> impl Iterator<Item = (PartitionRef, &Arc<Partition>)> {
+        let name = |k: &Keyspace, p: &Partition| PartitionRef { keyspace: k.id, partition: p.id };
+        self.keyspaces.iter().flat_map(move |k| k.partitions.iter().map(move |p| (name(k, p), p)))
+    }
+
     /// The keyspace of this name.
     #[must_use]
     pub fn keyspace_named(&self, name: &str) -> Option<&Keyspace> {

@@ -46,6 +46,7 @@ pub const CHECKS: &[(Mutant, Check)] = &[
     (Mutant::WaitsWithoutDrift, tenures::two_clocks_are_wrong),
     (Mutant::AgesWithoutTenure, tenures::a_short_tenure_hides_the_one_before),
     (Mutant::AgesWithoutVoters, tenures::new_voters_know_nothing_of_leases_before),
+    (Mutant::CommitOfOthers, tenures::who_missed_a_table_waits_for_every_lease),
     (Mutant::AgesUnknown, tenures::who_does_not_know_seals_nothing),
     (Mutant::SealsUnopened, tenures::who_has_not_opened_seals_nothing),
     (Mutant::LeavesEarly, membership::who_leaves_stays_until_that_is_known),

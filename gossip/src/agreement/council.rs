@@ -9,7 +9,7 @@
 use super::api::{Event, Output, View};
 use super::context::{Context, Named, earlier};
 use super::election::Role;
-use super::lease::{Answers, Tenures, partitions};
+use super::lease::{Answers, Tenures};
 use super::requests::Requests;
 use crate::detector::Detector;
 use crate::hints::Hint;
@@ -421,7 +421,7 @@ impl Council {
             }
         }
         let mut lost = BTreeMap::new();
-        for (at, partition) in partitions(&self.committed) {
+        for (at, partition) in self.committed.partitions() {
             let before = old.partition(at).map_or(Lineage(0), |p| p.lineage);
             if before > Lineage(0) && partition.lineage > before {
                 *lost.entry(at.keyspace).or_insert(0_usize) += 1;

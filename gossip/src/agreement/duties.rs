@@ -6,7 +6,6 @@ use super::bootstrap::name_taken;
 use super::context::{Context, Named, earlier};
 use super::council::Council;
 use super::election::Role;
-use super::lease::partitions;
 use crate::time::Time;
 use crate::wire::{LeaveStep, Message, Stand};
 use doyen_placement::mutant::{Mutant, broken};
@@ -393,7 +392,7 @@ impl Council {
         let now = self.committed.clone();
         if let Role::Leader(leader) = &mut self.role {
             let duties = &mut leader.duties;
-            duties.moving = partitions(&now).any(|(_, p)| p.goal.is_some());
+            duties.moving = now.partitions().any(|(_, p)| p.goal.is_some());
             duties.plan_wanted |= draft.unplanned || before.members != now.members || !duties.moving;
             duties.opened.retain(|at, since| now.partition(*at).is_some_and(|p| p.since == *since));
             duties

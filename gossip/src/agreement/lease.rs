@@ -118,10 +118,13 @@ impl Tenures {
         if old.is_none_or(|old| old.voters != new.voters) {
             self.voters_since = now;
         }
-        let consecutive = |c: &&Commit, old: &Named| c.name == new.name && c.predecessor == old.name && old.version.next() == new.version;
+        let consecutive = |c: &&Commit, old: &Named| {
+            let next = c.predecessor == old.name && old.version.next() == new.version;
+            c.name == new.name && (next || broken(Mutant::CommitOfOthers))
+        };
         let known = old.and_then(|old| commit.filter(|c| consecutive(c, old)));
         let mut seen = BTreeSet::new();
-        for (at, partition) in partitions(new) {
+        for (at, partition) in new.partitions() {
             seen.insert(at);
             let before = old.and_then(|old| old.partition(at));
             if before.is_some_and(|b| b.since == partition.since && b.primary() == partition.primary()) {
@@ -195,17 +198,12 @@ fn wait(commit: &Commit, at: PartitionRef, predecessor: MemberId, whole: Duratio
 /// The primaries whose tenures end between two tables, and where.
 pub(super) fn deposed(old: &Table, new: &Table) -> BTreeMap<MemberId, Vec<PartitionRef>> {
     let mut deposed: BTreeMap<MemberId, Vec<PartitionRef>> = BTreeMap::new();
-    for (at, partition) in partitions(old) {
+    for (at, partition) in old.partitions() {
         if new.partition(at).is_none_or(|p| p.since != partition.since || p.primary() != partition.primary()) {
             deposed.entry(partition.primary()).or_default().push(at);
         }
     }
     deposed
-}
-
-/// Every partition of a table.
-pub(super) fn partitions(table: &Table) -> impl Iterator<Item = (PartitionRef, &doyen_placement::Partition)> {
-    table.keyspaces.iter().flat_map(|k| k.partitions.iter().map(|p| (PartitionRef { keyspace: k.id, partition: p.id }, &**p)))
 }
 
 #[cfg(test)]

@@ -282,16 +282,14 @@ impl Council {
 
     fn commit(&self, flight: &Flight) -> Commit {
         let primaries = deposed(&self.committed, &flight.table);
-        // An operator's word is no quorum: leases may stand that nobody here knows of.
-        let asserted = !self.asserted_dead.is_empty();
-        let known = |p: MemberId| if asserted { None } else { Some((p, self.least_age(flight, p)?)) };
-        let ages = primaries.keys().filter_map(|p| known(*p)).collect();
+        let ages = primaries.keys().filter_map(|p| Some((*p, self.least_age(flight, *p)?))).collect();
         let seal = |p: MemberId| Some((p, flight.acks.get(&p)?.seal.clone()?));
         let seals = primaries.keys().filter_map(|p| seal(*p)).collect();
         Commit { name: flight.table.name, predecessor: flight.predecessor, ages, seals }
     }
 
-    /// The greatest age such that a committing quorum reported at least that.
+    /// The greatest age such that a committing quorum reported at least that. An operator's word is no quorum: where it makes up for a
+    /// majority, leases may stand that nobody here knows of, and the next primary waits for all of them.
     fn least_age(&self, flight: &Flight, primary: MemberId) -> Option<u64> {
         let age = |v: MemberId| flight.acks.get(&v)?.ages.as_ref()?.get(&primary).copied();
         let mut ages: Vec<u64> = self.committed_voters.iter().chain(&flight.table.voters).filter_map(|v| age(*v)).collect();

@@ -4,7 +4,6 @@ use super::api::{AdminReply, AdminRequest, Event, Output};
 use super::context::{Context, Named, earlier};
 use super::council::Council;
 use super::election::Role;
-use super::lease::partitions;
 use crate::time::Time;
 use crate::wire::{LeaveStep, Message};
 use doyen_placement::mutant::{Mutant, broken};
@@ -307,7 +306,7 @@ impl Council {
     /// Partitions that serve nobody yet, as far as the coordinator knows.
     pub(super) fn closed(&self) -> Vec<PartitionRef> {
         let Role::Leader(leader) = &self.role else { return Vec::new() };
-        partitions(&self.committed).filter(|(at, p)| !leader.duties.is_open(*at, p.since)).map(|(at, _)| at).collect()
+        self.committed.partitions().filter(|(at, p)| !leader.duties.is_open(*at, p.since)).map(|(at, _)| at).collect()
     }
 
     /// The operator's word in place of votes.

@@ -73,7 +73,7 @@ pub fn cluster(partitions: u16, backups: u8, members: &[Sketch]) -> Table {
 }
 
 pub fn partitions(table: &Table) -> impl Iterator<Item = (PartitionRef, &doyen_placement::Partition)> {
-    table.keyspaces.iter().flat_map(|k| k.partitions.iter().map(|p| (PartitionRef { keyspace: k.id, partition: p.id }, p.as_ref())))
+    table.partitions().map(|(at, partition)| (at, &**partition))
 }
 
 /// Copies and primaries of each member that holds any.

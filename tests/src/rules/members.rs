@@ -378,11 +378,8 @@ impl Members {
         self.coordinators().len() == 1
             && first.installed.members.len() == self.processes.len()
             && self.processes.values().all(|p| p.view.as_ref().is_some_and(|v| v.installed.name() == name && v.accepted.name() == name))
-            && first
-                .installed
-                .keyspaces
-                .iter()
-                .all(|k| !k.partitions.is_empty() && k.partitions.iter().all(|p| self.serve(at(p.id.0)).len() == 1))
+            && first.installed.keyspaces.iter().all(|k| !k.partitions.is_empty())
+            && first.installed.partitions().all(|(at, _)| self.serve(at).len() == 1)
     }
 
     pub(super) fn summary(&self) -> String {
@@ -459,8 +456,7 @@ impl Members {
     /// What data threads do: they live, and open what they may open.
     fn keep(&mut self, place: Place) {
         let Some(process) = self.processes.get(&place).filter(|p| !p.hangs) else { return };
-        let partitions: Vec<_> =
-            process.view.iter().flat_map(|v| &v.installed.keyspaces).flat_map(|k| &k.partitions).map(|p| (at(p.id.0), p.since)).collect();
+        let partitions: Vec<_> = process.view.iter().flat_map(|v| v.installed.partitions()).map(|(at, p)| (at, p.since)).collect();
         let opens = |(at, since): &(PartitionRef, Epoch)| process.opened.get(at) != Some(since) && self.serves(place, process, *at);
         let opened: Vec<(PartitionRef, Epoch)> = partitions.into_iter().filter(opens).collect();
         if let Some(process) = self.processes.get_mut(&place) {
@@ -535,8 +531,7 @@ impl Members {
         }
         let now = self.time(place);
         let Some(process) = self.processes.get_mut(&place) else { return };
-        for partition in view.installed.keyspaces.iter().flat_map(|k| &k.partitions) {
-            let at = at(partition.id.0);
+        for (at, partition) in view.installed.partitions() {
             if partition.primary() != id(place) {
                 process.waits.remove(&at);
             } else if process.waits.get(&at).is_none_or(|(since, _)| *since != partition.since) {
@@ -550,11 +545,12 @@ impl Members {
     }
 
     fn look(&mut self) {
-        for partition in 0..u32::from(PARTITIONS) {
-            let serve = self.serve(at(partition));
+        let known: BTreeSet<PartitionRef> = self.processes.values().flat_map(|p| p.waits.keys()).copied().collect();
+        for at in known {
+            let serve = self.serve(at);
             let clusters: BTreeSet<_> = serve.iter().filter_map(|p| self.view(*p)).map(|v| v.installed.cluster).collect();
             if serve.len() > clusters.len() {
-                self.breaks(format!("I5: members {serve:?} serve partition {partition} at the same time"));
+                self.breaks(format!("I5: members {serve:?} serve {at} at the same time"));
             }
         }
     }

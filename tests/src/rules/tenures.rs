@@ -6,8 +6,8 @@ use super::members::{Fate, Letter, Members, Place, Setup, find, id};
 use doyen_gossip::Input;
 use doyen_gossip::agreement::AdminRequest;
 use doyen_gossip::wire::Message;
-use doyen_placement::planner::Pace;
-use doyen_placement::{Partition, Version};
+use doyen_placement::planner::{NewKeyspace, Pace};
+use doyen_placement::{Mode, OnLoss, Partition, Version};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -84,6 +84,33 @@ fn a_successor_is_gone(after: u64) -> Result<(), String> {
     m.run(2000);
     m.verdict()?;
     if m.table(1)?.members.len() == 3 { Ok(()) } else { Err(format!("not as the check needs it: {}", m.summary())) }
+}
+
+/// A keyspace is made, of which one member does not hear before the first primary of a partition there is taken for dead, and it is the next.
+pub(super) fn who_missed_a_table_waits_for_every_lease() -> Result<(), String> {
+    let mut m = five(1)?;
+    let made = m.table(1)?.version.next();
+    m.post(move |letter| {
+        let missed = letter.to == 5 && tells(letter) && version(letter) == Some(made);
+        if missed || (letter.from == 5 && matches!(letter.message, Message::Pull { .. })) { Fate::Lost } else { Fate::Arrives }
+    });
+    let mode = Mode::Fixed { partitions: 64 };
+    let wanted = NewKeyspace { name: "other".into(), mode, backups: 1, min_in_sync: 1, on_loss: OnLoss::Wait, default_ttl_ms: None };
+    m.input(1, Input::Admin { ticket: 1, request: AdminRequest::CreateKeyspace(wanted) });
+    m.until(500, "keyspace", |m| m.table(4).is_ok_and(|t| t.keyspaces.len() == 2))?;
+    let table = m.table(4)?;
+    if !table.keyspaces[1].partitions.iter().any(|p| led_by(p, 4, 5)) {
+        return Err("no partition is as the check needs it".into());
+    }
+    m.run(500);
+    m.post(move |letter| {
+        let deaf = is_ping(letter, 1, 4) || (letter.to == 4 && tells(letter));
+        let missed = letter.to == 5 && tells(letter) && version(letter) == Some(made);
+        if deaf || missed { Fate::Lost } else { Fate::Arrives }
+    });
+    m.until(2000, "table without n4", |m| m.table(5).is_ok_and(|t| t.keyspaces.len() == 2 && t.member(id(4)).is_none()))?;
+    m.run(1500);
+    m.verdict()
 }
 
 /// A voter is replaced, and a majority of the present voters never answered a primary that leads by the answers of the former ones.
