@@ -5,15 +5,17 @@ use crate::config::ConfigError;
 use crate::config::value::{Lifetime, LossPolicy, RESET_AFTER_MS};
 use doyen_gossip::agreement::AdminRequest;
 use doyen_placement::planner::{KeyspaceChange, NewKeyspace};
-use doyen_placement::table::validate::may_be_called;
-use doyen_placement::{Mode, OnLoss};
-use serde::{Deserialize, Serialize};
+use doyen_placement::table::validate::{BACKUPS_MAX, PARTITIONS_MAX, TOKENS_EACH_MAX, may_be_called};
+use doyen_placement::{Division, Mode, OnLoss};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// Partitions where nothing is said.
 const PARTITIONS: u16 = 1024;
-/// Backups at most.
-const BACKUPS_MAX: u8 = 6;
+/// Tokens of a node where nothing is said.
+const TOKENS: u16 = 16;
 
 /// What is wanted of a keyspace: of a new one, or of one that is to be altered.
 ///
@@ -25,10 +27,26 @@ const BACKUPS_MAX: u8 = 6;
 #[serde(deny_unknown_fields, default)]
 #[must_use]
 pub struct KeyspaceOptions {
-    /// How many partitions there are, a power of two up to 16384 [default: 1024]
+    /// How a key finds its partition [default: fixed]
+    #[arg(long, value_enum, value_name = "MODE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) mode: Option<KeyspaceMode>,
+    /// Of --mode fixed: how many partitions there are, a power of two up to 16384 [default: 1024]
     #[arg(long, value_name = "N")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) partitions: Option<u16>,
+    /// Of --mode ring: how many tokens a node of weight 100 brings, 1 to 256 [default: 16]
+    #[arg(long, value_name = "N")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tokens: Option<u16>,
+    /// Of --mode ring: draw the tokens, instead of choosing them so that every node leads and holds what is fair
+    #[arg(long)]
+    #[serde(skip_serializing_if = "is_false")]
+    pub(crate) random_tokens: bool,
+    /// Of --mode range: where another range begins, once for each, in order; bytes may be written as \xNN
+    #[arg(long, value_name = "KEY")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) split_at: Vec<SplitKey>,
     /// Copies beside the primary, 0 to 6 [default: 1]
     #[arg(long, value_name = "N")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -47,15 +65,95 @@ pub struct KeyspaceOptions {
     pub(crate) default_ttl: Option<Lifetime>,
 }
 
+/// How a key finds its partition. It cannot be altered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum KeyspaceMode {
+    /// By a hash, among a fixed number of partitions, as in Redis Cluster
+    Fixed,
+    /// By a hash, among arcs of a ring between the tokens that nodes bring, as in Cassandra
+    Ring,
+    /// By the order of the keys, among ranges
+    Range,
+}
+
+/// A key at which a range begins, as people write it: bytes that are not printable as `\xNN`, a backslash as `\\`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SplitKey(pub(crate) Vec<u8>);
+
+impl FromStr for SplitKey {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut key = Vec::with_capacity(text.len());
+        let mut bytes = text.bytes();
+        while let Some(byte) = bytes.next() {
+            key.push(match byte {
+                b'\\' => {
+                    escaped(&mut bytes).ok_or_else(|| format!("{text:?}: behind a backslash stands x and two digits, n, r, t, or \\"))?
+                }
+                byte => byte,
+            });
+        }
+        Ok(Self(key))
+    }
+}
+
+/// What stands behind a backslash, as `escape_ascii` writes it.
+fn escaped(bytes: &mut impl Iterator<Item = u8>) -> Option<u8> {
+    Some(match bytes.next()? {
+        b'x' => {
+            let mut digit = || u8::try_from(char::from(bytes.next()?).to_digit(16)?).ok();
+            digit()? << 4 | digit()?
+        }
+        b'n' => b'\n',
+        b'r' => b'\r',
+        b't' => b'\t',
+        plain @ (b'\\' | b'\'' | b'"') => plain,
+        _ => return None,
+    })
+}
+
+impl fmt::Display for SplitKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.escape_ascii().fmt(f)
+    }
+}
+
+impl Serialize for SplitKey {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for SplitKey {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
 impl KeyspaceOptions {
     /// Nothing said yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many partitions there are: a power of two up to 16384. It cannot be altered.
+    /// Fixed, with so many partitions: a power of two up to 16384. It cannot be altered.
     pub const fn partitions(mut self, partitions: u16) -> Self {
         self.partitions = Some(partitions);
+        self
+    }
+
+    /// A ring to which a node of weight 100 brings so many tokens: 1 to 256. It cannot be altered.
+    pub const fn ring(mut self, tokens: u16) -> Self {
+        (self.mode, self.tokens) = (Some(KeyspaceMode::Ring), Some(tokens));
+        self
+    }
+
+    /// Ranges of keys: one before the first of these splits, and one from each of them on. They stand in order. It cannot be altered.
+    pub fn ranges<K: Into<Vec<u8>>>(mut self, splits: impl IntoIterator<Item = K>) -> Self {
+        self.mode = Some(KeyspaceMode::Range);
+        self.split_at = splits.into_iter().map(|split| SplitKey(split.into())).collect();
         self
     }
 
@@ -88,10 +186,7 @@ impl KeyspaceOptions {
         if !may_be_called(name) {
             return fail(format!("{name:?} is no name for a keyspace: 1 to 64 letters, digits, dots, hyphens and underscores"));
         }
-        let partitions = self.partitions.unwrap_or(PARTITIONS);
-        if !partitions.is_power_of_two() || partitions > 16_384 {
-            return fail(format!("--partitions {partitions} is not a power of two up to 16384: the default is {PARTITIONS}"));
-        }
+        let (mode, division) = self.divided()?;
         let backups = self.checked_backups()?.unwrap_or(1);
         let min_in_sync = self.checked_min_in_sync()?.unwrap_or(1);
         if min_in_sync > backups + 1 {
@@ -100,7 +195,8 @@ impl KeyspaceOptions {
         }
         Ok(NewKeyspace {
             name: name.to_owned(),
-            mode: Mode::Fixed { partitions },
+            mode,
+            division,
             backups,
             min_in_sync,
             on_loss: self.on_loss.map_or(OnLoss::Reset { after_ms: RESET_AFTER_MS }, |policy| policy.0),
@@ -108,10 +204,45 @@ impl KeyspaceOptions {
         })
     }
 
+    /// How its keys are divided. What belongs to another mode is a mistake, and not left out silently.
+    fn divided(&self) -> Result<(Mode, Division), ConfigError> {
+        let mode = self.mode.unwrap_or(KeyspaceMode::Fixed);
+        let strange = [
+            ("--partitions", KeyspaceMode::Fixed, self.partitions.is_some()),
+            ("--tokens", KeyspaceMode::Ring, self.tokens.is_some()),
+            ("--random-tokens", KeyspaceMode::Ring, self.random_tokens),
+            ("--split-at", KeyspaceMode::Range, !self.split_at.is_empty()),
+        ];
+        if let Some((flag, of, _)) = strange.into_iter().find(|(_, of, said)| *said && *of != mode) {
+            return fail(format!("{flag} is for --mode {}, and this is --mode {}", of.name(), mode.name()));
+        }
+        match mode {
+            KeyspaceMode::Fixed => {
+                let partitions = self.partitions.unwrap_or(PARTITIONS);
+                if !partitions.is_power_of_two() || usize::from(partitions) > PARTITIONS_MAX {
+                    let max = PARTITIONS_MAX;
+                    return fail(format!("--partitions {partitions} is not a power of two up to {max}: the default is {PARTITIONS}"));
+                }
+                Ok((Mode::Fixed { partitions }, Division::Slots))
+            }
+            KeyspaceMode::Ring => {
+                let tokens = self.tokens.unwrap_or(TOKENS);
+                if !(1..=TOKENS_EACH_MAX).contains(&tokens) {
+                    return fail(format!("--tokens {tokens} is not 1 to {TOKENS_EACH_MAX}: the default is {TOKENS}"));
+                }
+                Ok((Mode::Ring { tokens, random: self.random_tokens }, Division::no_arcs()))
+            }
+            KeyspaceMode::Range => {
+                let division = Division::split_at(self.split_at.iter().map(|split| &split.0));
+                Ok((Mode::Range, division.map_err(|why| ConfigError(format!("--split-at: {why}")))?))
+            }
+        }
+    }
+
     /// A change of the keyspace of this name.
     pub(crate) fn alter(&self, name: &str) -> Result<AdminRequest, ConfigError> {
-        if self.partitions.is_some() {
-            return fail("the number of partitions of a keyspace cannot be altered: create another keyspace".into());
+        if self.mode.is_some() || self.partitions.is_some() || self.tokens.is_some() || self.random_tokens || !self.split_at.is_empty() {
+            return fail("how the keys of a keyspace are divided cannot be altered: create another keyspace".into());
         }
         let change = KeyspaceChange {
             backups: self.checked_backups()?,
@@ -142,6 +273,22 @@ impl KeyspaceOptions {
     }
 }
 
+impl KeyspaceMode {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Fixed => "fixed",
+            Self::Ring => "ring",
+            Self::Range => "range",
+        }
+    }
+}
+
+/// For serde, which hands out a reference.
+#[expect(clippy::trivially_copy_pass_by_ref)]
+const fn is_false(said: &bool) -> bool {
+    !*said
+}
+
 /// That there is no keyspace of this name, and which there are.
 pub(crate) fn unknown(name: &str, known: &str) -> String {
     format!("there is no keyspace {name:?}: there are {known}")
@@ -160,8 +307,31 @@ mod tests {
         let wrong = |options: KeyspaceOptions| options.create("k").expect_err("it cannot hold").0;
         assert!(wrong(KeyspaceOptions::new().partitions(1000)).contains("power of two"));
         assert!(wrong(KeyspaceOptions::new().backups(7)).contains("more than 6"));
+        assert!(wrong(KeyspaceOptions::new().ring(0)).contains("1 to 256"));
+        assert!(wrong(KeyspaceOptions::new().ring(257)).contains("1 to 256"));
+        assert!(wrong(KeyspaceOptions::new().ring(16).partitions(64)).contains("--partitions is for --mode fixed"));
+        assert!(wrong(KeyspaceOptions { tokens: Some(4), ..KeyspaceOptions::new() }).contains("--tokens is for --mode ring"));
+        assert!(
+            wrong(KeyspaceOptions { mode: Some(KeyspaceMode::Ring), ..KeyspaceOptions::new().ranges(["a"]) })
+                .contains("--split-at is for --mode range")
+        );
+        assert!(wrong(KeyspaceOptions::new().ranges(["b", "a"])).contains("split 2 stands behind a greater one"));
+        assert!(wrong(KeyspaceOptions::new().ranges(["a", "a"])).contains("split 2 is there twice"));
+        assert!(wrong(KeyspaceOptions::new().ranges([""])).contains("empty"));
         assert!(wrong(KeyspaceOptions::new().min_in_sync(0)).contains("at least 1"));
         assert!(wrong(KeyspaceOptions::new().min_in_sync(3)).contains("at most 2 copies"));
+    }
+
+    #[test]
+    fn a_split_is_any_bytes_as_people_write_them() {
+        for (text, bytes) in [("user:7", &b"user:7"[..]), (r"a\x00\xffb", b"a\0\xffb"), (r"\\n\n", b"\\n\n"), ("ü", "ü".as_bytes())] {
+            let split: SplitKey = text.parse().expect("it is a key");
+            assert_eq!(split.0, bytes, "{text}");
+            assert_eq!(split.to_string().parse::<SplitKey>(), Ok(split));
+        }
+        for text in [r"\", r"\x", r"\x0", r"\xzz", r"\q"] {
+            assert!(text.parse::<SplitKey>().is_err(), "{text}");
+        }
     }
 
     #[test]

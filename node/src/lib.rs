@@ -86,6 +86,6 @@ pub use client::{Client, ClientBuilder};
 pub use doyen_gossip::agreement::Event;
 pub use doyen_placement::{Addresses, Assignment, MemberId, OnLoss};
 pub use error::{ClientError, ConnectError, NodeError, ReadError, StartError, WriteError};
-pub use keyspace::KeyspaceOptions;
+pub use keyspace::{KeyspaceMode, KeyspaceOptions};
 pub use map::{Database, Map};
 pub use node::{Departure, Node};

@@ -2,11 +2,13 @@
 
 use crate::config::value::{Lifetime, LossPolicy};
 use crate::control::ClusterStatus;
+use doyen_placement::division::RangeStart;
 use doyen_placement::quorum;
-use doyen_placement::{Keyspace, MemberId, MemberState, Mode, Partition, PartitionId, PartitionRef, ReplicaState, Role, Table};
+use doyen_placement::{Division, Keyspace, MemberId, MemberState, Mode, Partition, PartitionId, PartitionRef, ReplicaState, Role, Table};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A cluster at one moment, as one node knows it.
@@ -147,8 +149,9 @@ pub struct PartitionsReport {
 pub struct PartitionReport {
     /// Its number.
     pub id: u32,
-    /// Its first and its last slot.
-    pub slots: [u16; 2],
+    /// Which keys it has: `slots`, `tokens` or `range`, by the keyspace's mode.
+    #[serde(flatten)]
+    pub keys: KeysReport,
     /// `open`, or `assigned` until its primary reports that it serves; `unknown` where this node cannot tell, because only
     /// the coordinator hears of it.
     pub state: PartitionState,
@@ -162,6 +165,27 @@ pub struct PartitionReport {
     pub epoch: u64,
     /// Its lineage: another one each time that it begins empty, because every copy that counted is gone.
     pub lineage: u64,
+}
+
+/// Which keys a partition has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum KeysReport {
+    /// Fixed: those of these slots, the first and the last.
+    Slots([u16; 2]),
+    /// Ring: those with a token after the first and up to the second, around the end of the ring where the first is not below the second.
+    Tokens([i64; 2]),
+    /// Range: those from one key on, up to another and without that one. `None`: to the end.
+    Range([Option<StartReport>; 2]),
+}
+
+/// Where a range of keys begins.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartReport {
+    /// The number of the map; 0 is that of Redis clients.
+    pub map: u32,
+    /// The key; bytes that are not printable are written as `\xNN`.
+    pub key: String,
 }
 
 /// Whether a partition serves.
@@ -247,31 +271,45 @@ impl TableReport {
             keyspaces: table
                 .keyspaces
                 .iter()
-                .map(|k| PartitionsReport {
-                    name: k.name.clone(),
-                    partitions: k
-                        .partitions
-                        .iter()
-                        .map(|p| PartitionReport {
-                            id: p.id.0,
-                            slots: slots(k, p.id),
-                            state: state(PartitionRef { keyspace: k.id, partition: p.id }),
-                            primary: name(table, p.primary()),
-                            backups: p.in_sync().filter(|&m| m != p.primary()).map(|m| name(table, m)).collect(),
-                            learners: p.learners().map(|m| name(table, m)).collect(),
-                            epoch: p.epoch.0,
-                            lineage: p.lineage.0.into(),
-                        })
-                        .collect(),
+                .map(|k| {
+                    let keys = keys(&k.division);
+                    let partition = |p: &Arc<Partition>| PartitionReport {
+                        id: p.id.0,
+                        keys: keys.get(&p.id).cloned().unwrap_or_else(|| slots(k, p.id)),
+                        state: state(PartitionRef { keyspace: k.id, partition: p.id }),
+                        primary: name(table, p.primary()),
+                        backups: p.in_sync().filter(|&m| m != p.primary()).map(|m| name(table, m)).collect(),
+                        learners: p.learners().map(|m| name(table, m)).collect(),
+                        epoch: p.epoch.0,
+                        lineage: p.lineage.0.into(),
+                    };
+                    PartitionsReport { name: k.name.clone(), partitions: k.partitions.iter().map(partition).collect() }
                 })
                 .collect(),
         }
     }
 }
 
-fn slots(keyspace: &Keyspace, partition: PartitionId) -> [u16; 2] {
+fn slots(keyspace: &Keyspace, partition: PartitionId) -> KeysReport {
     let slots = keyspace.slots_of(partition);
-    [*slots.start(), *slots.end()]
+    KeysReport::Slots([*slots.start(), *slots.end()])
+}
+
+/// The keys of each partition, where they are no slots.
+fn keys(division: &Division) -> BTreeMap<PartitionId, KeysReport> {
+    match division {
+        Division::Slots => BTreeMap::new(),
+        Division::Arcs(arcs) => {
+            let bounds = |arc: usize| arcs.ring().arc(arc).map(|arc| KeysReport::Tokens([arc.after.0, arc.upto.0]));
+            arcs.partitions().enumerate().filter_map(|(arc, partition)| Some((partition, bounds(arc)?))).collect()
+        }
+        Division::Ranges(ranges) => {
+            let start = |s: &RangeStart| StartReport { map: s.map.0, key: s.key.escape_ascii().to_string() };
+            let ends = ranges.starts().iter().skip(1).map(|end| Some(start(end))).chain([None]);
+            let bounds = ranges.starts().iter().zip(ends);
+            bounds.map(|(from, to)| (from.partition, KeysReport::Range([Some(start(from)), to]))).collect()
+        }
+    }
 }
 
 fn name(table: &Table, id: MemberId) -> String {
@@ -320,11 +358,15 @@ struct Seen<'a> {
 
 impl Seen<'_> {
     fn keyspace(&self, k: &Keyspace) -> KeyspaceReport {
-        let Mode::Fixed { partitions } = k.mode;
-        let partitions = usize::from(partitions);
+        let partitions = k.count();
         let report = KeyspaceReport {
             name: k.name.clone(),
-            mode: "fixed".to_owned(),
+            mode: match k.mode {
+                Mode::Fixed { .. } => "fixed",
+                Mode::Ring { .. } => "ring",
+                Mode::Range => "range",
+            }
+            .to_owned(),
             partitions,
             backups: k.backups,
             min_in_sync: k.min_in_sync,

@@ -36,7 +36,7 @@ pub(crate) fn slot_of_prefixed(prefix: &[u8], key: &[u8]) -> u16 {
     crc16_continued(crc16(prefix), key) % SLOTS
 }
 
-fn hash_tag(key: &[u8]) -> &[u8] {
+pub(crate) fn hash_tag(key: &[u8]) -> &[u8] {
     let Some(open) = key.iter().position(|&b| b == b'{') else { return key };
     let inside = &key[open + 1..];
     match inside.iter().position(|&b| b == b'}') {

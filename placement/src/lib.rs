@@ -4,6 +4,7 @@
 //! randomness. A [`Table`] says who the members are and which of them hold which partition; the planner turns one
 //! table into the next.
 
+pub mod division;
 pub mod hash;
 pub mod id;
 pub mod lookup;
@@ -17,6 +18,7 @@ pub mod simulate;
 pub mod table;
 pub mod token;
 
+pub use division::Division;
 pub use id::{Age, ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, PartitionId, PartitionRef, THREADS_MAX, Term, Version};
 pub use table::{
     Addresses, Assignment, DeltaError, Invalid, Keyspace, Location, MapEntry, Member, MemberState, Mode, OnLoss, Partition, Replica,

@@ -2,44 +2,48 @@
 
 mod fixed;
 
+use crate::division::Division;
 use crate::hash::{self, SLOTS};
 use crate::id::{MapId, PartitionId};
 use crate::table::{Keyspace, Mode};
 use std::ops::RangeInclusive;
 
-impl Mode {
-    /// How many partitions a keyspace of this mode has once it is assigned.
+impl Keyspace {
+    /// How many partitions it has, or will have once it is assigned. Of a ring that is not known before: one, at least.
     #[must_use]
-    pub const fn partitions(self) -> u32 {
-        match self {
-            Self::Fixed { partitions } => partitions as u32,
+    pub fn count(&self) -> usize {
+        match (self.mode, &self.division) {
+            (Mode::Fixed { partitions }, _) => partitions.into(),
+            (_, Division::Ranges(ranges)) => ranges.starts().len(),
+            _ => self.partitions.len().max(1),
         }
     }
-}
 
-impl Keyspace {
     /// Which partition holds this key of this map; `None` while the keyspace is not assigned yet.
     ///
-    /// `{hash tags}` count only in map 0. In other maps the map's id is hashed with the key, so that equal keys of
+    /// `{hash tags}` count only in map 0, and not for ranges. In other maps the map's id is hashed with the key, so that equal keys of
     /// several maps spread.
     #[must_use]
     pub fn partition_of(&self, map: MapId, key: &[u8]) -> Option<PartitionId> {
+        if !matches!(self.division, Division::Slots) {
+            return if self.partitions.is_empty() { None } else { self.division.partition_of(map, key) };
+        }
         let slot = if map == MapId(0) { hash::slot(key) } else { hash::slot_of_prefixed(&map.0.to_be_bytes(), key) };
         self.partition_of_slot(slot)
     }
 
-    /// Which partition holds this slot; `None` while the keyspace is not assigned yet, and for what is no slot.
+    /// Which partition holds this slot; `None` while the keyspace is not assigned yet, where it has no slots, and for what is no slot.
     #[must_use]
     pub fn partition_of_slot(&self, slot: u16) -> Option<PartitionId> {
-        let Mode::Fixed { partitions } = self.mode;
+        let Mode::Fixed { partitions } = self.mode else { return None };
         let partition = (slot < SLOTS).then(|| fixed::partition_of_slot(partitions, slot))?;
         ((partition.0 as usize) < self.partitions.len()).then_some(partition)
     }
 
-    /// The slots of a partition; an empty range for a number that no partition of this keyspace has.
+    /// The slots of a partition; an empty range for a number that no partition of this keyspace has, and where it has no slots.
     #[must_use]
     pub fn slots_of(&self, partition: PartitionId) -> RangeInclusive<u16> {
-        let Mode::Fixed { partitions } = self.mode;
+        let Mode::Fixed { partitions } = self.mode else { return fixed::NO_SLOTS };
         fixed::slots_of(partitions, partition)
     }
 }

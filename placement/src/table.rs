@@ -8,6 +8,7 @@ pub mod validate;
 pub use delta::{DeltaError, TableDelta};
 pub use validate::Invalid;
 
+use crate::division::Division;
 use crate::hash::Digest;
 use crate::id::{Age, ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, PartitionId, PartitionRef, THREADS_MAX, Term, Version};
 use serde::{Deserialize, Serialize};
@@ -168,6 +169,8 @@ pub struct Keyspace {
     pub name: String,
     /// How a key finds its partition.
     pub mode: Mode,
+    /// Which partition has which keys.
+    pub division: Division,
     /// Copies beside the primary.
     pub backups: u8,
     /// With how many copies, the primary among them, writes are still acknowledged.
@@ -188,6 +191,15 @@ pub enum Mode {
         /// How many partitions there are.
         partitions: u16,
     },
+    /// Murmur3 tokens, as Cassandra's: arcs of a ring.
+    Ring {
+        /// Tokens that a member of weight 100 brings.
+        tokens: u16,
+        /// Drawn, instead of allocated so that members lead and hold what is fair.
+        random: bool,
+    },
+    /// The keys in the order of their bytes.
+    Range,
 }
 
 /// What happens when every in-sync copy of a partition is gone.

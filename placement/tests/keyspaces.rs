@@ -7,11 +7,12 @@ use doyen_placement::planner::{
     self, DEFAULT_KEYSPACE, KeyspaceChange, NewKeyspace, Refused, admit, alter_keyspace, create_keyspace, create_map, drop_keyspace,
 };
 use doyen_placement::table::validate::{KEYSPACES_MAX, PARTITIONS_ALL_MAX};
-use doyen_placement::{Invalid, KeyspaceId, MapId, Mode, OnLoss, Table};
+use doyen_placement::{Division, Invalid, KeyspaceId, MapId, Mode, OnLoss, PartitionId, Table, TableDelta};
+use std::collections::BTreeSet;
 
 fn wanted(name: &str, partitions: u16, backups: u8) -> NewKeyspace {
     let mode = Mode::Fixed { partitions };
-    NewKeyspace { name: name.into(), mode, backups, min_in_sync: 1, on_loss: OnLoss::Wait, default_ttl_ms: None }
+    NewKeyspace { name: name.into(), mode, division: Division::Slots, backups, min_in_sync: 1, on_loss: OnLoss::Wait, default_ttl_ms: None }
 }
 
 fn created(table: &Table, name: &str, partitions: u16, backups: u8) -> Table {
@@ -39,6 +40,65 @@ fn a_new_keyspace_is_assigned_at_once_and_evenly() {
     let leads: Vec<usize> = table.members.iter().map(|m| leads(m.id)).collect();
     assert!(leads.iter().all(|n| (21..=22).contains(n)), "{leads:?}");
     assert!(planner::plan(&table).is_empty(), "nothing is left to move");
+}
+
+/// The keyspace with ten partitions or tokens a member, divided so.
+fn made(table: &Table, name: &str, kind: u32) -> Table {
+    let (mode, division) = divided(kind, 10);
+    let wanted = NewKeyspace { mode, division, ..wanted(name, 1, 1) };
+    let next = create_keyspace(table, wanted.clone()).expect("it may be").expect("it is new");
+    check_step(table, &next);
+    assert_eq!(create_keyspace(&next, wanted), Ok(None), "whoever asks again is answered");
+    next
+}
+
+#[test]
+fn every_key_of_every_mode_has_a_partition_and_every_partition_has_keys() {
+    let mut table = cluster(16, 1, &[PLAIN, PLAIN, PLAIN]);
+    for kind in 0..4 {
+        table = made(&table, &format!("k{kind}"), kind);
+    }
+    assert_eq!(table.keyspaces.iter().map(|k| k.partitions.len()).collect::<Vec<_>>(), [16, 16, 10, 30, 30]);
+    let travelled = TableDelta::between(&cluster(16, 1, &[PLAIN, PLAIN, PLAIN]), &table);
+    for keyspace in &table.keyspaces {
+        for map in [MapId(0), MapId(7)] {
+            let key = |n: u32| format!("key{:04}.{n}", n % 13);
+            let of = |n: u32| keyspace.partition_of(map, key(n).as_bytes()).expect("it is assigned");
+            let used: BTreeSet<PartitionId> = (0..20_000).map(of).collect();
+            // Every other map of a keyspace of ranges is behind its last split.
+            let all = if keyspace.mode == Mode::Range && map != MapId(0) { 1 } else { keyspace.partitions.len() };
+            assert_eq!(used.len(), all, "{} {map:?}", keyspace.name);
+            assert!(used.iter().all(|p| (p.0 as usize) < keyspace.partitions.len()));
+        }
+    }
+    assert_eq!(travelled.apply(&cluster(16, 1, &[PLAIN, PLAIN, PLAIN])).map(|t| t.name()), Ok(table.name()));
+    let table = settle(admit(&table, vec![member(4, &PLAIN)]));
+    for keyspace in &table.keyspaces {
+        let leads = |m| keyspace.partitions.iter().filter(|p| p.primary() == m).count();
+        let leads: Vec<usize> = table.members.iter().map(|m| leads(m.id)).collect();
+        assert!(leads.iter().max().zip(leads.iter().min()).is_some_and(|(max, min)| max - min <= 1), "{}: {leads:?}", keyspace.name);
+    }
+}
+
+#[test]
+fn a_ring_takes_the_room_that_is_left() {
+    let mut table = cluster(1 << 14, 1, &[PLAIN, PLAIN, PLAIN]);
+    for name in ["a", "b", "c"] {
+        table = created(&table, name, 1 << 13, 1);
+    }
+    table = created(&table, "d", 1 << 14, 1);
+    table = created(&table, "e", 1 << 12, 1);
+    table = created(&table, "f", 1 << 11, 1);
+    let wanted =
+        |name, tokens| NewKeyspace { mode: Mode::Ring { tokens, random: false }, division: Division::no_arcs(), ..wanted(name, 1, 1) };
+    let tokens = |table: &Table, name| table.keyspace_named(name).expect("it is there").partitions.len();
+    table = create_keyspace(&table, wanted("g", 256)).expect("it may be").expect("it is new");
+    assert_eq!(tokens(&table, "g"), 768);
+    let left = PARTITIONS_ALL_MAX - table.keyspaces.iter().map(|k| k.partitions.len()).sum::<usize>();
+    table = created(&table, "h", 1 << (left - 50).ilog2(), 1);
+    let left = PARTITIONS_ALL_MAX - table.keyspaces.iter().map(|k| k.partitions.len()).sum::<usize>();
+    table = create_keyspace(&table, wanted("i", 256)).expect("it may be").expect("it is new");
+    assert!((1..=left).contains(&tokens(&table, "i")), "{left} are left, {} are used", tokens(&table, "i"));
 }
 
 #[test]

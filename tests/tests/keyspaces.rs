@@ -103,6 +103,65 @@ fn a_keyspace_is_made_used_altered_and_dropped() {
     assert!((0..KEYS).all(|i| get(&mut plain, &format!("key-{i}")) == bulk("plain")));
 }
 
+/// What `doyen keyspace show` says of the partitions of a keyspace; nothing while the node has not heard of it.
+fn partitions(cluster: &Cluster, node: &str, name: &str) -> Vec<Value> {
+    let (known, shown) = keyspace(cluster, node, &["show", name, "--json"]);
+    if !known {
+        return Vec::new();
+    }
+    let shown: Value = serde_json::from_str(&shown).expect("JSON");
+    shown["partitions"].as_array().cloned().unwrap_or_default()
+}
+
+/// Who leads most and least of a keyspace.
+fn leads(partitions: &[Value], names: &[&str]) -> (usize, usize) {
+    let of = |name: &str| partitions.iter().filter(|p| p["primary"] == *name).count();
+    let all: Vec<usize> = names.iter().map(|name| of(name)).collect();
+    (all.iter().copied().max().unwrap_or(0), all.iter().copied().min().unwrap_or(0))
+}
+
+#[test]
+fn a_ring_and_ranges_hold_their_keys_while_members_come_and_die() {
+    let mut cluster = Cluster::of(BINARY, 3);
+    let sample = cluster.file("sample");
+    std::fs::write(&sample, (0..KEYS).map(|i| format!("key-{i:04}\n")).collect::<String>()).expect("a file");
+    for (words, expected) in [
+        (&["create", "ring", "--mode", "ring", "--tokens", "8"][..], "24 partitions, 2 copies"),
+        (&["create", "names", "--mode", "range", "--split-at", "key-0500", "--split-at", r"key-0500\x00"], "3 partitions, 2 copies"),
+        (&["create", "sampled", "--mode", "range", "--sample", &sample.display().to_string(), "--ranges", "10"], "10 partitions"),
+    ] {
+        let (made, said) = keyspace(&cluster, "n1", words);
+        assert!(made && said.contains(expected), "{said}");
+    }
+    let spaces = ["ring", "names", "sampled"];
+    for space in spaces {
+        let mut client = client_in(&cluster, "n0", space);
+        for i in 0..KEYS {
+            ok(&mut client, &[b"SET", format!("key-{i:04}").as_bytes(), space.as_bytes()]);
+        }
+        assert_eq!(client.command(&[b"DBSIZE"]).expect("a reply"), Reply::Int(KEYS as i64), "{space}");
+    }
+    let (_, shown) = keyspace(&cluster, "n2", &["show", "names"]);
+    assert!(shown.contains(r#""key-0500" "key-0500\x00""#) && shown.contains("the end"), "{shown}");
+    assert_eq!(leads(&partitions(&cluster, "n2", "ring"), &["n0", "n1", "n2"]), (8, 8));
+
+    // Whoever joins is given its share, and then anybody may die.
+    cluster.join("n3");
+    let all = ["n0", "n1", "n2", "n3"];
+    cluster.eventually("everybody leads its share", |c| {
+        leads(&partitions(c, "n3", "ring"), &all) == (6, 6) && leads(&partitions(c, "n3", "sampled"), &all) == (3, 2)
+    });
+    cluster.await_safe(4);
+    cluster.kill("n1");
+    cluster.await_safe(3);
+    for (space, node) in spaces.iter().zip(["n0", "n2", "n3"]) {
+        let mut client = client_in(&cluster, node, space);
+        let held = Reply::Bulk(space.as_bytes().to_vec());
+        let lost = (0..KEYS).filter(|i| get(&mut client, &format!("key-{i:04}")) != held).count();
+        assert_eq!(lost, 0, "of {KEYS} keys of {space} at {node}");
+    }
+}
+
 #[test]
 fn what_is_wrong_is_said_in_a_line_and_changes_nothing() {
     let cluster = Cluster::of(BINARY, 1);
@@ -113,12 +172,22 @@ fn what_is_wrong_is_said_in_a_line_and_changes_nothing() {
     wrong(&["create", "a b"], "no name for a keyspace");
     wrong(&["create", "orders", "--partitions", "12"], "power of two");
     wrong(&["create", "orders", "--backups", "7"], "more than 6");
+    wrong(&["create", "orders", "--mode", "hash"], "invalid value 'hash'");
+    wrong(&["create", "orders", "--mode", "ring", "--tokens", "0"], "not 1 to 256");
+    wrong(&["create", "orders", "--mode", "ring", "--partitions", "64"], "--partitions is for --mode fixed");
+    wrong(&["create", "orders", "--split-at", "m"], "--split-at is for --mode range");
+    wrong(&["create", "orders", "--mode", "range", "--split-at", "m", "--split-at", "a"], "stands behind a greater one");
+    wrong(&["create", "orders", "--mode", "range", "--split-at", "m", "--split-at", "m"], "is there twice");
+    wrong(&["create", "orders", "--mode", "range", "--split-at", r"\q"], "behind a backslash");
+    wrong(&["create", "orders", "--mode", "range", "--sample", "/nowhere", "--ranges", "4"], "/nowhere");
+    wrong(&["create", "orders", "--mode", "range", "--sample", "/dev/null", "--ranges", "4"], "make no 4 ranges");
     wrong(&["create", "orders", "--min-in-sync", "3"], "at most 2 copies");
     wrong(&["create", "orders", "--default-ttl", "soon"], "not a duration");
     wrong(&["create", "default"], "with other settings");
     wrong(&["show", "orders"], "there is no keyspace \"orders\": there are default");
     wrong(&["alter", "orders", "--backups", "1"], "there is no keyspace");
     wrong(&["alter", "default"], "say what to alter");
+    wrong(&["alter", "default", "--mode", "ring"], "cannot be altered");
     wrong(&["alter", "default", "--min-in-sync", "3"], "min_in_sync must be 1 to 1 + backups");
     wrong(&["drop", "orders", "--yes"], "there is no keyspace");
     wrong(&["drop", "default", "--yes"], "cannot be dropped");

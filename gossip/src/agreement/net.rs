@@ -6,8 +6,8 @@ use crate::hints::Hint;
 use crate::time::Time;
 use crate::wire::Message;
 use doyen_placement::{
-    Addresses, Assignment, ClusterId, Epoch, Keyspace, KeyspaceId, Location, MemberId, Mode, OnLoss, PartitionRef, Role, Settings, Table,
-    TableName, Term, Version, planner,
+    Addresses, Assignment, ClusterId, Division, Epoch, Keyspace, KeyspaceId, Location, MemberId, Mode, OnLoss, PartitionRef, Role,
+    Settings, Table, TableName, Term, Version, planner,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -152,6 +152,7 @@ impl Net {
                 id: KeyspaceId(0),
                 name: "default".into(),
                 mode: Mode::Fixed { partitions: 8 },
+                division: Division::Slots,
                 backups: 1,
                 min_in_sync: 1,
                 on_loss: OnLoss::Reset { after_ms: 3000 },

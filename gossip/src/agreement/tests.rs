@@ -6,7 +6,7 @@ use super::{AdminReply, AdminRequest, Event, Input, Output, Phase};
 use crate::time::Time;
 use crate::wire::{Answer, Ballot, Commit, Message, Payload, Proposal};
 use doyen_placement::planner::{KeyspaceChange, NewKeyspace, Pace};
-use doyen_placement::{Age, KeyspaceId, MemberId, Mode, OnLoss, PartitionId, PartitionRef, Table, TableName, Term, Version};
+use doyen_placement::{Age, Division, KeyspaceId, MemberId, Mode, OnLoss, PartitionId, PartitionRef, Table, TableName, Term, Version};
 
 #[test]
 fn a_node_without_seeds_is_a_cluster_at_once() {
@@ -327,6 +327,7 @@ fn keyspaces_come_change_and_go_while_the_cluster_lives() {
     let wanted = NewKeyspace {
         name: "orders".into(),
         mode: Mode::Fixed { partitions: 8 },
+        division: Division::Slots,
         backups: 0,
         min_in_sync: 1,
         on_loss: OnLoss::Wait,

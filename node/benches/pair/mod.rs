@@ -6,8 +6,8 @@ use doyen::shard::{Lane, Limits, Shard};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
 use doyen_placement::{
-    Addresses, Age, Assignment, ClusterId, Epoch, Keyspace, KeyspaceId, Lineage, Location, MapId, Member, MemberId, MemberState, Mode,
-    OnLoss, Partition, PartitionId, PartitionRef, Replica, ReplicaState, Role, Settings, Table, Term, Version,
+    Addresses, Age, Assignment, ClusterId, Division, Epoch, Keyspace, KeyspaceId, Lineage, Location, MapId, Member, MemberId, MemberState,
+    Mode, OnLoss, Partition, PartitionId, PartitionRef, Replica, ReplicaState, Role, Settings, Table, Term, Version,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -184,6 +184,7 @@ pub(crate) fn table(members: u64, partitions: u16, holders: impl Fn(u64) -> Vec<
             id: KeyspaceId(0),
             name: "default".to_owned(),
             mode: Mode::Fixed { partitions },
+            division: Division::Slots,
             backups: 1,
             min_in_sync: 1,
             on_loss: OnLoss::Wait,

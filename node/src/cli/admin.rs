@@ -234,14 +234,14 @@ fn write(text: &str) -> Result<bool, Failed> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::{PartitionState, PartitionsReport};
+    use crate::status::{KeysReport, PartitionState, PartitionsReport};
 
     #[test]
     fn recover_counts_what_began_empty_and_what_waits() {
         let table = |of: &[(&str, u64)]| {
             let partition = |(id, &(primary, lineage)): (usize, &(&str, u64))| PartitionReport {
                 id: id as u32,
-                slots: [0, 0],
+                keys: KeysReport::Slots([0, 0]),
                 state: PartitionState::Unknown,
                 primary: primary.into(),
                 backups: Vec::new(),

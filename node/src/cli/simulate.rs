@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// Copies at most, as a keyspace may have.
-const BACKUPS_MAX: i64 = 7;
+const BACKUPS_MAX: i64 = doyen_placement::table::validate::BACKUPS_MAX as i64;
 /// For how long look-ups of one strategy are measured.
 const MEASURED_FOR: Duration = Duration::from_millis(50);
 

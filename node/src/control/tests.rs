@@ -4,7 +4,9 @@ use super::*;
 use crate::clock;
 use doyen_gossip::agreement::Timing;
 use doyen_placement::planner::Pace;
-use doyen_placement::{Addresses, Assignment, Keyspace, KeyspaceId, Location, MemberId, MemberState, Mode, OnLoss, Role, Settings, Table};
+use doyen_placement::{
+    Addresses, Assignment, Division, Keyspace, KeyspaceId, Location, MemberId, MemberState, Mode, OnLoss, Role, Settings, Table,
+};
 use std::net::SocketAddr;
 use tokio::task::JoinHandle as Task;
 
@@ -46,6 +48,7 @@ impl Node {
                 id: KeyspaceId(0),
                 name: "default".into(),
                 mode: Mode::Fixed { partitions: 16 },
+                division: Division::Slots,
                 backups: 1,
                 min_in_sync: 1,
                 on_loss: OnLoss::Reset { after_ms: 60_000 },

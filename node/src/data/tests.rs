@@ -6,7 +6,7 @@ use crate::shard::op::{Action, Failure, PartitionAction};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
 use doyen_placement::{
-    Addresses, Age, Assignment, ClusterId, Keyspace, KeyspaceId, Location, MapId, Member, MemberState, Mode, OnLoss, PartitionId,
+    Addresses, Age, Assignment, ClusterId, Division, Keyspace, KeyspaceId, Location, MapId, Member, MemberState, Mode, OnLoss, PartitionId,
     PartitionRef, Role, Settings, Table, ThreadPorts,
 };
 use std::time::Duration;
@@ -124,6 +124,7 @@ fn view(me: MemberId, resp: SocketAddr, clusters: &[SocketAddr]) -> View {
         id: KeyspaceId(0),
         name: "default".to_owned(),
         mode: Mode::Fixed { partitions: 64 },
+        division: Division::Slots,
         backups: 1,
         min_in_sync: 1,
         on_loss: OnLoss::Wait,

@@ -9,7 +9,8 @@ use doyen_gossip::hints::Hint;
 use doyen_gossip::wire::{LeaveStep, Message};
 use doyen_placement::planner::{self, InSyncChange, InSyncRequest, KeyspaceChange, Pace};
 use doyen_placement::{
-    Addresses, Assignment, Epoch, Keyspace, KeyspaceId, Location, MemberId, Mode, OnLoss, PartitionId, PartitionRef, Role, Settings, Table,
+    Addresses, Assignment, Division, Epoch, Keyspace, KeyspaceId, Location, MemberId, Mode, OnLoss, PartitionId, PartitionRef, Role,
+    Settings, Table,
 };
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -59,6 +60,7 @@ fn config(place: usize) -> Config {
             id: KeyspaceId(0),
             name: "default".into(),
             mode: Mode::Fixed { partitions: 4 },
+            division: Division::Slots,
             backups: 1,
             min_in_sync: 1,
             on_loss: OnLoss::Reset { after_ms: 3000 },

@@ -11,8 +11,9 @@ use bytes::{Bytes, BytesMut};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
 use doyen_placement::{
-    Addresses, Age, Assignment, ClusterId, Epoch, Keyspace, KeyspaceId, Lineage, Location, MapEntry, MapId, Member, MemberId, MemberState,
-    Mode, OnLoss, Partition, PartitionId, PartitionRef, Replica, ReplicaState, Role, Settings, Table, TableName, Term, Version,
+    Addresses, Age, Assignment, ClusterId, Division, Epoch, Keyspace, KeyspaceId, Lineage, Location, MapEntry, MapId, Member, MemberId,
+    MemberState, Mode, OnLoss, Partition, PartitionId, PartitionRef, Replica, ReplicaState, Role, Settings, Table, TableName, Term,
+    Version,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -172,6 +173,7 @@ fn table() -> Table {
             id: KeyspaceId(0),
             name: "default".to_owned(),
             mode: Mode::Fixed { partitions: 4 },
+            division: Division::Slots,
             backups: 1,
             min_in_sync: 1,
             on_loss: OnLoss::Wait,

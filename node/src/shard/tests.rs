@@ -12,8 +12,8 @@ use super::store::Key;
 use super::*;
 use bytes::Bytes;
 use doyen_placement::{
-    Addresses, Age, Assignment, ClusterId, Keyspace, KeyspaceId, Location, MapId, Member, MemberState, Mode, OnLoss, PartitionId, Replica,
-    ReplicaState, Role, Settings, Table, Term, ThreadPorts, Version,
+    Addresses, Age, Assignment, ClusterId, Division, Keyspace, KeyspaceId, Location, MapId, Member, MemberState, Mode, OnLoss, PartitionId,
+    Replica, ReplicaState, Role, Settings, Table, Term, ThreadPorts, Version,
 };
 use std::collections::BTreeMap;
 
@@ -107,6 +107,7 @@ fn table_of_threads(members: u64, threads: impl Fn(u64) -> u8, holders: impl Fn(
             id: KeyspaceId(0),
             name: "default".to_owned(),
             mode: Mode::Fixed { partitions: PARTITIONS },
+            division: Division::Slots,
             backups: 1,
             min_in_sync: 1,
             on_loss: OnLoss::Wait,

@@ -4,6 +4,9 @@ use crate::hash::SLOTS;
 use crate::id::PartitionId;
 use std::ops::RangeInclusive;
 
+/// Of whatever has none.
+pub(super) const NO_SLOTS: RangeInclusive<u16> = RangeInclusive::new(1, 0);
+
 /// The partition of a slot, of this many partitions.
 pub(super) fn partition_of_slot(partitions: u16, slot: u16) -> PartitionId {
     PartitionId(u32::from(slot / slots_each(partitions)))
@@ -14,7 +17,7 @@ pub(super) fn slots_of(partitions: u16, partition: PartitionId) -> RangeInclusiv
     let each = slots_each(partitions);
     match u16::try_from(partition.0) {
         Ok(number) if number < partitions.min(SLOTS) => number * each..=number * each + (each - 1),
-        _ => RangeInclusive::new(1, 0),
+        _ => NO_SLOTS,
     }
 }
 

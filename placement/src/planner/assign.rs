@@ -3,9 +3,13 @@
 use super::edit::may_receive;
 use super::health::copies_wanted;
 use super::layout::{Ground, Seating, Seats, copies_each, leads_each};
+use crate::division::{Arcs, Brought, Division};
 use crate::hash::Digest;
-use crate::id::{Epoch, Lineage, PartitionId};
-use crate::table::{Assignment, Keyspace, Partition, Replica, ReplicaState, Table};
+use crate::id::{Epoch, KeyspaceId, Lineage, PartitionId};
+use crate::ring::{self, Ring, tokens_of_weight};
+use crate::table::validate::{PARTITIONS_ALL_MAX, PARTITIONS_MAX};
+use crate::table::{Assignment, Keyspace, Mode, Partition, Replica, ReplicaState, Table};
+use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -21,28 +25,74 @@ pub fn assign(table: &Table) -> Table {
     if ground.len() < usize::from(table.settings.members_min).max(1) {
         return next;
     }
+    let mut room = PARTITIONS_ALL_MAX.saturating_sub(next.keyspaces.iter().map(Keyspace::count).sum());
     for keyspace in next.keyspaces.iter_mut().filter(|k| k.partitions.is_empty()) {
-        let seatings = match table.settings.assignment {
-            Assignment::RoundRobin => in_turn(&ground, keyspace),
-            Assignment::Rendezvous => by_rendezvous(&ground, keyspace),
+        let copies = copies_wanted(keyspace, ground.len());
+        let seatings = match (keyspace.mode, table.settings.assignment) {
+            (Mode::Ring { tokens, random }, _) => {
+                // One is counted already.
+                let Some(arcs) = bring(&ground, keyspace.id, Bring { tokens, random, copies, most: room + 1 }) else { continue };
+                room -= arcs.partitions().count() - 1;
+                let owners = arcs.ring().tokens().iter().map(|(_, by)| ground.place(*by).into_iter().collect());
+                let seatings = owners.map(|members| Seating { members, fixed: false }).collect();
+                keyspace.division = Division::Arcs(Arc::new(arcs));
+                seatings
+            }
+            (_, Assignment::RoundRobin) => in_turn(&ground, keyspace.count()),
+            (_, Assignment::Rendezvous) => by_rendezvous(&ground, keyspace),
         };
+        let count = seatings.len();
         // What either way leaves uneven is evened out at once: nothing has to be copied yet, and the first plan is empty.
-        let seats = Seats::new(&ground, keyspace.id, copies_wanted(keyspace, ground.len()), seatings).improve();
-        keyspace.partitions = (0..keyspace.mode.partitions()).map(|number| Arc::new(begun(number, &seats))).collect();
+        let seats = Seats::new(&ground, keyspace.id, copies, seatings).improve();
+        keyspace.partitions = (0..count).map(|number| Arc::new(begun(number, &seats))).collect();
     }
     next
 }
 
-fn begun(number: u32, seats: &Seats<'_>) -> Partition {
-    let members = seats.members(number as usize);
+/// What members bring to a ring.
+struct Bring {
+    /// Tokens of one with weight 100.
+    tokens: u16,
+    random: bool,
+    copies: usize,
+    /// Tokens of all together, at most.
+    most: usize,
+}
+
+/// A ring of these members, each with its tokens, in order of age; numbered as they stand. `None` where not even one token of each has room.
+fn bring(ground: &Ground, keyspace: KeyspaceId, Bring { tokens, random, copies, most }: Bring) -> Option<Arcs> {
+    let (members, most) = (ground.members(), most.min(PARTITIONS_MAX));
+    let each = |tokens: usize| members.iter().map(move |m| tokens_of_weight(tokens, m.weight));
+    let halves = std::iter::successors(Some(usize::from(tokens)), |tokens| (*tokens > 0).then_some(tokens / 2));
+    let tokens = halves.map(|tokens| each(tokens).collect::<Vec<usize>>()).find(|each| each.iter().sum::<usize>() <= most)?;
+    let mut ring = Ring::default();
+    for (number, (member, tokens)) in members.iter().zip(tokens).enumerate() {
+        let seed = keyspace.0.into();
+        let tokens = if random {
+            ring::random(&ring, member.id, tokens, seed)
+        } else {
+            ring::allocate(&ring, &members[..=number], member.id, tokens, copies, seed)
+        };
+        // Whoever draws a token that is there goes without it.
+        let free =
+            tokens.into_iter().filter(|t| ring.tokens().binary_search_by_key(t, |(token, _)| *token).is_err()).collect::<BTreeSet<_>>();
+        ring = ring.join(member.id, free).ok()?;
+    }
+    let brought = ring.tokens().iter().zip(0..).map(|(&(token, by), number)| Brought { token, by, partition: PartitionId(number) });
+    Arcs::new(brought.collect()).ok()
+}
+
+fn begun(number: usize, seats: &Seats<'_>) -> Partition {
+    let members = seats.members(number);
     let replicas = members.into_iter().map(|member| Replica { member, state: ReplicaState::InSync }).collect();
-    Partition { id: PartitionId(number), replicas, epoch: Epoch(1), since: Epoch(1), lineage: Lineage(1), goal: None }
+    let id = PartitionId(u32::try_from(number).unwrap_or(u32::MAX));
+    Partition { id, replicas, epoch: Epoch(1), since: Epoch(1), lineage: Lineage(1), goal: None }
 }
 
 /// Primaries in turn, by order of age, a heavier member more often (nginx's smooth weighted round robin). The copies are
 /// left to the layout, which scatters them: were they handed out in turn as well, all that one member leads would fall to
 /// the same other one.
-fn in_turn(ground: &Ground, keyspace: &Keyspace) -> Vec<Seating> {
+fn in_turn(ground: &Ground, count: usize) -> Vec<Seating> {
     let weights: Vec<i64> = (0..ground.len()).map(|m| ground.weight(m) as i64).collect();
     let all: i64 = weights.iter().sum();
     let mut credit = vec![0_i64; weights.len()];
@@ -52,22 +102,22 @@ fn in_turn(ground: &Ground, keyspace: &Keyspace) -> Vec<Seating> {
         credit[lead] -= all;
         Some(lead)
     };
-    (0..keyspace.mode.partitions()).map(|_| Seating { members: turn().into_iter().collect(), fixed: false }).collect()
+    (0..count).map(|_| Seating { members: turn().into_iter().collect(), fixed: false }).collect()
 }
 
 /// Each partition on those members that rank highest for it and have not got their share yet: rendezvous hashing with a
 /// bound on loads. It ranks by name, so that a cluster that is started again with the same names assigns alike.
 fn by_rendezvous(ground: &Ground, keyspace: &Keyspace) -> Vec<Seating> {
-    let count = keyspace.mode.partitions();
+    let count = keyspace.count() as u64;
     let copies = copies_wanted(keyspace, ground.len());
-    let total = u64::from(count) * copies as u64;
+    let total = count * copies as u64;
     let (mut loads, mut leads) = (vec![0; ground.len()], vec![0; ground.len()]);
     let turn = keyspace.id.0.into();
-    let load_bounds = copies_each(ground, count.into(), copies, total, &loads, turn);
-    let lead_bounds = leads_each(ground, count.into(), &load_bounds, &leads, turn);
-    let mut seating = |number: u32| {
+    let load_bounds = copies_each(ground, count, copies, total, &loads, turn);
+    let lead_bounds = leads_each(ground, count, &load_bounds, &leads, turn);
+    let mut seating = |number: u64| {
         let mut ranking: Vec<usize> = (0..ground.len()).collect();
-        ranking.sort_by_cached_key(|&m| (rank(keyspace, number, ground.name(m)), m));
+        ranking.sort_by_cached_key(|&m| (rank(keyspace, number as u32, ground.name(m)), m));
         let mut members: Vec<usize> = Vec::with_capacity(copies);
         for copy in 0..copies {
             let open = |m: &usize| !members.contains(m) && loads[*m] < load_bounds[*m] && (copy > 0 || leads[*m] < lead_bounds[*m]);

@@ -27,7 +27,7 @@ pub fn health(table: &Table) -> Health {
         let wanted = copies_wanted(keyspace, receivers);
         let short = |p: &Partition| p.in_sync().filter(|m| !silent(*m)).count() < wanted;
         let partitions = || keyspace.partitions.iter();
-        let unassigned = if keyspace.partitions.is_empty() { keyspace.mode.partitions() as usize } else { 0 };
+        let unassigned = if keyspace.partitions.is_empty() { keyspace.count() } else { 0 };
         note(&mut health.under_replicated, keyspace.id, unassigned + partitions().filter(|p| short(p)).count());
         note(&mut health.unavailable, keyspace.id, unassigned + partitions().filter(|p| silent(p.primary())).count());
         health.moves += partitions().filter(|p| p.goal.is_some()).count();

@@ -1,6 +1,7 @@
 //! Keyspaces that people make, change and drop.
 
 use super::assign;
+use crate::division::Division;
 use crate::id::{KeyspaceId, MapId};
 use crate::table::{Invalid, Keyspace, MapEntry, Mode, OnLoss, Table};
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,8 @@ pub struct NewKeyspace {
     pub name: String,
     /// How a key finds its partition.
     pub mode: Mode,
+    /// Which partition has which keys, as far as that is known before members are.
+    pub division: Division,
     /// Copies beside the primary.
     pub backups: u8,
     /// With how many copies, the primary among them, writes are still acknowledged.
@@ -30,8 +33,8 @@ impl NewKeyspace {
     /// The keyspace with this number, not assigned yet.
     #[must_use]
     pub fn numbered(self, id: KeyspaceId) -> Keyspace {
-        let Self { name, mode, backups, min_in_sync, on_loss, default_ttl_ms } = self;
-        Keyspace { id, name, mode, backups, min_in_sync, on_loss, default_ttl_ms, partitions: Vec::new() }
+        let Self { name, mode, division, backups, min_in_sync, on_loss, default_ttl_ms } = self;
+        Keyspace { id, name, mode, division, backups, min_in_sync, on_loss, default_ttl_ms, partitions: Vec::new() }
     }
 }
 
@@ -84,7 +87,12 @@ pub enum Refused {
 pub fn create_keyspace(table: &Table, wanted: NewKeyspace) -> Result<Option<Table>, Refused> {
     if let Some(known) = table.keyspace_named(&wanted.name) {
         let name = wanted.name.clone();
-        let same = Keyspace { partitions: known.partitions.clone(), ..wanted.numbered(known.id) } == *known;
+        let mut same = Keyspace { partitions: known.partitions.clone(), ..wanted.numbered(known.id) };
+        if matches!(known.mode, Mode::Ring { .. }) {
+            // Members brought the tokens.
+            same.division = known.division.clone();
+        }
+        let same = same == *known;
         return if same { Ok(None) } else { Err(Refused::OtherSettings(name)) };
     }
     let id = table.next_keyspace;
@@ -92,7 +100,9 @@ pub fn create_keyspace(table: &Table, wanted: NewKeyspace) -> Result<Option<Tabl
     next.next_keyspace = id.0.checked_add(1).map(KeyspaceId).ok_or(Refused::NoNumber)?;
     next.keyspaces.push(wanted.numbered(id));
     next.validate()?;
-    Ok(Some(assign(&next)))
+    let assigned = assign(&next);
+    assigned.validate()?;
+    Ok(Some(assigned))
 }
 
 /// The table with this keyspace changed. With more or fewer backups, the next plan makes copies or drops them. `None`: nothing changes.

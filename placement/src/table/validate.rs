@@ -1,6 +1,7 @@
 //! What makes a table valid. Tables of peers are checked before anything acts on them.
 
 use super::{Addresses, Keyspace, Member, MemberState, Mode, Partition, ReplicaState, Role, Table};
+use crate::division::Division;
 use crate::hash::SLOTS;
 use crate::id::{KeyspaceId, MapId, MemberId, PartitionRef, THREADS_MAX};
 use std::collections::BTreeSet;
@@ -15,8 +16,10 @@ pub const KEYSPACES_MAX: usize = 64;
 pub const PARTITIONS_MAX: usize = SLOTS as usize;
 /// Partitions of all keyspaces together.
 pub const PARTITIONS_ALL_MAX: usize = 1 << 16;
+/// Tokens that a member of weight 100 brings, at most.
+pub const TOKENS_EACH_MAX: u16 = 256;
 /// Copies of a partition beside the primary, as a keyspace may ask for them.
-pub const BACKUPS_MAX: u8 = 7;
+pub const BACKUPS_MAX: u8 = 6;
 /// Copies of a partition while it moves: those that there are and those that shall be.
 pub const REPLICAS_MAX: usize = 32;
 /// Maps of a cluster.
@@ -159,7 +162,7 @@ impl Table {
     fn validate_keyspaces(&self) -> Result<(), Invalid> {
         at_most("keyspaces", KEYSPACES_MAX, self.keyspaces.len())?;
         // Whoever is not assigned yet will be.
-        let partitions = self.keyspaces.iter().map(|k| k.mode.partitions() as usize).sum();
+        let partitions = self.keyspaces.iter().map(Keyspace::count).sum();
         at_most("partitions of all keyspaces together", PARTITIONS_ALL_MAX, partitions)?;
         let holders: BTreeSet<MemberId> = self.members.iter().filter(|m| m.role == Role::Data).map(|m| m.id).collect();
         let mut names = BTreeSet::new();
@@ -251,18 +254,36 @@ impl Keyspace {
         if !may_be_called(&self.name) {
             return wrong("its name must have 1 to 64 letters, digits, dots, hyphens and underscores");
         }
-        let Mode::Fixed { partitions } = self.mode;
-        if !partitions.is_power_of_two() || usize::from(partitions) > PARTITIONS_MAX {
-            return wrong("the number of partitions must be a power of two up to 16384");
+        match (self.mode, &self.division) {
+            (Mode::Fixed { partitions }, Division::Slots) => {
+                if !partitions.is_power_of_two() || usize::from(partitions) > PARTITIONS_MAX {
+                    return wrong("the number of partitions must be a power of two up to 16384");
+                }
+            }
+            (Mode::Ring { tokens, .. }, Division::Arcs(_)) => {
+                if !(1..=TOKENS_EACH_MAX).contains(&tokens) {
+                    return wrong("a member must bring 1 to 256 tokens");
+                }
+            }
+            (Mode::Range, Division::Ranges(_)) => {}
+            _ => return wrong("its keys are divided otherwise than its mode says"),
         }
         if self.backups > BACKUPS_MAX {
-            return wrong("at most 7 backups");
+            return wrong("at most 6 backups");
         }
         if self.min_in_sync == 0 || self.min_in_sync > self.backups + 1 {
             return wrong("min_in_sync must be 1 to 1 + backups");
         }
-        if !self.partitions.is_empty() && self.partitions.len() != usize::from(partitions) {
+        if !self.partitions.is_empty() && self.partitions.len() != self.count() {
             return wrong("either every partition is assigned or none is");
+        }
+        let divided = self.division.partitions();
+        if matches!(self.mode, Mode::Ring { .. }) && divided.len() != self.partitions.len() {
+            return wrong("its arcs are others than its partitions");
+        }
+        // Each has a number of its own, so that they are those of the partitions.
+        if divided.iter().any(|p| p.0 as usize >= divided.len()) {
+            return wrong("keys are divided among partitions that are not there");
         }
         for (number, partition) in self.partitions.iter().enumerate() {
             let at = PartitionRef { keyspace: self.id, partition: partition.id };

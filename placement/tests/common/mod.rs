@@ -4,8 +4,8 @@
 
 use doyen_placement::planner::{InSyncChange, InSyncRequest, MoveLimits, adopt, advance, change_in_sync, first, plan};
 use doyen_placement::{
-    Addresses, Age, Assignment, ClusterId, Keyspace, KeyspaceId, Location, Member, MemberId, MemberState, Mode, OnLoss, PartitionRef, Role,
-    Settings, Table, TableDelta,
+    Addresses, Age, Assignment, ClusterId, Division, Keyspace, KeyspaceId, Location, Member, MemberId, MemberState, Mode, OnLoss,
+    PartitionRef, Role, Settings, Table, TableDelta,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,6 +54,7 @@ pub fn keyspace(partitions: u16, backups: u8, on_loss: OnLoss) -> Keyspace {
         id: KeyspaceId(0),
         name: "default".into(),
         mode: Mode::Fixed { partitions },
+        division: Division::Slots,
         backups,
         min_in_sync: 1,
         on_loss,
@@ -74,6 +75,15 @@ pub fn cluster(partitions: u16, backups: u8, members: &[Sketch]) -> Table {
 
 pub fn partitions(table: &Table) -> impl Iterator<Item = (PartitionRef, &doyen_placement::Partition)> {
     table.partitions().map(|(at, partition)| (at, &**partition))
+}
+
+/// One of the modes, with a handful of partitions or tokens, and what is known of how it divides before members are.
+pub fn divided(kind: u32, number: u16) -> (Mode, Division) {
+    match kind % 4 {
+        0 => (Mode::Fixed { partitions: number.next_power_of_two() }, Division::Slots),
+        1 => (Mode::Range, Division::split_at((1..number).map(|n| format!("key{n:04}"))).expect("in order")),
+        random => (Mode::Ring { tokens: number, random: random == 2 }, Division::no_arcs()),
+    }
 }
 
 /// Copies and primaries of each member that holds any.
@@ -163,6 +173,10 @@ pub fn check_step(old: &Table, new: &Table) {
         assert!(same || partition.epoch > before.epoch, "{at}: another primary or in-sync set is another epoch");
     }
     for keyspace in new.keyspaces.iter().filter(|k| !k.partitions.is_empty()) {
+        if keyspace.division != Division::Slots {
+            check_division(keyspace);
+            continue;
+        }
         let mut next = 0_u32;
         for partition in &keyspace.partitions {
             let slots = keyspace.slots_of(partition.id);
@@ -170,6 +184,18 @@ pub fn check_step(old: &Table, new: &Table) {
             next = u32::from(*slots.end()) + 1;
         }
         assert_eq!(next, 16384, "every slot is covered (I15)");
+    }
+}
+
+/// Every boundary leads to the partition that it bounds, and every partition is bounded once (I15).
+fn check_division(keyspace: &Keyspace) {
+    let mut divided = keyspace.division.partitions();
+    divided.sort_unstable();
+    assert_eq!(divided, keyspace.partitions.iter().map(|p| p.id).collect::<Vec<_>>(), "partitions are divided once (I15)");
+    if let Division::Ranges(ranges) = &keyspace.division {
+        for start in ranges.starts() {
+            assert_eq!(keyspace.partition_of(start.map, &start.key), Some(start.partition), "a range begins where it says (I15)");
+        }
     }
 }
 

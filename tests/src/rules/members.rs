@@ -8,8 +8,8 @@ use doyen_gossip::agreement::{AdminReply, Event, InSyncRequest, Peer, Timing, Vi
 use doyen_gossip::wire::Message;
 use doyen_gossip::{Agreement, Config, Input, Output, Time};
 use doyen_placement::{
-    Addresses, Assignment, Epoch, Keyspace, KeyspaceId, Location, MemberId, Mode, OnLoss, Partition, PartitionId, PartitionRef, Role,
-    Settings, Table, planner,
+    Addresses, Assignment, Division, Epoch, Keyspace, KeyspaceId, Location, MemberId, Mode, OnLoss, Partition, PartitionId, PartitionRef,
+    Role, Settings, Table, planner,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -196,6 +196,7 @@ impl Members {
                 id: KeyspaceId(0),
                 name: "default".into(),
                 mode: Mode::Fixed { partitions: PARTITIONS },
+                division: Division::Slots,
                 backups: self.setup.backups,
                 min_in_sync: 1,
                 on_loss: self.setup.on_loss,

@@ -7,8 +7,8 @@ use doyen_gossip::Time;
 use doyen_gossip::agreement::{InSyncRequest, View};
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::{
-    Addresses, Age, Assignment, ClusterId, Epoch, Keyspace, KeyspaceId, Lineage, Location, MapId, Member, MemberId, MemberState, Mode,
-    OnLoss, Partition, PartitionId, PartitionRef, Replica, ReplicaState, Role, Settings, Table, Term, Version,
+    Addresses, Age, Assignment, ClusterId, Division, Epoch, Keyspace, KeyspaceId, Lineage, Location, MapId, Member, MemberId, MemberState,
+    Mode, OnLoss, Partition, PartitionId, PartitionRef, Replica, ReplicaState, Role, Settings, Table, Term, Version,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -99,6 +99,7 @@ pub(super) fn table(members: u64, in_sync: &[Place]) -> Table {
         id: AT.keyspace,
         name: "default".into(),
         mode: Mode::Fixed { partitions: 1 },
+        division: Division::Slots,
         backups: 1,
         min_in_sync: 1,
         on_loss: OnLoss::Wait,

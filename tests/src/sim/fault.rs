@@ -1,5 +1,6 @@
 //! Faults: what goes wrong, for how long, and what must not be broken by the test itself.
 
+use super::mix::Placed;
 use super::network::Plane;
 use super::process::{ControlInput, DataInput, Leaving, ProcessId};
 use super::schedule::{Event, MS, Nanos, SECOND};
@@ -8,9 +9,9 @@ use super::world::World;
 use doyen_gossip::Input;
 use doyen_gossip::agreement::AdminRequest;
 use doyen_gossip::hints::Hint;
+use doyen_placement::OnLoss;
 use doyen_placement::planner::{DEFAULT_KEYSPACE, KeyspaceChange, NewKeyspace, Pace};
 use doyen_placement::quorum::majority;
-use doyen_placement::{Mode, OnLoss};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeSet;
@@ -492,9 +493,10 @@ impl World {
             return self.administer(AdminRequest::DropKeyspace { name });
         }
         let backups = self.rng.random_range(0..3);
-        let mode = Mode::Fixed { partitions: 2 };
+        let (mode, division) = Placed::ALL[self.rng.random_range(0..3)].among(2, self.mix.founders);
         let on_loss = OnLoss::Reset { after_ms: 1000 };
-        self.administer(AdminRequest::CreateKeyspace(NewKeyspace { name, mode, backups, min_in_sync: 1, on_loss, default_ttl_ms: None }))
+        let wanted = NewKeyspace { name, mode, division, backups, min_in_sync: 1, on_loss, default_ttl_ms: None };
+        self.administer(AdminRequest::CreateKeyspace(wanted))
     }
 
     fn administer(&mut self, request: AdminRequest) -> bool {

@@ -2,6 +2,7 @@
 
 use super::Case;
 use super::schedule::{MS, Nanos, SECOND};
+use doyen_placement::{Division, Mode};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::fmt;
@@ -13,8 +14,10 @@ pub struct Mix {
     pub founders: usize,
     /// Slots for later processes.
     pub joiners: usize,
-    /// Partitions.
+    /// Partitions, about.
     pub partitions: u16,
+    /// How keys find theirs.
+    pub placed: Placed,
     /// Copies beside the primary.
     pub backups: u8,
     /// Voters at most.
@@ -107,6 +110,8 @@ impl Mix {
         // What came later is drawn from numbers of its own, so that a seed's cluster and faults stay what they were.
         let mut later = ChaCha8Rng::seed_from_u64(seed);
         later.set_stream(1);
+        let mut last = ChaCha8Rng::seed_from_u64(seed);
+        last.set_stream(7);
         let small = later.random_bool(0.12);
         let memory_bytes_max = if small { 192 << 10 } else { 256 << 20 };
         let founders = [1, 1, 2, 2, 3, 3, 3, 3, 4, 5, 5, 6, 7, 8, 9][rng.random_range(0..15)];
@@ -172,6 +177,7 @@ impl Mix {
             reckless: rng.random_bool(0.2),
             fleeting: later.random_range(0..=3),
             named: [0, 2, 4][later.random_range(0..3)],
+            placed: [Placed::Fixed, Placed::Fixed, Placed::Fixed, Placed::Ring, Placed::Range][last.random_range(0..5)],
             bulk: if small { 6 } else { 0 },
             stranger,
             memory_bytes_max,
@@ -231,13 +237,48 @@ impl Mix {
     }
 }
 
+/// A placement mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Placed {
+    /// Runs of slots.
+    Fixed,
+    /// Arcs between tokens.
+    Ring,
+    /// Ranges of keys.
+    Range,
+}
+
+impl Placed {
+    /// Some that may begin a keyspace: all modes alike.
+    pub(crate) const ALL: [Self; 3] = [Self::Fixed, Self::Ring, Self::Range];
+
+    /// With about so many partitions: of the ring, those of so many members.
+    pub(crate) fn among(self, partitions: u16, members: usize) -> (Mode, Division) {
+        match self {
+            Self::Fixed => (Mode::Fixed { partitions }, Division::Slots),
+            Self::Ring => {
+                let tokens = (usize::from(partitions) / members.max(1)).clamp(1, 4);
+                (Mode::Ring { tokens: tokens as u16, random: partitions > 4 }, Division::no_arcs())
+            }
+            Self::Range => {
+                let splits = SPLITS.iter().take(usize::from(partitions) - 1);
+                // They stand in order.
+                (Mode::Range, Division::split_at(splits).unwrap_or_default())
+            }
+        }
+    }
+}
+
+/// Among the keys of clients, in order.
+const SPLITS: [&str; 8] = ["counter-", "counter-1", "fleeting", "list-", "list-1", "list-2", "register-1", "register-2"];
+
 impl fmt::Display for Mix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { founders, joiners, witnesses, partitions, backups, voters_max, clients, loss, .. } = self;
+        let Self { founders, joiners, witnesses, partitions, placed, backups, voters_max, clients, loss, .. } = self;
         let ms = |nanos: Nanos| nanos as f64 / MS as f64;
         write!(
             f,
-            "{founders} founders ({witnesses} witnesses) and up to {joiners} more, {voters_max} voters at most; {partitions} partitions with {backups} backups; "
+            "{founders} founders ({witnesses} witnesses) and up to {joiners} more, {voters_max} voters at most; {partitions} partitions ({placed:?}) with {backups} backups; "
         )?;
         write!(
             f,

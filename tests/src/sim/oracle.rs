@@ -12,9 +12,10 @@ use super::schedule::Nanos;
 use doyen::shard::Shard;
 use doyen_gossip::agreement::View;
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest};
+use doyen_placement::division::RangeStart;
 use doyen_placement::{
-    ClusterId, Epoch, Keyspace, KeyspaceId, Lineage, MapEntry, MapId, MemberId, MemberState, PartitionId, PartitionRef, ReplicaState, Role,
-    Table, TableName, Term, Version,
+    ClusterId, Division, Epoch, Keyspace, KeyspaceId, Lineage, MapEntry, MapId, MemberId, MemberState, PartitionId, PartitionRef,
+    ReplicaState, Role, Table, TableName, Term, Version,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -374,8 +375,19 @@ fn enough_copies(
     Ok(())
 }
 
-/// I15: every slot belongs to exactly one partition.
+/// I15: every slot belongs to exactly one partition, or every arc or range is one, and is found by where it begins.
 fn covered(keyspace: &Keyspace) -> Result<(), String> {
+    if keyspace.division != Division::Slots {
+        let divided: BTreeSet<PartitionId> = keyspace.division.partitions().into_iter().collect();
+        let there: BTreeSet<PartitionId> = keyspace.partitions.iter().map(|p| p.id).collect();
+        hold!(there.is_empty() || divided == there, "I15: {} is divided among others than its partitions", keyspace.name);
+        hold!(there.len() == keyspace.partitions.len(), "I15: a partition of {} is there twice", keyspace.name);
+        if let Division::Ranges(ranges) = &keyspace.division {
+            let found = |s: &RangeStart| there.is_empty() || keyspace.partition_of(s.map, &s.key) == Some(s.partition);
+            hold!(ranges.starts().iter().all(found), "I15: a range of {} is not found by where it begins", keyspace.name);
+        }
+        return Ok(());
+    }
     let mut owners = vec![0u32; 16_384];
     for partition in &keyspace.partitions {
         for slot in keyspace.slots_of(partition.id) {

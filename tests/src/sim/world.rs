@@ -14,7 +14,7 @@ use doyen::data::siblings::Siblings;
 use doyen::shard::{Limits, Shard};
 use doyen_gossip::agreement::Timing;
 use doyen_gossip::{Agreement, Config};
-use doyen_placement::{Addresses, Assignment, Keyspace, KeyspaceId, Location, MemberId, Mode, OnLoss, Role, Settings, Table, ThreadPorts};
+use doyen_placement::{Addresses, Assignment, Keyspace, KeyspaceId, Location, MemberId, OnLoss, Role, Settings, Table, ThreadPorts};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
@@ -342,6 +342,7 @@ impl World {
             n => (0..n).map(control_address).collect(),
         };
         // The first slots are data members, so that a cluster whose first witness is late still has a first member.
+        let (mode, division) = mix.placed.among(mix.partitions, mix.founders);
         let witness = slot >= mix.founders - mix.witnesses && slot < mix.founders;
         Config {
             id: me,
@@ -368,7 +369,8 @@ impl World {
             default_keyspace: Keyspace {
                 id: KeyspaceId(0),
                 name: "default".into(),
-                mode: Mode::Fixed { partitions: mix.partitions },
+                mode,
+                division,
                 backups: mix.backups,
                 min_in_sync: 1,
                 on_loss: OnLoss::Reset { after_ms: if mix.reckless { 3_000 } else { 60_000 } },

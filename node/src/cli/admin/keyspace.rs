@@ -3,16 +3,21 @@
 use super::{Credentials, Target, failed, json, print, write};
 use crate::cli::Failed;
 use crate::http::client;
-use crate::keyspace::{self, KeyspaceOptions};
+use crate::keyspace::{self, KeyspaceOptions, SplitKey};
 use crate::status::{ClusterReport, KeyspaceReport, PartitionsReport, TableReport};
+use doyen_placement::division::splits_of_sample;
 use serde_json::{Value, json};
-use std::io::{BufRead, IsTerminal};
+use std::fs::File;
+use std::io::{BufRead, IsTerminal, Read};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// How long `create` and `drop` look whether it is so, and how often.
 const SEEN_WITHIN: Duration = Duration::from_secs(10);
 const LOOKS_EVERY: Duration = Duration::from_millis(50);
+/// Bytes of a sample of keys, at most.
+const SAMPLE_BYTES_MAX: u64 = 256 << 20;
 
 /// Make, look at, change and drop keyspaces: names for keys that are kept alike.
 #[derive(Debug, clap::Args)]
@@ -41,6 +46,12 @@ struct Create {
     name: String,
     #[command(flatten)]
     options: KeyspaceOptions,
+    /// Of --mode range: split so that the keys of this file, one on each line, fall evenly into --ranges ranges
+    #[arg(long, value_name = "FILE", requires = "ranges", conflicts_with = "split_at")]
+    sample: Option<PathBuf>,
+    /// Ranges to begin with, with --sample: 2 to 16384
+    #[arg(long, value_name = "N", requires = "sample", value_parser = clap::value_parser!(u16).range(2..=16384))]
+    ranges: Option<u16>,
     #[command(flatten)]
     target: Target,
     #[command(flatten)]
@@ -71,18 +82,8 @@ struct Show {
 struct Alter {
     /// Its name
     name: String,
-    /// Copies beside the primary, 0 to 6
-    #[arg(long, value_name = "N")]
-    backups: Option<u8>,
-    /// With how many copies, the primary among them, writes are still acknowledged
-    #[arg(long, value_name = "N")]
-    min_in_sync: Option<u8>,
-    /// What happens when every copy of a partition is lost: wait, or reset:60s
-    #[arg(long, value_name = "POLICY")]
-    on_loss: Option<crate::config::value::LossPolicy>,
-    /// Expiry for keys that are written without one, or none
-    #[arg(long, value_name = "TIME")]
-    default_ttl: Option<crate::config::value::Lifetime>,
+    #[command(flatten)]
+    options: KeyspaceOptions,
     #[command(flatten)]
     target: Target,
     #[command(flatten)]
@@ -116,7 +117,10 @@ impl KeyspaceCommand {
 }
 
 impl Create {
-    async fn main(self) -> Result<(), Failed> {
+    async fn main(mut self) -> Result<(), Failed> {
+        if let (Some(file), Some(ranges)) = (&self.sample, self.ranges) {
+            self.options.split_at = sampled(file, ranges)?.into_iter().map(SplitKey).collect();
+        }
         // What cannot hold is told in the words of the flags, and before anybody is asked.
         self.options.create(&self.name)?;
         let address = self.target.address();
@@ -134,6 +138,24 @@ impl Create {
         }?;
         Ok(())
     }
+}
+
+/// Splits by a file of keys.
+fn sampled(file: &Path, ranges: u16) -> Result<Vec<Vec<u8>>, Failed> {
+    let cannot = |why: String| Failed::usage(format!("--sample {}: {why}", file.display()));
+    let mut text = Vec::new();
+    let opened = File::open(file).map_err(|e| cannot(e.to_string()))?;
+    let length = opened.take(SAMPLE_BYTES_MAX + 1).read_to_end(&mut text).map_err(|e| cannot(e.to_string()))?;
+    if length as u64 > SAMPLE_BYTES_MAX {
+        return Err(cannot(format!("it has more than {} MiB: some of its lines are sample enough", SAMPLE_BYTES_MAX >> 20)));
+    }
+    let lines = text.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    let keys: Vec<Vec<u8>> = lines.filter(|line| !line.is_empty()).map(<[u8]>::to_vec).collect();
+    let (count, splits) = (keys.len(), splits_of_sample(keys, ranges.into()));
+    if splits.len() + 1 < usize::from(ranges) {
+        return Err(cannot(format!("its {count} keys make no {ranges} ranges, but {} at most", splits.len() + 1)));
+    }
+    Ok(splits)
 }
 
 impl List {
@@ -164,18 +186,11 @@ impl Show {
 
 impl Alter {
     async fn main(self) -> Result<(), Failed> {
-        let Self { name, backups, min_in_sync, on_loss, default_ttl, .. } = &self;
-        let options = KeyspaceOptions {
-            backups: *backups,
-            min_in_sync: *min_in_sync,
-            on_loss: *on_loss,
-            default_ttl: *default_ttl,
-            ..KeyspaceOptions::new()
-        };
+        let Self { name, options, .. } = &self;
         options.alter(name)?;
         let address = self.target.address();
         the(&keyspaces(&address).await?, name)?;
-        let body = serde_json::to_string(&options).map_err(|e| Failed::new(e.to_string()))?;
+        let body = serde_json::to_string(options).map_err(|e| Failed::new(e.to_string()))?;
         let token = self.credentials.token()?;
         let _: Value = client::change(&address, "PATCH", &format!("/keyspaces/{name}"), &token, &body).await.map_err(failed)?;
         write(&format!("keyspace {name} is altered; `doyen status` shows what moves for that\n"))?;

@@ -1,6 +1,6 @@
 //! Reports for people: aligned columns, the important line first.
 
-use crate::status::{ClusterReport, KeyspaceReport, PartitionState, PartitionsReport, TableReport};
+use crate::status::{ClusterReport, KeysReport, KeyspaceReport, PartitionState, PartitionsReport, StartReport, TableReport};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -95,11 +95,16 @@ pub(super) fn keyspaces(keyspaces: &[KeyspaceReport]) -> String {
     columns(&rows)
 }
 
+/// Partitions that are shown by themselves, at most.
+const SHOWN_MAX: usize = 64;
+
 /// `doyen keyspace show`.
 pub(super) fn keyspace(keyspace: &KeyspaceReport, partitions: &PartitionsReport, maps: &[String]) -> String {
     let mut text = keyspaces(std::slice::from_ref(keyspace));
-    if !partitions.partitions.is_empty() {
-        let _ = write!(text, "\n{}", shares(partitions));
+    match partitions.partitions.len() {
+        0 => {}
+        1..=SHOWN_MAX => _ = write!(text, "\n{}\n{}", runs(partitions), shares(partitions)),
+        _ => _ = write!(text, "\n{}\n`doyen table` shows every partition\n", shares(partitions)),
     }
     if !maps.is_empty() {
         let _ = writeln!(text, "\nmaps: {}", maps.join(", "));
@@ -144,7 +149,12 @@ fn shares(keyspace: &PartitionsReport) -> String {
 }
 
 fn runs(keyspace: &PartitionsReport) -> String {
-    let mut rows = vec![row(["partitions", "slots", "primary", "backups", "learners", "state"])];
+    let keys = match keyspace.partitions.first().map(|p| &p.keys) {
+        Some(KeysReport::Tokens(_)) => "tokens after, up to",
+        Some(KeysReport::Range(_)) => "keys from, up to",
+        _ => "slots",
+    };
+    let mut rows = vec![row(["partitions", keys, "primary", "backups", "learners", "state"])];
     let alike = |a: &crate::status::PartitionReport, b: &crate::status::PartitionReport| {
         (&a.primary, &a.backups, &a.learners, a.state) == (&b.primary, &b.backups, &b.learners, b.state)
     };
@@ -159,7 +169,7 @@ fn runs(keyspace: &PartitionsReport) -> String {
         };
         rows.push(row([
             &ids,
-            &format!("{}-{}", first.slots[0], last.slots[1]),
+            &keys_of(&first.keys, &last.keys),
             &first.primary,
             &first.backups.join(" "),
             &first.learners.join(" "),
@@ -167,6 +177,23 @@ fn runs(keyspace: &PartitionsReport) -> String {
         ]));
     }
     columns(&rows)
+}
+
+/// The keys of neighbours, from the first to the last of them.
+fn keys_of(first: &KeysReport, last: &KeysReport) -> String {
+    // The first range begins with no key, and the last one never ends.
+    let start = |s: &Option<StartReport>| match s {
+        None => "the end".to_owned(),
+        Some(StartReport { map: 0, key }) if key.is_empty() => "the beginning".to_owned(),
+        Some(StartReport { map: 0, key }) => format!("\"{key}\""),
+        Some(StartReport { map, key }) => format!("map {map} \"{key}\""),
+    };
+    match (first, last) {
+        (KeysReport::Slots([from, _]), KeysReport::Slots([_, to])) => format!("{from}-{to}"),
+        (KeysReport::Tokens([after, _]), KeysReport::Tokens([_, upto])) => format!("{after} {upto}"),
+        (KeysReport::Range([from, _]), KeysReport::Range([_, to])) => format!("{} {}", start(from), start(to)),
+        _ => String::new(),
+    }
 }
 
 /// What fits on a terminal, drawn over what was there: without a flash, and without a line that wraps and moves the others.

@@ -42,6 +42,11 @@ impl Ground {
         self.members.len()
     }
 
+    /// All of them, in order of age.
+    pub(crate) fn members(&self) -> &[Arc<Member>] {
+        &self.members
+    }
+
     pub(crate) fn id(&self, place: usize) -> MemberId {
         self.members[place].id
     }

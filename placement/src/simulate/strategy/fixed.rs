@@ -1,6 +1,7 @@
 //! A fixed number of partitions, which the planner of production places: this drives it as the coordinator and the primaries of a cluster do.
 
 use super::Strategy;
+use crate::division::Division;
 use crate::id::{ClusterId, KeyspaceId, MapId, MemberId, PartitionRef};
 use crate::planner::{self, Departure, InSyncChange, InSyncRequest, MoveLimits, Pace};
 use crate::table::{Assignment, Keyspace, Member, Mode, OnLoss, Settings, Table};
@@ -32,6 +33,7 @@ impl Fixed {
             id: KeyspaceId(0),
             name: "default".into(),
             mode: Mode::Fixed { partitions: self.partitions },
+            division: Division::Slots,
             // At most 31.
             backups: (self.copies - 1) as u8,
             min_in_sync: 1,

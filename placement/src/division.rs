@@ -1,0 +1,75 @@
+//! How the keys of a keyspace are divided among its partitions.
+//!
+//! ```text
+//!  fixed   {tag} or key ── crc16 ──> slot            ── runs of slots ──> partition      Division::Slots
+//!  ring    {tag} or key ── murmur3 ──> token         ── arcs of a ring ──> partition     Division::Arcs
+//!  range   map, key                                  ── ordered ranges ──> partition     Division::Ranges
+//! ```
+//! A division is made whole, with its look-up compiled, and never changed: whoever splits or merges makes another one. So tables share it as
+//! long as it is the same, and a look-up can never belong to another table. Over the wire go the boundaries alone.
+
+mod arcs;
+mod ranges;
+
+pub use arcs::{Arcs, ArcsError, Brought};
+pub use ranges::{RangeStart, Ranges, RangesError, SPLIT_BYTES_MAX, splits_of_sample};
+
+use crate::id::{MapId, PartitionId};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// Which partition has which keys.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub enum Division {
+    /// Runs of slots, as many as the mode says.
+    #[default]
+    Slots,
+    /// Arcs of a ring; none before members have brought tokens.
+    Arcs(Arc<Arcs>),
+    /// Ranges of keys in the order of their bytes.
+    Ranges(Arc<Ranges>),
+}
+
+impl Division {
+    /// A ring without tokens: the first assignment gives them.
+    #[must_use]
+    pub fn no_arcs() -> Self {
+        Self::Arcs(Arc::default())
+    }
+
+    /// Ranges of the keys of map 0 that begin at these splits, and one before the first. Keys of other maps are behind the last split.
+    ///
+    /// ```
+    /// use doyen_placement::division::Division;
+    /// use doyen_placement::MapId;
+    /// let division = Division::split_at(["h", "p"])?;
+    /// let Division::Ranges(ranges) = division else { unreachable!() };
+    /// assert_eq!(["alma", "h", "piet"].map(|key| ranges.partition_of(MapId(0), key.as_bytes()).0), [0, 1, 2]);
+    /// # Ok::<(), doyen_placement::division::RangesError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A split that is empty or longer than [`SPLIT_BYTES_MAX`], or not greater than the one before it.
+    pub fn split_at<K: AsRef<[u8]>>(splits: impl IntoIterator<Item = K>) -> Result<Self, RangesError> {
+        Ranges::split_at(splits).map(|ranges| Self::Ranges(Arc::new(ranges)))
+    }
+
+    /// The numbers of the partitions among which it divides, in the order in which they stand; none for slots, where the mode knows.
+    #[must_use]
+    pub fn partitions(&self) -> Vec<PartitionId> {
+        match self {
+            Self::Slots => Vec::new(),
+            Self::Arcs(arcs) => arcs.partitions().collect(),
+            Self::Ranges(ranges) => ranges.partitions().collect(),
+        }
+    }
+
+    /// Which partition has this key of this map, where that is not a matter of slots.
+    pub(crate) fn partition_of(&self, map: MapId, key: &[u8]) -> Option<PartitionId> {
+        match self {
+            Self::Slots => None,
+            Self::Arcs(arcs) => arcs.partition_of(map, key),
+            Self::Ranges(ranges) => Some(ranges.partition_of(map, key)),
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Arcs of a ring, each a partition.
+
+use crate::hash::hash_tag;
+use crate::id::{MapId, MemberId, PartitionId};
+use crate::lookup::RingLookup;
+use crate::ring::{Duplicate, Ring};
+use crate::token::Token;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::hash::{Hash, Hasher};
+
+/// A token, who brought it, and the partition that is the arc which it ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Brought {
+    /// Where.
+    pub token: Token,
+    /// By whom. It may be gone: the arc stays until it is merged.
+    pub by: MemberId,
+    /// The arc.
+    pub partition: PartitionId,
+}
+
+/// Arcs of a ring.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(try_from = "Vec<Brought>", into = "Vec<Brought>")]
+pub struct Arcs {
+    ring: Ring,
+    /// The arc of each token.
+    partitions: Vec<PartitionId>,
+    lookup: RingLookup,
+}
+
+/// Tokens that make no ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ArcsError {
+    /// Two stand at one place.
+    #[error(transparent)]
+    Token(#[from] Duplicate),
+    /// Two arcs are one partition.
+    #[error("partition {0} is two arcs")]
+    Partition(PartitionId),
+}
+
+impl Arcs {
+    /// These, in any order.
+    ///
+    /// # Errors
+    /// A token or a partition that is there twice.
+    pub fn new(mut brought: Vec<Brought>) -> Result<Self, ArcsError> {
+        brought.sort_unstable_by_key(|b| b.token);
+        let ring = Ring::new(brought.iter().map(|b| (b.token, b.by)))?;
+        let mut seen = BTreeSet::new();
+        if let Some(twice) = brought.iter().find(|b| !seen.insert(b.partition)) {
+            return Err(ArcsError::Partition(twice.partition));
+        }
+        let tokens: Vec<Token> = brought.iter().map(|b| b.token).collect();
+        Ok(Self { ring, partitions: brought.iter().map(|b| b.partition).collect(), lookup: RingLookup::new(&tokens) })
+    }
+
+    /// The tokens, and who brought them. Arc `i` ends with token `i`.
+    #[must_use]
+    pub const fn ring(&self) -> &Ring {
+        &self.ring
+    }
+
+    /// The partition of each arc, in order.
+    pub fn partitions(&self) -> impl Iterator<Item = PartitionId> + '_ {
+        self.partitions.iter().copied()
+    }
+
+    /// Which arc has this key; `None` where there is no token at all.
+    ///
+    /// `{hash tags}` count only in map 0, so that there the token is what Cassandra says of the tag or the key. In other maps the map's id is
+    /// hashed with the key.
+    #[must_use]
+    pub fn partition_of(&self, map: MapId, key: &[u8]) -> Option<PartitionId> {
+        let token = if map == MapId(0) { Token::of(hash_tag(key)) } else { Token::of_prefixed(map.0.to_be_bytes(), key) };
+        self.lookup.arc_of(token).map(|arc| self.partitions[arc])
+    }
+
+    fn brought(&self) -> impl Iterator<Item = Brought> + '_ {
+        let tokens = self.ring.tokens().iter().zip(&self.partitions);
+        tokens.map(|(&(token, by), &partition)| Brought { token, by, partition })
+    }
+}
+
+impl Default for Arcs {
+    fn default() -> Self {
+        Self { ring: Ring::default(), partitions: Vec::new(), lookup: RingLookup::new(&[]) }
+    }
+}
+
+impl TryFrom<Vec<Brought>> for Arcs {
+    type Error = ArcsError;
+
+    fn try_from(brought: Vec<Brought>) -> Result<Self, ArcsError> {
+        Self::new(brought)
+    }
+}
+
+impl From<Arcs> for Vec<Brought> {
+    fn from(arcs: Arcs) -> Self {
+        arcs.brought().collect()
+    }
+}
+
+/// The look-up follows from the rest.
+impl PartialEq for Arcs {
+    fn eq(&self, other: &Self) -> bool {
+        self.ring == other.ring && self.partitions == other.partitions
+    }
+}
+
+impl Eq for Arcs {}
+
+impl Hash for Arcs {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.ring, &self.partitions).hash(state);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn brought(token: i64, by: u64, partition: u32) -> Brought {
+        Brought { token: Token(token), by: MemberId(by), partition: PartitionId(partition) }
+    }
+
+    #[test]
+    fn a_key_is_in_the_arc_that_ends_behind_it_and_tags_keep_keys_together() {
+        let arcs = Arcs::new(vec![brought(100, 16, 1), brought(-100, 32, 0)]).expect("a ring");
+        assert_eq!(arcs.partitions().collect::<Vec<_>>(), [PartitionId(0), PartitionId(1)]);
+        let of = |map, key: &str| arcs.partition_of(MapId(map), key.as_bytes());
+        for key in ["a", "b", "123", "user:17"] {
+            // The arc behind the last token begins the ring anew.
+            let inside = (-99..=100).contains(&Token::of(key.as_bytes()).0);
+            assert_eq!(of(0, key), Some(PartitionId(u32::from(inside))), "{key}");
+            assert_eq!(of(0, &format!("x{{{key}}}y")), of(0, key));
+        }
+        assert_eq!(Arcs::default().partition_of(MapId(0), b"k"), None);
+    }
+
+    #[test]
+    fn what_is_there_twice_makes_no_ring() {
+        assert_eq!(Arcs::new(vec![brought(1, 16, 0), brought(1, 32, 1)]), Err(ArcsError::Token(Duplicate(Token(1)))));
+        assert_eq!(Arcs::new(vec![brought(1, 16, 0), brought(2, 32, 0)]), Err(ArcsError::Partition(PartitionId(0))));
+    }
+}
