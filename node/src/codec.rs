@@ -78,15 +78,71 @@ fn limited<T: DeserializeOwned, const LIMIT: usize>(bytes: &[u8]) -> Result<(T, 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::KeyspaceOptions;
+    use doyen_placement::{
+        Addresses, Age, Assignment, ClusterId, KeyspaceId, Location, Member, MemberId, MemberState, Role, Settings, Table, TableDelta,
+        planner,
+    };
     use proptest::prelude::*;
     use serde::Deserialize;
     use std::collections::BTreeMap;
+    use std::sync::Arc;
 
     #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
     enum Sample {
         Unit,
         Text(String),
         Nested { list: Vec<(u64, Option<String>)>, map: BTreeMap<String, Vec<u8>> },
+    }
+
+    /// 16,384 partitions in three copies on 100 members of random ids, as large clusters have them.
+    fn large_table() -> Table {
+        let member = |n: u64| Member {
+            id: MemberId(n.wrapping_mul(0x9E37_79B9_7F4A_7C15) & !0xF),
+            age: Age(0),
+            name: format!("node-{n:04}.rack-{}.example.org", n % 9),
+            role: Role::Data,
+            state: MemberState::Live,
+            addresses: Addresses {
+                control: ([10, 0, 0, n as u8], 7400).into(),
+                data: ([10, 0, 0, n as u8], 7401).into(),
+                resp: Some(([10, 0, 0, n as u8], 7379).into()),
+                resp_cluster: Some(([10, 0, 0, n as u8], 7380).into()),
+                http: Some(([10, 0, 0, n as u8], 7480).into()),
+                further: Vec::new(),
+            },
+            location: Location { zone: format!("zone-{}", n % 3), rack: format!("rack-{}", n % 9), host: format!("host-{n}") },
+            weight: 100,
+        };
+        let keyspace = KeyspaceOptions::new().partitions(16_384).backups(2).create("default").expect("it may be").numbered(KeyspaceId(0));
+        let settings = Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin };
+        planner::first(ClusterId(1 << 100), settings, keyspace, (1..=100).map(member).collect())
+    }
+
+    #[test]
+    fn a_large_table_and_what_changes_in_it_are_small() {
+        let table = large_table();
+        let whole = encode(&table, BYTES_MAX).expect("it can be written");
+        assert_eq!(decode::<Table>(&whole, BYTES_MAX), Ok(table.clone()));
+        let mut next = table.clone();
+        for partition in &mut next.keyspaces[0].partitions[5000..5010] {
+            let partition = Arc::make_mut(partition);
+            partition.epoch = partition.epoch.next();
+            partition.replicas.swap(0, 1);
+        }
+        let delta = encode(&TableDelta::between(&table, &next), BYTES_MAX).expect("it can be written");
+        eprintln!("the table has {} bytes, a change of ten partitions {}", whole.len(), delta.len());
+        assert!(whole.len() < 600_000, "{} bytes", whole.len());
+        assert!(delta.len() < 4_000, "{} bytes", delta.len());
+    }
+
+    #[test]
+    fn a_table_that_names_whom_it_does_not_list_is_refused() {
+        let mut table = large_table();
+        table.members.truncate(99);
+        let bytes = encode(&table, BYTES_MAX).expect("it can be written");
+        let CodecError::Invalid(why) = decode::<Table>(&bytes, BYTES_MAX).expect_err("it is no table") else { panic!("another error") };
+        assert!(why.contains("names a member that it does not list"), "{why}");
     }
 
     fn sample() -> impl Strategy<Value = Sample> {

@@ -3,6 +3,7 @@
 //! A table is a value. Changing one means making the next; agreement decides which of them is in force.
 
 pub mod delta;
+mod packed;
 pub mod validate;
 
 pub use delta::{DeltaError, TableDelta};
@@ -33,6 +34,7 @@ pub struct TableName {
 
 /// Who the members are and who holds what, at one version.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "packed::Packed", into = "packed::Packed")]
 pub struct Table {
     /// The cluster.
     pub cluster: ClusterId,
