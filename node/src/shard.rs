@@ -48,7 +48,7 @@ use dedup::Dedup;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest, View};
 use doyen_placement::mutant::{Mutant, broken};
-use doyen_placement::{Epoch, KeyspaceId, Lineage, MapId, MemberId, Partition, PartitionRef, TableName};
+use doyen_placement::{Epoch, KeyspaceId, Lineage, MapId, MemberId, Mode, Partition, PartitionRef, TableName};
 use following::Follow;
 use forwarding::{Call, Calls, Executed, Source};
 use frame::Frame;
@@ -231,13 +231,13 @@ struct Held {
 }
 
 impl Held {
-    fn empty(lineage: Lineage, seed: Seed, now: Time) -> Self {
+    fn empty(lineage: Lineage, store: Store, now: Time) -> Self {
         Self {
             lineage,
             epoch: Epoch(0),
             fence: Epoch(0),
             was_in_sync: false,
-            store: Store::new(seed),
+            store,
             log: Log::default(),
             dedup: Dedup::default(),
             clock: Clock::new(now),
@@ -964,6 +964,12 @@ impl Core {
     }
 
     /// What orders keys: the same at every member of the cluster, so that a place in a scan is, too.
+    /// An empty store for a partition of a keyspace, which keeps keys in order where partitions are ranges of them.
+    fn store_of(&self, keyspace: KeyspaceId) -> Store {
+        let keyspace = self.view.as_ref().and_then(|v| v.installed.keyspace(keyspace));
+        Store::new(self.seed()).sorted(keyspace.is_some_and(|k| k.mode == Mode::Range))
+    }
+
     fn seed(&self) -> Seed {
         Seed(self.name.map_or(0, |name| (name.cluster.0 ^ (name.cluster.0 >> 64)) as u64))
     }

@@ -162,6 +162,66 @@ fn a_ring_and_ranges_hold_their_keys_while_members_come_and_die() {
     }
 }
 
+/// `SCANRANGE` with these words.
+fn scan(client: &mut Client, words: &[&str]) -> Vec<String> {
+    let words: Vec<&[u8]> = std::iter::once(&b"SCANRANGE"[..]).chain(words.iter().map(|word| word.as_bytes())).collect();
+    let reply = client.command(&words).expect("a reply");
+    let Reply::Array(items) = reply else { panic!("{reply:?}") };
+    let text = |item: Reply| if let Reply::Bulk(text) = item { String::from_utf8_lossy(&text).into_owned() } else { panic!("{item:?}") };
+    items.into_iter().map(text).collect()
+}
+
+/// What a metric of a node counts, over all of its series.
+fn metric(cluster: &Cluster, node: &str, name: &str) -> u64 {
+    let text = cluster.node(node).http("/metrics").expect("an answer");
+    let values = text.lines().filter(|line| line.starts_with(name)).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+    values.sum::<f64>() as u64
+}
+
+#[test]
+fn ranges_are_scanned_in_order_and_only_where_they_are() {
+    let cluster = Cluster::of(BINARY, 3);
+    let splits: Vec<String> = (1..10).map(|i| format!("key-{}", i * 100)).collect();
+    let mut words = vec!["create", "names", "--mode", "range"];
+    words.extend(splits.iter().flat_map(|split| ["--split-at", split]));
+    let (made, said) = keyspace(&cluster, "n1", &words);
+    assert!(made, "{said}");
+    let keys: Vec<String> = (0..KEYS).map(|i| format!("key-{i:03}")).collect();
+    let mut writer = client_in(&cluster, "n0", "names");
+    for key in &keys {
+        ok(&mut writer, &[b"SET", key.as_bytes(), format!("of {key}").as_bytes()]);
+    }
+    let mut client = client_in(&cluster, "n2", "names");
+    assert_eq!(scan(&mut client, &["", ""]), keys);
+    assert_eq!(scan(&mut client, &["", "", "REV"]), keys.iter().rev().cloned().collect::<Vec<_>>());
+    assert_eq!(scan(&mut client, &["key-095", "key-105"]), keys[95..105]);
+    assert_eq!(scan(&mut client, &["key-095", "key-105", "LIMIT", "7"]), keys[95..102]);
+    assert_eq!(scan(&mut client, &["key-095", "key-105", "LIMIT", "7", "REV"]), keys[98..105].iter().rev().cloned().collect::<Vec<_>>());
+    let pairs = scan(&mut client, &["key-199", "key-201", "withvalues"]);
+    assert_eq!(pairs, ["key-199", "of key-199", "key-200", "of key-200"]);
+    for nothing in [["key-5", "key-5"], ["key-9", "key-1"], ["z", ""], ["a", "b"]] {
+        assert_eq!(scan(&mut client, &nothing), [""; 0]);
+    }
+
+    // Of ten partitions, two are asked for what is in two.
+    let asked = || ["n0", "n1", "n2"].map(|node| metric(&cluster, node, "doyen_range_scans_total")).iter().sum::<u64>();
+    let before = asked();
+    assert_eq!(scan(&mut client, &["key-350", "key-450"]).len(), 100);
+    assert_eq!(asked() - before, 2);
+
+    // What is wrong is said, and a keyspace that has no order has no ranges.
+    let mut error = |words: &[&[u8]]| match client.command(words).expect("a reply") {
+        Reply::Error(why) => why,
+        reply => panic!("{reply:?}"),
+    };
+    assert!(error(&[b"SCANRANGE", b"a"]).contains("wrong number of arguments"));
+    assert!(error(&[b"SCANRANGE", b"a", b"b", b"LIMIT"]).contains("syntax"));
+    assert!(error(&[b"SCANRANGE", b"a", b"b", b"LIMIT", b"0"]).contains("at least 1"));
+    assert!(error(&[b"SCANRANGE", b"a", b"b", b"LIMIT", b"x"]).contains("not an integer"));
+    let reply = cluster.client("n0").command(&[b"SCANRANGE", b"a", b"b"]).expect("a reply");
+    assert!(matches!(&reply, Reply::Error(why) if why.contains("--mode range")), "{reply:?}");
+}
+
 #[test]
 fn what_is_wrong_is_said_in_a_line_and_changes_nothing() {
     let cluster = Cluster::of(BINARY, 1);

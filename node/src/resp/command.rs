@@ -3,7 +3,7 @@
 pub mod table;
 
 use super::frame::{Args, integer};
-use crate::shard::op::{Action, Condition, ExpireCondition, Expiry};
+use crate::shard::op::{Action, Condition, ExpireCondition, Expiry, RangeQuery};
 use bytes::Bytes;
 use std::borrow::Cow;
 use table::{Spec, Verb};
@@ -106,6 +106,8 @@ pub enum All {
     },
     /// How many keys one slot has.
     CountInSlot(u16),
+    /// Keys in the order of their bytes, and their values if they are wanted: so many, at most.
+    Range(RangeQuery),
 }
 
 /// About the connection.
@@ -222,6 +224,7 @@ pub fn parse(spec: &Spec, args: Args<'_>, unix_ms: u64) -> Result<Request, Error
         Verb::Flush => flush(args),
         Verb::Keys => Ok(Request::All(All::Keys { pattern: pattern_at(args, 1)? })),
         Verb::Scan => scan(args),
+        Verb::ScanRange => scan_range(args),
         Verb::Wait => wait(args),
         Verb::Ping if args.len() > 2 => Err(arity(spec.name)),
         Verb::Ping => Ok(Request::Connection(Connection::Ping((args.len() == 2).then(|| args.bytes(1))))),
@@ -445,6 +448,30 @@ fn scan(args: Args<'_>) -> Result<Request, ErrorText> {
         i += 2;
     }
     Ok(Request::All(All::Scan { cursor, count, pattern, strings }))
+}
+
+fn scan_range(args: Args<'_>) -> Result<Request, ErrorText> {
+    let mut query = RangeQuery { from: args.bytes(1), to: args.bytes(2), count: u32::MAX, reverse: false, values: false };
+    let mut i = 3;
+    while i < args.len() {
+        let option = args.get(i);
+        if is(option, "LIMIT") && i + 1 < args.len() {
+            let asked = integer(args.get(i + 1)).ok_or(NOT_AN_INTEGER)?;
+            if asked < 1 {
+                return Err("ERR LIMIT must be at least 1".into());
+            }
+            query.count = u32::try_from(asked).unwrap_or(u32::MAX);
+            i += 1;
+        } else if is(option, "REV") {
+            query.reverse = true;
+        } else if is(option, "WITHVALUES") {
+            query.values = true;
+        } else {
+            return Err(SYNTAX.into());
+        }
+        i += 1;
+    }
+    Ok(Request::All(All::Range(query)))
 }
 
 /// As C reads it, and so Redis: nothing is 0, and what is negative counts from the end.

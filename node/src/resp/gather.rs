@@ -7,7 +7,7 @@ use super::command::{All, Shape};
 use super::encode::Encoder;
 use super::glob::Matching;
 use super::{reply, session};
-use crate::shard::op::{Failure, Outcome, PartitionAction};
+use crate::shard::op::{Failure, Outcome, PartitionAction, RangeQuery};
 use bytes::Bytes;
 use doyen_placement::{KeyspaceId, PartitionId};
 use std::collections::{BTreeSet, VecDeque};
@@ -67,8 +67,21 @@ enum Answer {
     Count(i64),
     Cleared,
     CountInSlot(u16, i64),
-    Keys { pattern: Bytes, keys: Vec<Bytes> },
-    Scan { left: u32, pattern: Option<Bytes>, strings: bool, keys: Vec<Bytes> },
+    Keys {
+        pattern: Bytes,
+        keys: Vec<Bytes>,
+    },
+    Scan {
+        left: u32,
+        pattern: Option<Bytes>,
+        strings: bool,
+        keys: Vec<Bytes>,
+    },
+    /// What is still wanted, and what was found.
+    Range {
+        wanted: RangeQuery,
+        keys: Vec<Bytes>,
+    },
 }
 
 impl Gather {
@@ -109,6 +122,11 @@ impl Gather {
             All::Scan { cursor, count, pattern, strings } => {
                 let pattern = pattern.map(|p| Bytes::copy_from_slice(&p));
                 (Answer::Scan { left: count, pattern, strings, keys: Vec::new() }, cursor)
+            }
+            All::Range(wanted) => {
+                // They stand in order, whatever their numbers are.
+                let next = partitions.into_iter().map(|p| (p, 0)).collect();
+                return Self::new(Answer::Range { wanted, keys: Vec::new() }, keyspace, next);
             }
         };
         let (first, within) = (from >> CURSOR_BITS, from & ((1 << CURSOR_BITS) - 1));
@@ -177,6 +195,7 @@ impl Gather {
         match &self.answer {
             // One partition after the other: the cursor names one place.
             Answer::Scan { left, .. } => *left > 0 && self.waiting.is_empty(),
+            Answer::Range { wanted, .. } => wanted.count > 0 && self.waiting.is_empty(),
             _ => self.waiting.len() < IN_FLIGHT_MAX,
         }
     }
@@ -191,6 +210,7 @@ impl Gather {
             Answer::Count(_) => PartitionAction::Count,
             Answer::Cleared => PartitionAction::Clear,
             Answer::Scan { left, .. } => PartitionAction::Scan { cursor, count: (*left).min(SWEEP_COUNT) },
+            Answer::Range { wanted, .. } => PartitionAction::Range(RangeQuery { count: wanted.count.min(SWEEP_COUNT), ..wanted.clone() }),
             _ => PartitionAction::Scan { cursor, count: SWEEP_COUNT },
         };
         Some((partition, action))
@@ -240,6 +260,24 @@ impl Gather {
                 self.unmatched.extend(found);
                 go_on(&mut self.next, part, next);
             }
+            (Answer::Range { wanted, keys }, Outcome::Keys { next, keys: found }) => {
+                let each = if wanted.values { 2 } else { 1 };
+                wanted.count = wanted.count.saturating_sub(u32::try_from(found.len() / each).unwrap_or(u32::MAX));
+                if let Some(last) = found.chunks_exact(each).last().map(|entry| &entry[0]) {
+                    if wanted.reverse {
+                        wanted.to = last.clone();
+                    } else {
+                        // The least key that is greater.
+                        wanted.from = [&**last, &[0]].concat().into();
+                    }
+                    go_on(&mut self.next, part, next);
+                }
+                self.held += found.iter().map(|k| k.len() + KEY_OVERHEAD).sum::<usize>();
+                keys.extend(found);
+                if self.held > session::REPLY_BYTES_MAX {
+                    return self.fail(Failure::TooLarge);
+                }
+            }
             _ => {}
         }
         self.done += 1;
@@ -250,7 +288,7 @@ impl Gather {
         self.unmatched.clear();
         match &mut self.answer {
             Answer::Values(found) => found.clear(),
-            Answer::Keys { keys, .. } | Answer::Scan { keys, .. } => keys.clear(),
+            Answer::Keys { keys, .. } | Answer::Scan { keys, .. } | Answer::Range { keys, .. } => keys.clear(),
             Answer::Number(..) | Answer::Written | Answer::Count(_) | Answer::Cleared | Answer::CountInSlot(..) => {}
         }
         self.held = 0;
@@ -314,7 +352,7 @@ impl Gather {
                 encoder.simple("OK");
                 0
             }
-            Answer::Keys { keys, .. } | Answer::Scan { keys, .. } => {
+            Answer::Keys { keys, .. } | Answer::Scan { keys, .. } | Answer::Range { keys, .. } => {
                 if begins {
                     if is_scan {
                         let cursor = self.next.front().map_or(0, |(p, within)| u64::from(p.0) << CURSOR_BITS | within);
@@ -341,7 +379,7 @@ impl Gather {
     fn encode_failure(&self, encoder: &mut Encoder<'_>, why: Failure) {
         let writes = matches!(self.answer, Answer::Written | Answer::Cleared | Answer::Number(_, Kind::Deleted));
         let text = reply::failure(why, Shape::Plain);
-        if matches!(self.answer, Answer::Keys { .. } | Answer::Values(_)) && why == Failure::TooLarge {
+        if matches!(self.answer, Answer::Keys { .. } | Answer::Range { .. } | Answer::Values(_)) && why == Failure::TooLarge {
             encoder.error("ERR the reply would be too large");
         } else if writes && self.done > 0 && why != Failure::Unknown {
             encoder.error(&format!("UNKNOWN some keys were written and others were not: {text}"));

@@ -21,7 +21,7 @@ use crate::shard::op::{Action, Failure, Operation, Outcome, PartitionOperation};
 use asking::Asking;
 use bytes::{Bytes, BytesMut};
 use doyen_gossip::Time;
-use doyen_placement::{KeyspaceId, MapId};
+use doyen_placement::{Division, KeyspaceId, MapId};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -748,6 +748,16 @@ impl Session {
         let Some(keyspace) = cluster::assigned(inner.view.as_ref(), self.keyspace) else {
             return self.answer(|e| e.error("CLUSTERDOWN Hash slot not served"));
         };
+        if let All::Range(query) = &all {
+            let Division::Ranges(ranges) = &keyspace.division else {
+                return self.answer(|e| e.error("ERR SCANRANGE needs a keyspace that keeps its keys in order, as `doyen keyspace create NAME --mode range` makes it: choose one by CLIENT KEYSPACE NAME"));
+            };
+            let mut partitions = ranges.within(MapId(0), &query.from, &query.to);
+            if query.reverse {
+                partitions.reverse();
+            }
+            return self.gather(connection, inner, Gather::of_sweep(all, keyspace.id, partitions));
+        }
         let (me, own_only) = (inner.me, self.cluster_port);
         let slot_only = match &all {
             All::CountInSlot(slot) => Some(keyspace.partition_of_slot(*slot)),
@@ -756,7 +766,11 @@ impl Session {
         let threads = inner.crew.threads();
         let partitions = keyspace.partitions.iter().filter(|p| !own_only || cluster::leads(me, threads, p)).map(|p| p.id);
         let partitions = partitions.filter(|p| slot_only.is_none_or(|only| only == Some(*p))).collect();
-        let mut gather = Box::new(Gather::of_sweep(all, keyspace.id, partitions));
+        self.gather(connection, inner, Gather::of_sweep(all, keyspace.id, partitions));
+    }
+
+    fn gather(&mut self, connection: &Rc<Connection>, inner: &mut Inner, gather: Gather) {
+        let mut gather = Box::new(gather);
         submit_steps(connection, inner, self.next(), &mut gather);
         self.sweeping = true;
         self.push(State::Gathering(gather), 0);

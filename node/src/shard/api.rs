@@ -111,6 +111,8 @@ pub struct Stats {
     pub malformed: u64,
     /// Keys expired.
     pub expired: u64,
+    /// Times that a partition was asked for a range of keys.
+    pub ranges: u64,
 }
 
 impl Limits {
@@ -141,6 +143,7 @@ impl Stats {
         self.checksum_mismatches += other.checksum_mismatches;
         self.malformed += other.malformed;
         self.expired += other.expired;
+        self.ranges += other.ranges;
     }
 }
 

@@ -239,6 +239,12 @@ impl Core {
                     let (next, keys) = scan::scan(&held.store, op.map, *cursor, *count, clock);
                     Step::Done(Outcome::Keys { next, keys }, held.log.last(), false)
                 }
+                PartitionAction::Range(query) => {
+                    self.stats.ranges += 1;
+                    let clock = held.clock.advance(self.now);
+                    let (more, keys) = scan::range(&held.store, op.map, query, clock);
+                    Step::Done(Outcome::Keys { next: u64::from(more), keys }, held.log.last(), false)
+                }
                 PartitionAction::Clear => {
                     if held.store.count(op.map) == 0 {
                         return Step::Done(Outcome::Ok, held.log.last(), false);

@@ -11,7 +11,7 @@ use super::dedup::{OpId, Remembered};
 use super::entry::Entry;
 use super::log::Logged;
 use super::op::{
-    Action, Condition, ExpireCondition, Expiry, Failure, Operation, Outcome, PartitionAction, PartitionOperation, Value, Work,
+    Action, Condition, ExpireCondition, Expiry, Failure, Operation, Outcome, PartitionAction, PartitionOperation, RangeQuery, Value, Work,
 };
 use super::store::{Effect, Key, digest_bytes};
 use bytes::{Buf, BufMut, Bytes, BytesMut};

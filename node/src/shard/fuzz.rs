@@ -4,7 +4,7 @@ use super::dedup::OpId;
 use super::entry::Entry;
 use super::frame::{self, Ack, Forwarded, Frame, Head, Out};
 use super::log::Logged;
-use super::op::{Action, Condition, Expiry, Failure, Operation, Outcome, PartitionAction, PartitionOperation, Work};
+use super::op::{Action, Condition, Expiry, Failure, Operation, Outcome, PartitionAction, PartitionOperation, RangeQuery, Work};
 use super::store::{Effect, Key, digest_bytes};
 use super::{Lane, Limits, Request, Shard};
 use bytes::{Bytes, BytesMut};
@@ -105,13 +105,11 @@ fn every() -> Vec<Frame> {
         Action::Delete,
         Action::Persist,
     ];
-    let works =
-        actions
-            .map(|action| key("a", action))
-            .into_iter()
-            .chain([PartitionAction::Count, PartitionAction::Scan { cursor: 0, count: 10 }, PartitionAction::Clear].map(|action| {
-                Work::Partition(PartitionOperation { keyspace: KeyspaceId(0), partition: PartitionId(0), map: MAP, action })
-            }));
+    let range = RangeQuery { from: bytes(b"a"), to: bytes(b""), count: 2, reverse: true, values: true };
+    let works = actions.map(|action| key("a", action)).into_iter().chain(
+        [PartitionAction::Count, PartitionAction::Scan { cursor: 0, count: 10 }, PartitionAction::Clear, PartitionAction::Range(range)]
+            .map(|action| Work::Partition(PartitionOperation { keyspace: KeyspaceId(0), partition: PartitionId(0), map: MAP, action })),
+    );
     frames.extend(works.zip(5..).map(|(work, n)| Frame::Forward {
         forwarded: forwarded(0, n),
         before: (n % 2 == 0).then_some(n + 1),

@@ -249,6 +249,24 @@ pub enum PartitionAction {
     },
     /// Delete every key of the map. → `Ok`
     Clear,
+    /// Keys in the order of their bytes, in a keyspace that keeps them so, and in no other one any. → `Keys`, in which `next` is 1 where more
+    /// may follow, and each key is followed by its value, if values are wanted.
+    Range(RangeQuery),
+}
+
+/// What is wanted of a range of keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RangeQuery {
+    /// The first key that may be there.
+    pub from: Bytes,
+    /// The first key behind them; empty: there is no end.
+    pub to: Bytes,
+    /// How many, at most.
+    pub count: u32,
+    /// From the end.
+    pub reverse: bool,
+    /// Whether values are wanted, too.
+    pub values: bool,
 }
 
 /// What came of an operation.

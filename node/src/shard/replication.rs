@@ -158,7 +158,7 @@ impl Core {
         if slot.held.is_none() && (in_sync || learner) {
             // In sync without data: the lineage began with this node, and its primary still has every entry, because none
             // was committed without this copy.
-            slot.held = Some(Box::new(Held::empty(installed.lineage, self.seed(), self.now)));
+            slot.held = Some(Box::new(Held::empty(installed.lineage, self.store_of(at.keyspace), self.now)));
         }
         if let Some(held) = &mut slot.held {
             held.was_in_sync |= in_sync;

@@ -1,6 +1,7 @@
 //! Scans of a map. A cursor is a place in the order of the index, which is the same at every member: nothing is remembered
-//! of a scan, and it goes on wherever the partition is led.
+//! of a scan, and it goes on wherever the partition is led. A range is asked for by its keys, and goes on behind the last one.
 
+use super::op::RangeQuery;
 use super::store::Store;
 use bytes::Bytes;
 use doyen_placement::MapId;
@@ -30,4 +31,27 @@ pub(super) fn scan(store: &Store, map: MapId, cursor: u64, count: u32, clock: u6
         }
     }
     (0, keys)
+}
+
+/// Keys of a range in order, with their values where they are wanted, and whether more may follow. At least one, if any is there.
+pub(super) fn range(store: &Store, map: MapId, query: &RangeQuery, clock: u64) -> (bool, Vec<Bytes>) {
+    let RangeQuery { from, to, count, reverse, values } = query;
+    let (mut found, mut bytes, mut keys) = (Vec::new(), 0, 0);
+    for (looked, entry) in (0_u32..).zip(store.range(map, from, to, *reverse)) {
+        // What is overdue and was looked at is behind the last key, too: there is none to go on after.
+        if keys >= *count || (keys > 0 && (looked >= COUNT_MAX || bytes >= ANSWER_BYTES)) {
+            return (true, found);
+        }
+        if entry.overdue(clock) {
+            continue;
+        }
+        keys += 1;
+        bytes += entry.key().len();
+        found.push(Bytes::copy_from_slice(entry.key()));
+        if *values {
+            bytes += entry.value().len();
+            found.push(Bytes::copy_from_slice(entry.value()));
+        }
+    }
+    (false, found)
 }

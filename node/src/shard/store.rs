@@ -9,8 +9,10 @@ use super::entry::Entry;
 use super::index::{Index, Order, Seed};
 use doyen_placement::MapId;
 use litemap::LiteMap;
+use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 /// A key by itself: of a deletion, of a place in a scan.
@@ -20,6 +22,8 @@ pub(super) type Key = Arc<[u8]>;
 pub(super) const ENTRY_OVERHEAD: usize = 80;
 /// The place among deadlines of an entry that expires.
 const EXPIRY_OVERHEAD: usize = 32;
+/// The place of an entry in the order of keys.
+const SORTED_OVERHEAD: usize = 16;
 
 /// What a log entry does. Effects are replicated, never commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,6 +88,8 @@ pub(super) enum Undo {
 #[derive(Debug)]
 pub(super) struct Map {
     index: Index,
+    /// The same entries in the order of their keys, where the keyspace keeps them so.
+    sorted: Option<BTreeSet<ByKey>>,
     expiring: BTreeSet<(u64, ByKey)>,
     bytes: usize,
 }
@@ -91,6 +97,13 @@ pub(super) struct Map {
 /// An entry, ordered by its key.
 #[derive(Debug, Clone)]
 struct ByKey(Entry);
+
+/// So that a set of entries can be asked for a key.
+impl Borrow<[u8]> for ByKey {
+    fn borrow(&self) -> &[u8] {
+        self.0.key()
+    }
+}
 
 impl PartialEq for ByKey {
     fn eq(&self, other: &Self) -> bool {
@@ -113,8 +126,8 @@ impl Ord for ByKey {
 }
 
 impl Map {
-    const fn new(seed: Seed) -> Self {
-        Self { index: Index::new(seed), expiring: BTreeSet::new(), bytes: 0 }
+    fn new(seed: Seed, sorted: bool) -> Self {
+        Self { index: Index::new(seed), sorted: sorted.then(BTreeSet::new), expiring: BTreeSet::new(), bytes: 0 }
     }
 
     /// How many keys it has.
@@ -128,12 +141,19 @@ impl Map {
         for _ in 0..count.min(self.expiring.len()) {
             self.expiring.pop_first();
         }
-        !self.index.is_empty() || !self.expiring.is_empty()
+        let sorted = self.sorted.get_or_insert_default();
+        for _ in 0..count.min(sorted.len()) {
+            sorted.pop_first();
+        }
+        !self.index.is_empty() || !self.expiring.is_empty() || !sorted.is_empty()
     }
 
     fn insert(&mut self, order: u64, entry: Entry) -> Option<Entry> {
-        self.bytes += cost(&entry);
+        self.bytes += self.cost(&entry);
         let expires = (entry.deadline() != 0).then(|| (entry.deadline(), ByKey(entry.clone())));
+        if let Some(sorted) = &mut self.sorted {
+            sorted.replace(ByKey(entry.clone()));
+        }
         let old = self.index.replace(order, entry);
         self.drop_old(&old);
         self.expiring.extend(expires);
@@ -143,7 +163,7 @@ impl Map {
     /// Takes what is no longer in the index out of the accounts.
     fn drop_old(&mut self, old: &Option<Entry>) {
         let Some(old) = old else { return };
-        self.bytes -= cost(old);
+        self.bytes -= self.cost(old);
         if old.deadline() != 0 {
             self.expiring.remove(&(old.deadline(), ByKey(old.clone())));
         }
@@ -151,6 +171,9 @@ impl Map {
 
     fn remove(&mut self, order: u64, key: &[u8]) -> Option<Entry> {
         let old = self.index.take(order, key);
+        if let Some(sorted) = &mut self.sorted {
+            sorted.remove(key);
+        }
         self.drop_old(&old);
         old
     }
@@ -159,19 +182,32 @@ impl Map {
     fn date(&mut self, order: u64, key: &[u8], deadline: u64, version: u64) -> Option<(u64, u64)> {
         let entry = self.index.get(order, key)?.clone();
         let old = (entry.deadline(), entry.version());
-        self.bytes -= cost(&entry);
+        self.bytes -= self.cost(&entry);
         if old.0 != 0 {
             self.expiring.remove(&(old.0, ByKey(entry.clone())));
         }
         entry.date(deadline, version);
-        self.bytes += cost(&entry);
+        self.bytes += self.cost(&entry);
         if deadline != 0 {
             self.expiring.insert((deadline, ByKey(entry)));
         }
         Some(old)
     }
+
+    fn cost(&self, entry: &Entry) -> usize {
+        cost(entry) + if self.sorted.is_none() { 0 } else { SORTED_OVERHEAD }
+    }
+
+    /// Entries from one key on, up to another and without that one, where they are sorted. An empty end is none.
+    fn range(&self, from: &[u8], to: &[u8]) -> impl DoubleEndedIterator<Item = &Entry> {
+        let end = if to.is_empty() { Bound::Unbounded } else { Bound::Excluded(to) };
+        // A set does not like to be asked for less than nothing.
+        let sorted = self.sorted.as_ref().filter(|_| to.is_empty() || from < to);
+        sorted.into_iter().flat_map(move |sorted| sorted.range::<[u8], _>((Bound::Included(from), end))).map(|ByKey(entry)| entry)
+    }
 }
 
+/// What an entry costs where keys are not kept in order.
 fn cost(entry: &Entry) -> usize {
     entry.len() + ENTRY_OVERHEAD + if entry.deadline() == 0 { 0 } else { EXPIRY_OVERHEAD }
 }
@@ -207,6 +243,8 @@ struct Tombstones {
 #[derive(Debug)]
 pub(super) struct Store {
     seed: Seed,
+    /// Whether keys are also kept in the order of their bytes.
+    sorted: bool,
     maps: LiteMap<MapId, Map>,
     /// Bytes that all of them cost.
     bytes: usize,
@@ -217,12 +255,17 @@ pub(super) struct Store {
 impl Store {
     /// An empty one. The seed orders its keys: all members have the same.
     pub(super) const fn new(seed: Seed) -> Self {
-        Self { seed, maps: LiteMap::new_vec(), bytes: 0, sums: Vec::new(), tombstones: None }
+        Self { seed, sorted: false, maps: LiteMap::new_vec(), bytes: 0, sums: Vec::new(), tombstones: None }
+    }
+
+    /// The same, which keeps keys in the order of their bytes, too.
+    pub(super) fn sorted(self, sorted: bool) -> Self {
+        Self { sorted, ..self }
     }
 
     /// The same without its contents.
-    pub(super) const fn emptied(&self) -> Self {
-        Self::new(self.seed)
+    pub(super) fn emptied(&self) -> Self {
+        Self::new(self.seed).sorted(self.sorted)
     }
 
     /// Where a key stands in every map's order: what an operation that looks several times works out once.
@@ -238,6 +281,12 @@ impl Store {
     /// Where a key would be looked up.
     pub(super) fn lookup(&self, map: MapId, key: &[u8]) -> Option<(&Index, u64)> {
         Some((&self.maps.get(&map)?.index, self.order(key)))
+    }
+
+    /// Entries of a map in the order of their keys, from one on, up to another; none where they are not kept so.
+    pub(super) fn range(&self, map: MapId, from: &[u8], to: &[u8], reverse: bool) -> impl Iterator<Item = &Entry> {
+        let mut range = self.maps.get(&map).into_iter().flat_map(move |map| map.range(from, to));
+        std::iter::from_fn(move || if reverse { range.next_back() } else { range.next() })
     }
 
     /// How many keys a map has.
@@ -498,7 +547,7 @@ impl Store {
     }
 
     fn insert(&mut self, map: MapId, order: u64, entry: Entry) -> Option<Entry> {
-        let entries = self.maps.entry(map).or_insert_with(|| Map::new(self.seed));
+        let entries = self.maps.entry(map).or_insert_with(|| Map::new(self.seed, self.sorted));
         let before = entries.bytes;
         let summed = (!self.sums.is_empty()).then(|| entry.clone());
         let old = entries.insert(order, entry);

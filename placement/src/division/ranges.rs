@@ -145,6 +145,17 @@ impl Ranges {
         };
         self.starts[range].partition
     }
+
+    /// The ranges in which keys of a map from one on, up to another and without that one, may be, in order. An empty end is none.
+    #[must_use]
+    pub fn within(&self, map: MapId, from: &[u8], to: &[u8]) -> Vec<PartitionId> {
+        if !to.is_empty() && from >= to {
+            return Vec::new();
+        }
+        let first = self.starts.partition_point(|s| (s.map, &*s.key) <= (map, from)).saturating_sub(1);
+        let behind = |s: &RangeStart| s.map > map || (s.map == map && !to.is_empty() && *s.key >= *to);
+        self.starts[first..].iter().take_while(|s| !behind(s)).map(|s| s.partition).collect()
+    }
 }
 
 /// Splits that divide keys like these into so many ranges of equal count, as nearly as they can: fewer where keys are repeated.
@@ -222,6 +233,26 @@ mod tests {
             let ranges = Ranges::new(starts.clone()).expect("in order");
             for (map, key) in asked {
                 prop_assert_eq!(ranges.partition_of(MapId(map), key.as_bytes()), naive(&starts, MapId(map), key.as_bytes()), "{} {}", map, key);
+            }
+        }
+
+        #[test]
+        fn a_span_of_keys_is_in_the_ranges_of_its_keys_and_in_no_others(
+            splits in prop::collection::btree_set((0_u32..3, "[a-c]{0,2}"), 0..12), from in "[a-d]{0,3}", to in "[a-d]{0,3}",
+        ) {
+            let splits = splits.iter().filter(|(map, key)| *map > 0 || !key.is_empty());
+            let all = std::iter::once((0, "")).chain(splits.map(|(map, key)| (*map, key.as_str())));
+            let ranges = Ranges::new(all.zip(0..).map(|((map, key), p)| start(map, key, p)).collect()).expect("in order");
+            let letters = ["", "a", "b", "c", "d"];
+            let keys = letters.iter().flat_map(|a| letters.iter().flat_map(move |b| letters.iter().map(move |c| format!("{a}{b}{c}"))));
+            let span: Vec<String> = keys.filter(|key| *key >= from && (to.is_empty() || *key < to)).collect();
+            for map in 0..4 {
+                let within = ranges.within(MapId(map), from.as_bytes(), to.as_bytes());
+                prop_assert!(within.is_sorted());
+                let used: BTreeSet<PartitionId> = span.iter().map(|key| ranges.partition_of(MapId(map), key.as_bytes())).collect();
+                prop_assert!(used.iter().all(|p| within.contains(p)), "{map} {from} {to}");
+                // At both ends there may be keys that are not among these.
+                prop_assert!(within.len() <= used.len() + 1, "{map} {from} {to}: {within:?} {used:?}");
             }
         }
 

@@ -168,6 +168,14 @@ pub(super) fn put_work(out: &mut Out, work: &Work) {
                     out.bytes.put_u32_le(*count);
                 }
                 PartitionAction::Clear => out.bytes.put_u8(2),
+                PartitionAction::Range(RangeQuery { from, to, count, reverse, values }) => {
+                    out.bytes.put_u8(3);
+                    put_bytes(out, from);
+                    put_bytes(out, to);
+                    out.bytes.put_u32_le(*count);
+                    out.bytes.put_u8(u8::from(*reverse));
+                    out.bytes.put_u8(u8::from(*values));
+                }
             }
         }
     }

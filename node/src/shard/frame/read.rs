@@ -228,6 +228,13 @@ impl<B: Buf> Reader<B> {
                 0 => PartitionAction::Count,
                 1 => PartitionAction::Scan { cursor: self.u64()?, count: self.u32()? },
                 2 => PartitionAction::Clear,
+                3 => PartitionAction::Range(RangeQuery {
+                    from: self.bytes()?,
+                    to: self.bytes()?,
+                    count: self.u32()?,
+                    reverse: self.flag()?,
+                    values: self.flag()?,
+                }),
                 _ => return Err(Malformed("unknown partition action")),
             };
             return Ok(Work::Partition(PartitionOperation { keyspace, partition, map, action }));

@@ -54,6 +54,8 @@ fn work() -> impl Strategy<Value = Work> {
     let partition_action = prop_oneof![
         Just(PartitionAction::Count),
         Just(PartitionAction::Clear),
+        (bytes(), bytes(), any::<u32>(), any::<bool>(), any::<bool>())
+            .prop_map(|(from, to, count, reverse, values)| PartitionAction::Range(RangeQuery { from, to, count, reverse, values })),
         (any::<u64>(), any::<u32>()).prop_map(|(cursor, count)| PartitionAction::Scan { cursor, count })
     ];
     prop_oneof![

@@ -44,7 +44,17 @@ fn contents(store: &Store) -> Model {
 fn check(store: &Store, model: &Model) {
     assert_eq!(&contents(store), model);
     assert_eq!(store.keys(), model.len());
-    assert_eq!(store.bytes(), model.iter().map(|((_, k), (v, d, _))| cost(&Entry::new(k, v, *d, 0))).sum::<usize>());
+    let place = if store.sorted { SORTED_OVERHEAD } else { 0 };
+    assert_eq!(store.bytes(), model.iter().map(|((_, k), (v, d, _))| cost(&Entry::new(k, v, *d, 0)) + place).sum::<usize>());
+    for map in (0..3).map(MapId) {
+        for (from, to) in [(&b""[..], &b""[..]), (b"k\x03", b"k\x07"), (b"k\x07", b""), (b"k\x07", b"k\x07"), (b"x", b"a")] {
+            let within = |key: &[u8]| store.sorted && key >= from && (to.is_empty() || key < to);
+            let mut expected: Vec<&[u8]> = model.keys().filter(|(m, k)| *m == map && within(k)).map(|(_, k)| &**k).collect();
+            assert_eq!(store.range(map, from, to, false).map(Entry::key).collect::<Vec<_>>(), expected);
+            expected.reverse();
+            assert_eq!(store.range(map, from, to, true).map(Entry::key).collect::<Vec<_>>(), expected);
+        }
+    }
     let expiring: BTreeSet<_> = model.iter().filter(|(_, e)| e.1 != 0).map(|((m, k), e)| (*m, e.1, k.clone())).collect();
     let indexed: BTreeSet<_> =
         store.maps.iter().flat_map(|(id, m)| m.expiring.iter().map(|(d, e)| (*id, *d, Key::from(e.0.key())))).collect();
@@ -53,8 +63,8 @@ fn check(store: &Store, model: &Model) {
 
 proptest! {
     #[test]
-    fn effects_are_applied_and_undone_exactly(effects in prop::collection::vec(effects(), 0..60)) {
-        let (mut store, mut model) = (Store::new(Seed(3)), Model::new());
+    fn effects_are_applied_and_undone_exactly(effects in prop::collection::vec(effects(), 0..60), sorted in any::<bool>()) {
+        let (mut store, mut model) = (Store::new(Seed(3)).sorted(sorted), Model::new());
         let mut past = Vec::new();
         for (i, effect) in effects.into_iter().enumerate() {
             past.push((model.clone(), effect.clone(), store.apply(i as u64 + 1, &effect)));
@@ -85,11 +95,11 @@ proptest! {
     #[test]
     fn a_fuzzy_snapshot_and_the_log_in_any_interleaving_give_the_same_store(
         first in prop::collection::vec(effects(), 0..40), later in prop::collection::vec(effects(), 0..40),
-        slice in 1usize..6, late in any::<bool>(), sifted in 0usize..6
+        slice in 1usize..6, late in any::<bool>(), sifted in 0usize..6, sorted in any::<bool>()
     ) {
         // Deadlines are logged as puts while a snapshot is under way.
         let later: Vec<_> = later.into_iter().filter(|e| !matches!(e, Effect::Deadline { .. })).collect();
-        let (mut from, mut to) = (Store::new(Seed(3)), Store::new(Seed(3)));
+        let (mut from, mut to) = (Store::new(Seed(3)).sorted(sorted), Store::new(Seed(3)).sorted(sorted));
         let mut seq = 0;
         for e in &first { seq += 1; from.apply(seq, e); }
         to.keep_tombstones(true);
