@@ -170,7 +170,8 @@ impl Chaos {
         }
         let book = Rc::new(RefCell::new(book));
         book.borrow().say(format_args!("seed {seed}: {} nodes with {} copies of everything, behind relays", self.nodes, self.backups + 1));
-        let mut builder = Cluster::builder().seed(seed).option("backups", self.backups).option("partitions", 256);
+        let itself = std::env::current_exe().map_err(|e| Failed::new(format!("cannot tell which program this is: {e}")))?;
+        let mut builder = Cluster::builder().binary(itself).seed(seed).option("backups", self.backups).option("partitions", 256);
         if let Some(directory) = &self.logs {
             let rounds = self.hours.map(|_| format!("seed-{seed}"));
             builder = builder.directory(rounds.map_or_else(|| directory.clone(), |round| directory.join(round)));
