@@ -19,6 +19,7 @@ mod simulate;
 
 use crate::config::ConfigError;
 use crate::testkit::{NotStarted, TestkitError};
+use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use std::fmt;
 use std::io::Write;
@@ -100,16 +101,7 @@ impl From<NotStarted> for Failed {
 
 /// The whole program.
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(e) if !e.use_stderr() => {
-            // Help and version.
-            let _ = e.print();
-            return ExitCode::SUCCESS;
-        }
-        Err(e) => return fail(&Failed::usage(one_line(&e))),
-    };
-    let done = match cli.command {
+    let done = match parse::<Cli>().command {
         Command::Run(run) => run.main(),
         Command::Demo(demo) => demo.main(),
         Command::Chaos(chaos) => chaos.main(),
@@ -125,6 +117,22 @@ pub fn main() -> ExitCode {
         }
     };
     done.unwrap_or_else(|failed| fail(&failed))
+}
+
+/// What the command line of a program says: of this one, and of Doyen's own tools. Help is printed; where something is wrong, it is said in one
+/// line on stderr, and the program ends with status 2.
+#[must_use]
+pub fn parse<P: Parser>() -> P {
+    P::try_parse().unwrap_or_else(|e| {
+        if !e.use_stderr() {
+            // Help and version.
+            let _ = e.print();
+            std::process::exit(0);
+        }
+        let program = P::command();
+        let _ = writeln!(std::io::stderr(), "{}: {}", program.get_name(), one_line(&e, &program));
+        std::process::exit(2);
+    })
 }
 
 /// Prints. Who closed the pipe wants no more: this ends as any program does there, instead of with a panic.
@@ -151,7 +159,12 @@ fn complain(what: fmt::Arguments<'_>) {
 }
 
 /// What clap says in a page, in a line.
-fn one_line(e: &clap::Error) -> String {
+fn one_line(e: &clap::Error, program: &clap::Command) -> String {
+    let name = program.get_name();
+    let commands: Vec<&str> = program.get_subcommands().map(clap::Command::get_name).collect();
+    if e.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return format!("say what to do: {name} {}; `{name} --help` tells more", commands.join(", "));
+    }
     let text = e.to_string();
     let mut parts = Vec::new();
     for line in text.lines().map(str::trim) {
@@ -162,11 +175,8 @@ fn one_line(e: &clap::Error) -> String {
             parts.push(line.trim_start_matches("error: ").replace("tip: ", "- ").replace("[possible values", "- [possible values"));
         }
     }
-    if parts.first().is_none_or(|first: &String| first.starts_with("A peer-to-peer")) {
-        return "say what to do: doyen run, demo, chaos, bench, simulate, status, table, recover or version; `doyen --help` tells more"
-            .into();
-    }
-    format!("{} (see `doyen --help`, `doyen COMMAND --help`)", parts.join(" "))
+    let each = if commands.is_empty() { String::new() } else { format!(", `{name} COMMAND --help`") };
+    format!("{} (see `{name} --help`{each})", parts.join(" "))
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime, Failed> {
@@ -203,7 +213,7 @@ mod tests {
     fn wrong_flags_end_in_one_line() {
         for wrong in [&["doyen", "run", "--sead", "x"][..], &["doyen", "run", "--weight", "much"], &["doyen", "fly"], &["doyen"]] {
             let e = Cli::try_parse_from(wrong).expect_err("wrong");
-            let line = one_line(&e);
+            let line = one_line(&e, &Cli::command());
             assert!(!line.contains('\n') && line.contains("doyen"), "{line}");
         }
     }
