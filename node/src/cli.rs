@@ -6,7 +6,7 @@
 //! | 1 | it failed |
 //! | 2 | a flag, a file or the environment says something wrong |
 //! | 3 | `run` left after `--leave-timeout`, not in order: what only it held is gone |
-//! | 130 | `demo` or `chaos` was ended by hand |
+//! | 130 | `demo` was ended by hand; or `chaos`, twice or before it had begun (once, it still gives its figures) |
 //! | 141 | nobody reads what it prints |
 //! | 128 + n | `run` was told twice to end (signal n), and ended at once |
 
@@ -38,7 +38,7 @@ struct Cli {
 }
 
 const STATUS_HELP: &str = "Status: 0 done; 1 it failed; 2 a flag, a file or a variable says something wrong; 3 `run` left, but not in order; \
-    130 `demo` or `chaos` was ended by hand. What failed is said in one line on stderr.";
+    130 `demo` was ended by hand, or `chaos` twice. What failed is said in one line on stderr.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -192,6 +192,10 @@ async fn interrupted(command: &str) -> Failed {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
     }
+    ended_by_hand(command)
+}
+
+fn ended_by_hand(command: &str) -> Failed {
     Failed { message: format!("interrupted: every node of the {command} was ended"), status: 130 }
 }
 

@@ -13,6 +13,7 @@ use crate::status::{ClusterReport, TableReport};
 use clap::Args as _;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
@@ -43,6 +44,7 @@ pub struct ClusterBuilder {
     options: BTreeMap<String, String>,
     seed: u64,
     directory: Option<PathBuf>,
+    apart: bool,
 }
 
 impl ClusterBuilder {
@@ -83,6 +85,12 @@ impl ClusterBuilder {
         self
     }
 
+    /// A terminal's Ctrl-C does not reach the nodes. Only for those that end by themselves when we do (`--exit-with-stdin`).
+    pub(crate) const fn apart(mut self) -> Self {
+        self.apart = true;
+        self
+    }
+
     /// Starts so many nodes and waits until they are one cluster in which all is safe, for [`PATIENCE`] at most.
     ///
     /// # Errors
@@ -103,7 +111,8 @@ impl ClusterBuilder {
         // Nothing is given out before all are there: nothing moves later, and every node begins with its share.
         options.entry("DOYEN_MEMBERS_MIN".into()).or_insert_with(|| nodes.to_string());
         let net = [rand::random_range(1..=254), rand::random_range(0..=127) * 2];
-        let mut cluster = Cluster { slots: Vec::new(), relay, household, binary, arguments: self.arguments, options, net };
+        let mut cluster =
+            Cluster { slots: Vec::new(), relay, household, binary, arguments: self.arguments, apart: self.apart, options, net };
         for _ in 0..nodes {
             cluster.join().await?;
         }
@@ -166,6 +175,7 @@ pub struct Cluster {
     household: Household,
     binary: PathBuf,
     arguments: Vec<String>,
+    apart: bool,
     options: BTreeMap<String, String>,
     /// The middle of the addresses: `127.x.y.n` inside, `127.x.(y + 1).n` outside.
     net: [u8; 2],
@@ -193,6 +203,7 @@ impl Cluster {
             options: BTreeMap::new(),
             seed: 0,
             directory: None,
+            apart: false,
         }
     }
 
@@ -249,6 +260,9 @@ impl Cluster {
         slot.starts += 1;
         let mut command = Command::new(&self.binary);
         command.args(&self.arguments);
+        if self.apart {
+            command.process_group(0);
+        }
         deafen(&mut command);
         command.env("DOYEN_NAME", &slot.name).env("DOYEN_SECRET_FILE", self.household.secret_file());
         command.env("DOYEN_LISTEN", SocketAddr::new(inside, control).to_string());

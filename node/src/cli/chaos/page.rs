@@ -212,7 +212,15 @@ mod tests {
         let mut book = Book::new(false);
         book.seconds = vec![Second { answered: 400, unknown: 3, refused: 2 }; 4];
         let [began, ended, healed] = [1, 2, 3].map(Duration::from_secs);
-        book.faults.push(Fault { kind: "kill".into(), text: "SIGKILL to <ada>".into(), began, ended, healed, safe: true });
+        book.faults.push(Fault {
+            kind: "kill".into(),
+            text: "SIGKILL to <ada>".into(),
+            began,
+            ended,
+            healed,
+            safe: true,
+            cut_short: false,
+        });
         let page = page(&Report::new(&book, 7, 3, 1, Duration::from_secs(4), Vec::new()));
         assert!(
             page.contains("SIGKILL to &lt;ada&gt;") && page.contains("400 operations/s") && page.contains("5 unknown or refused/s"),
