@@ -179,6 +179,23 @@ fn one_line(e: &clap::Error, program: &clap::Command) -> String {
     format!("{} (see `{name} --help`{each})", parts.join(" "))
 }
 
+/// A sentence in lines of so many columns; a word that is longer has a line of its own.
+fn wrap(text: &str, columns: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let Some(last) = lines.last_mut() else { break };
+        if last.is_empty() {
+            last.push_str(word);
+        } else if last.chars().count() + 1 + word.chars().count() <= columns {
+            last.push(' ');
+            last.push_str(word);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines
+}
+
 fn runtime() -> Result<tokio::runtime::Runtime, Failed> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| Failed::new(format!("cannot start: {e}")))
 }
