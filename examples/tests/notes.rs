@@ -1,6 +1,7 @@
 //! A kill test of the service `notes`, as its team would write it: three of its processes, two of which die.
 
-use doyen::testkit::{Cluster, PATIENCE};
+use doyen::testkit::linear::{Answer, Call};
+use doyen::testkit::{Cluster, History, PATIENCE};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -14,6 +15,34 @@ async fn a_note_outlives_the_services_that_took_it() -> anyhow::Result<()> {
     cluster.await_safe(PATIENCE).await?;
     cluster.kill(1);
     assert_eq!(http(&cluster, 2, "GET", "").await?, (200, "buy milk".into()), "there were two copies again");
+    Ok(())
+}
+
+#[tokio::test]
+async fn every_answer_around_a_death_has_an_explanation() -> anyhow::Result<()> {
+    let mut cluster = Cluster::builder().binary(env!("CARGO_BIN_EXE_notes")).arguments(["--web", "127.0.0.1:0"]).start(3).await?;
+    let history = History::new();
+    for round in 0..20 {
+        if round == 5 {
+            cluster.kill(0);
+        }
+        let text = format!("milk {round}");
+        let write = history.call("note 7", 1, Call::Set(text.clone().into()));
+        match http(&cluster, 1, "PUT", &text).await {
+            Ok((204, _)) => write.answered(Answer::Ok),
+            // It may have happened, or may yet.
+            _ => write.unknown(),
+        }
+        let read = history.call("note 7", 2, Call::Get);
+        match http(&cluster, 2, "GET", "").await {
+            Ok((200, text)) => read.answered(Answer::Bulk(text.into())),
+            Ok((404, _)) => read.answered(Answer::Nil),
+            // Nobody was told anything.
+            _ => read.refused(),
+        }
+    }
+    let violations = history.judge();
+    assert!(violations.is_empty(), "{violations:#?}");
     Ok(())
 }
 

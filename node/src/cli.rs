@@ -6,7 +6,7 @@
 //! | 1 | it failed |
 //! | 2 | a flag, a file or the environment says something wrong |
 //! | 3 | `run` left after `--leave-timeout`, not in order: what only it held is gone |
-//! | 130 | `demo` or `chaos` was ended by hand |
+//! | 130 | `demo` was ended by hand; or `chaos`, twice or before it had begun (once, it still gives its figures) |
 //! | 141 | nobody reads what it prints |
 //! | 128 + n | `run` was told twice to end (signal n), and ended at once |
 
@@ -19,6 +19,7 @@ mod simulate;
 
 use crate::config::ConfigError;
 use crate::testkit::{NotStarted, TestkitError};
+use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use std::fmt;
 use std::io::Write;
@@ -37,7 +38,7 @@ struct Cli {
 }
 
 const STATUS_HELP: &str = "Status: 0 done; 1 it failed; 2 a flag, a file or a variable says something wrong; 3 `run` left, but not in order; \
-    130 `demo` or `chaos` was ended by hand. What failed is said in one line on stderr.";
+    130 `demo` was ended by hand, or `chaos` twice. What failed is said in one line on stderr.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -100,16 +101,7 @@ impl From<NotStarted> for Failed {
 
 /// The whole program.
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(e) if !e.use_stderr() => {
-            // Help and version.
-            let _ = e.print();
-            return ExitCode::SUCCESS;
-        }
-        Err(e) => return fail(&Failed::usage(one_line(&e))),
-    };
-    let done = match cli.command {
+    let done = match parse::<Cli>().command {
         Command::Run(run) => run.main(),
         Command::Demo(demo) => demo.main(),
         Command::Chaos(chaos) => chaos.main(),
@@ -125,6 +117,22 @@ pub fn main() -> ExitCode {
         }
     };
     done.unwrap_or_else(|failed| fail(&failed))
+}
+
+/// What the command line of a program says: of this one, and of Doyen's own tools. Help is printed; where something is wrong, it is said in one
+/// line on stderr, and the program ends with status 2.
+#[must_use]
+pub fn parse<P: Parser>() -> P {
+    P::try_parse().unwrap_or_else(|e| {
+        if !e.use_stderr() {
+            // Help and version.
+            let _ = e.print();
+            std::process::exit(0);
+        }
+        let program = P::command();
+        let _ = writeln!(std::io::stderr(), "{}: {}", program.get_name(), one_line(&e, &program));
+        std::process::exit(2);
+    })
 }
 
 /// Prints. Who closed the pipe wants no more: this ends as any program does there, instead of with a panic.
@@ -151,7 +159,12 @@ fn complain(what: fmt::Arguments<'_>) {
 }
 
 /// What clap says in a page, in a line.
-fn one_line(e: &clap::Error) -> String {
+fn one_line(e: &clap::Error, program: &clap::Command) -> String {
+    let name = program.get_name();
+    let commands: Vec<&str> = program.get_subcommands().map(clap::Command::get_name).collect();
+    if e.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return format!("say what to do: {name} {}; `{name} --help` tells more", commands.join(", "));
+    }
     let text = e.to_string();
     let mut parts = Vec::new();
     for line in text.lines().map(str::trim) {
@@ -162,11 +175,25 @@ fn one_line(e: &clap::Error) -> String {
             parts.push(line.trim_start_matches("error: ").replace("tip: ", "- ").replace("[possible values", "- [possible values"));
         }
     }
-    if parts.first().is_none_or(|first: &String| first.starts_with("A peer-to-peer")) {
-        return "say what to do: doyen run, demo, chaos, bench, simulate, status, table, recover or version; `doyen --help` tells more"
-            .into();
+    let each = if commands.is_empty() { String::new() } else { format!(", `{name} COMMAND --help`") };
+    format!("{} (see `{name} --help`{each})", parts.join(" "))
+}
+
+/// A sentence in lines of so many columns; a word that is longer has a line of its own.
+fn wrap(text: &str, columns: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let Some(last) = lines.last_mut() else { break };
+        if last.is_empty() {
+            last.push_str(word);
+        } else if last.chars().count() + 1 + word.chars().count() <= columns {
+            last.push(' ');
+            last.push_str(word);
+        } else {
+            lines.push(word.to_owned());
+        }
     }
-    format!("{} (see `doyen --help`, `doyen COMMAND --help`)", parts.join(" "))
+    lines
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime, Failed> {
@@ -182,6 +209,10 @@ async fn interrupted(command: &str) -> Failed {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
     }
+    ended_by_hand(command)
+}
+
+fn ended_by_hand(command: &str) -> Failed {
     Failed { message: format!("interrupted: every node of the {command} was ended"), status: 130 }
 }
 
@@ -203,7 +234,7 @@ mod tests {
     fn wrong_flags_end_in_one_line() {
         for wrong in [&["doyen", "run", "--sead", "x"][..], &["doyen", "run", "--weight", "much"], &["doyen", "fly"], &["doyen"]] {
             let e = Cli::try_parse_from(wrong).expect_err("wrong");
-            let line = one_line(&e);
+            let line = one_line(&e, &Cli::command());
             assert!(!line.contains('\n') && line.contains("doyen"), "{line}");
         }
     }

@@ -397,14 +397,19 @@ fn fail<T>(message: String) -> Result<T, ConfigError> {
 fn unknown_key(message: &str) -> Option<String> {
     let mut words = message.strip_prefix("unknown field ")?.split('`').skip(1).step_by(2);
     let wrong = words.next()?;
-    // `loglevel` is meant for `log`, and `password` for `resp-password-file`, however many letters lie between.
-    let akin = |name: &str| wrong.len() > 2 && (name.contains(wrong) || wrong.starts_with(name));
-    let nearest = words.map(|name| (if akin(name) { 1 } else { distance(wrong, name) }, name)).min();
-    let hint = match nearest.filter(|(distance, name)| distance * 2 <= name.len()) {
-        Some((_, name)) => format!("did you mean `{name}`?"),
+    let hint = match nearest(wrong, words) {
+        Some(name) => format!("did you mean `{name}`?"),
         None => "the keys are the flags of `doyen run --help`, without the --".into(),
     };
     Some(format!("there is no key `{wrong}`: {hint}"))
+}
+
+/// The name that was probably meant, if one is near enough.
+pub(crate) fn nearest<'a>(wrong: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    // `loglevel` is meant for `log`, and `password` for `resp-password-file`, however many letters lie between.
+    let akin = |name: &str| wrong.len() > 2 && (name.contains(wrong) || wrong.starts_with(name));
+    let nearest = names.map(|name| (if akin(name) { 1 } else { distance(wrong, name) }, name)).min();
+    nearest.filter(|(distance, name)| distance * 2 <= name.len()).map(|(_, name)| name)
 }
 
 /// How many letters to add, drop or change to get from one to the other.

@@ -1,7 +1,7 @@
 //! Doyen: a peer-to-peer in-memory data grid.
 //!
-//! Nodes find each other by gossip over QUIC, the oldest live member coordinates, and versioned partition tables say who
-//! owns which key. A write is acknowledged when every copy in sync has it; a read sees every write that was
+//! Nodes find each other by gossip over QUIC, the oldest live member is the first to stand for coordinator, and versioned
+//! partition tables say who owns which key. A write is acknowledged when every copy in sync has it; a read sees every write that was
 //! acknowledged before it began.
 //!
 //! # Embedding

@@ -48,12 +48,13 @@ pub mod linear;
 mod link;
 mod process;
 mod relay;
+mod safety;
 
 pub use cluster::{Cluster, ClusterBuilder, NODES_MAX, PATIENCE};
 pub use history::{History, Pending, Violation, Wrong};
 pub use household::{Household, node_name};
 pub use link::{Counts, Faults};
-pub use process::{NotStarted, Process, Ready};
+pub use process::{NotStarted, Process, Ready, Unready};
 pub use relay::{Plane, Relay};
 
 use std::io;
@@ -85,9 +86,9 @@ pub enum TestkitError {
         why: String,
     },
     /// What was waited for did not happen.
-    #[error("not within {within:?}: {what}")]
+    #[error("gave up after {within:?}: {what}")]
     TimedOut {
-        /// What was waited for, and what was seen last.
+        /// What is not as it was waited for, and what was seen last.
         what: String,
         /// How long.
         within: Duration,

@@ -1,6 +1,9 @@
 //! A short chaos on real processes: it ends as it should, tells what it did, and finds nothing wrong.
 
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 #[test]
@@ -31,10 +34,38 @@ fn a_short_chaos_finds_everything_as_promised_and_says_so() {
     assert!(page.contains("<svg") && page.contains("leaves in order and comes back"), "{page}");
 }
 
+/// An hour of it that is ended by hand after its first fault, as Ctrl-C does it.
+#[test]
+fn whoever_ends_it_by_hand_has_the_figures_up_to_then() {
+    let mut chaos = Command::new(env!("CARGO_BIN_EXE_doyen"))
+        .args(["chaos", "--nodes", "3", "--minutes", "60", "--seed", "1", "--rate", "500"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn()
+        .expect("the binary runs");
+    let mut lines = BufReader::new(chaos.stdout.take().expect("piped")).lines().map_while(Result::ok);
+    let begun = lines.by_ref().find(|line| line.contains("leaves in order and comes back"));
+    let pid = i32::try_from(chaos.id()).ok().and_then(Pid::from_raw).expect("a process id");
+    // A terminal tells the whole group.
+    kill_process_group(pid, Signal::INT).expect("it runs");
+    let said: Vec<String> = lines.collect();
+    let status = chaos.wait().expect("it ends");
+    assert!(begun.is_some() && status.success(), "{status}: {said:#?}");
+    assert!(said.iter().any(|line| line.starts_with("ended by hand after")), "{said:#?}");
+    let last = said.last().expect("figures");
+    assert!(last.contains("seed 1 ") && last.contains("lost 0 ") && last.contains("healed always"), "{said:#?}");
+}
+
 #[test]
 fn what_cannot_be_played_is_refused_in_a_line() {
-    let wrong: [(&[&str], &str); 3] =
-        [(&["--nodes", "2"], "3..=7"), (&["--minutes", "0"], "0.1 to 60"), (&["--minutes", "60", "--rate", "5000"], "lower one of them")];
+    let wrong: [(&[&str], &str); 4] = [
+        (&["--nodes", "2"], "3..=7"),
+        (&["--minutes", "0"], "0.1 to 60"),
+        (&["--minutes", "60", "--rate", "5000"], "lower one of them"),
+        (&["--nodes", "3", "--backups", "3"], "4 copies of everything need 4 nodes"),
+    ];
     for (wrong, word) in wrong {
         let chaos = Command::new(env!("CARGO_BIN_EXE_doyen")).arg("chaos").args(wrong).output().expect("the binary runs");
         let complaint = String::from_utf8_lossy(&chaos.stderr);

@@ -171,6 +171,10 @@ fn a_port_that_does_not_speak_http_is_said_so_at_once() {
 fn idle_connections_do_not_keep_people_from_looking() {
     let node = node(&[]);
     let http = node.address("http");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while doyen(&["status", "--http", http], &[]).0 != 0 {
+        assert!(Instant::now() < deadline, "it is no member of a cluster");
+    }
     let mut idle: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(http).expect("a connection")).collect();
     assert_eq!(doyen(&["status", "--http", http], &[]).0, 0);
     // Those that began to ask and do not go on go too, a little later.
@@ -190,7 +194,13 @@ fn a_node_that_never_was_a_member_says_that_nothing_is_lost() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_doyen"));
     let command = command.args(run_with(&["--seed", &free, "--log", "info"])).stderr(log.reopen().expect("open"));
     let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the binary runs");
-    BufReader::new(process.stdout.take().expect("piped")).read_line(&mut String::new()).expect("ready");
+    let mut ready = String::new();
+    BufReader::new(process.stdout.take().expect("piped")).read_line(&mut ready).expect("ready");
+    // Scripts wait for a cluster by this.
+    let http = ready.split_whitespace().find_map(|word| word.strip_prefix("http=")).expect("an address");
+    for look in ["status", "table"] {
+        assert_eq!(doyen(&[look, "--http", http], &[]), (1, String::new()), "{look}: it answers, and there is no cluster yet");
+    }
     let kill = Command::new("kill").arg(process.id().to_string()).status().expect("kill is there");
     assert!(kill.success() && process.wait().expect("it ends").success());
     let said = std::fs::read_to_string(log.path()).expect("its log");

@@ -27,6 +27,8 @@ pub mod threads;
 
 pub use doyen::testkit::linear;
 
+use std::process::ExitCode;
+
 /// For programs to which a panic of a machine is a result: it is told in a line, and not as a backtrace. Who reads what they print may end
 /// before they do, as `head` does; then they end, too, with 141, as of SIGPIPE.
 pub fn quiet_panics() {
@@ -36,4 +38,10 @@ pub fn quiet_panics() {
             std::process::exit(141);
         }
     }));
+}
+
+/// For what a tool cannot do with what it is told, in one line; its exit status.
+pub fn refuse(program: &str, why: &str) -> ExitCode {
+    eprintln!("{program}: {why}");
+    ExitCode::from(2)
 }

@@ -59,7 +59,11 @@ pub struct Refused {
 
 impl From<testkit::NotStarted> for Refused {
     fn from(e: testkit::NotStarted) -> Self {
-        Self { status: e.status, stderr: e.log }
+        match e.why {
+            testkit::Unready::Ended(status) => Self { status: Some(status), stderr: e.log },
+            testkit::Unready::Silent(_) => Self { status: None, stderr: e.log },
+            testkit::Unready::Unstarted(why) => Self { status: None, stderr: why },
+        }
     }
 }
 

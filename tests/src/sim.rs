@@ -44,7 +44,7 @@ pub use trace::Tell;
 
 use std::any::Any;
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -235,6 +235,17 @@ pub fn run_many(seeds: impl Iterator<Item = u64> + Send, threads: Option<u64>, r
     });
 }
 
+/// So many seeds from this one on.
+///
+/// # Errors
+/// There are not so many.
+pub fn seeds(from: u64, count: u64) -> Result<Range<u64>, String> {
+    let end = from
+        .checked_add(count)
+        .ok_or_else(|| format!("--from {from}: there are not {count} seeds from there on; it may be {} at most", u64::MAX - count))?;
+    Ok(from..end)
+}
+
 /// A report of many runs in few lines.
 #[must_use]
 pub fn summary(total: &Report) -> String {
@@ -284,9 +295,33 @@ pub fn smallest(first: &Failed, runs_max: usize) -> (Failed, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     fn kind(what: &str) -> String {
         Failed { case: Box::new(Case::from(1)), at_ns: 0, what: what.into(), faults_begun: 0, story: Vec::new() }.kind().to_owned()
+    }
+
+    #[test]
+    fn seeds_beyond_the_last_are_refused_and_do_not_wrap() {
+        assert_eq!(seeds(7, 3), Ok(7..10));
+        assert_eq!(seeds(u64::MAX - 3, 3), Ok(u64::MAX - 3..u64::MAX));
+        assert!(seeds(u64::MAX - 2, 3).is_err_and(|why| why.contains(&(u64::MAX - 3).to_string())));
+    }
+
+    #[test]
+    fn faults_that_a_seed_does_not_have_are_refused() {
+        for seed in 0..20 {
+            let mut case = Case { faults: Some(BTreeSet::new()), ..Case::from(seed) };
+            assert_eq!(case.unknown_fault(), None, "none of them is always possible");
+            let world = || world::World::new(&case, trace::Trace::new(Tell::Nothing));
+            let (counted, mut run) = (world().count_faults(), world());
+            assert!(run.run().is_ok(), "seed {seed} holds without faults");
+            assert_eq!(run.next_fault, counted, "seed {seed}: what was counted before is what came");
+            case.faults = Some(BTreeSet::from([0, counted]));
+            assert!(case.unknown_fault().is_some_and(|why| why.contains(&format!("number {counted}"))), "seed {seed}");
+            case.faults = counted.checked_sub(1).map(|last| BTreeSet::from([0, last]));
+            assert_eq!(case.unknown_fault(), None, "seed {seed}");
+        }
     }
 
     #[test]

@@ -25,6 +25,9 @@ const WATCH: Duration = Duration::from_millis(500);
 const RECOVERS_WITHIN: Duration = Duration::from_secs(10);
 const LOOKS_EVERY: Duration = Duration::from_millis(100);
 
+/// What scripts wait for.
+const NO_CLUSTER_HELP: &str = "Status: 0 the node is a member of a cluster, safe or not; 1 it is a member of none yet, or does not answer.";
+
 /// Which node to ask.
 #[derive(Debug, clap::Args)]
 struct Target {
@@ -35,6 +38,7 @@ struct Target {
 
 /// Show the cluster.
 #[derive(Debug, clap::Args)]
+#[command(after_help = NO_CLUSTER_HELP)]
 pub(super) struct Status {
     #[command(flatten)]
     target: Target,
@@ -48,6 +52,7 @@ pub(super) struct Status {
 
 /// Show who holds what.
 #[derive(Debug, clap::Args)]
+#[command(after_help = NO_CLUSTER_HELP)]
 pub(super) struct Table {
     #[command(flatten)]
     target: Target,
@@ -132,6 +137,7 @@ impl Status {
         let redraw = self.watch && !self.json && std::io::stdout().is_terminal();
         loop {
             let looked = client::get::<ClusterReport>(&address, "/status").await;
+            let member = looked.as_ref().is_ok_and(|report| report.cluster_id.is_some());
             let text = match (looked, self.watch) {
                 (Ok(report), _) if self.json => json(&report, !self.watch)?,
                 (Ok(report), _) => print::cluster(&report),
@@ -146,7 +152,7 @@ impl Status {
                 None => text,
             };
             if !write(&text)? || !self.watch {
-                return Ok(ExitCode::SUCCESS);
+                return Ok(answered(member));
             }
             tokio::time::sleep(WATCH).await;
         }
@@ -158,7 +164,7 @@ impl Table {
         let report: TableReport = client::get(&self.target.address(), "/table").await.map_err(failed)?;
         let text = if self.json { json(&report, true)? } else { print::table(&report) };
         write(&text)?;
-        Ok(ExitCode::SUCCESS)
+        Ok(answered(report.cluster_id.is_some()))
     }
 }
 
@@ -205,6 +211,11 @@ impl Credentials {
         let Some(secret) = secret else { return Ok(LOCAL_TOKEN.into()) };
         Ok(Identity::from_secret(secret.as_bytes(), "operator").map_err(|e| Failed::usage(e.to_string()))?.http_token())
     }
+}
+
+/// A node answered that is a member of a cluster, or of none yet.
+fn answered(member: bool) -> ExitCode {
+    if member { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn failed(e: HttpError) -> Failed {

@@ -12,15 +12,17 @@
 //! Faults stay within what Doyen promises to survive: `plan` says how.
 
 mod book;
+mod end;
 mod load;
 mod page;
 mod plan;
 mod report;
 mod strike;
 
-use super::{Failed, interrupted, runtime, say};
+use super::{Failed, runtime, say};
 use crate::testkit::{Cluster, History};
 use book::{Book, Fault};
+use end::End;
 use load::Load;
 use plan::Plan;
 use report::{Report, Sum};
@@ -29,6 +31,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+use tokio::sync::watch;
 use tokio::task::LocalSet;
 
 /// How long the cluster may take, after a fault is over, until all is safe.
@@ -47,25 +50,26 @@ const SECOND: Duration = Duration::from_secs(1);
     both, of one port or of both; loss, delay, duplication, reordering, corruption, little bandwidth, and datagrams above a size that vanish. After each \
     of them all must become safe again. Never are a majority of the voters or all copies in sync of a partition taken away at once: that is \
     what Doyen does not promise to survive. The same seed gives the same faults in the same order; what they meet is never the same.\n\n\
+    Ctrl-C ends it early, with the figures up to then; once more ends it at once.\n\n\
     Status 1 if an acknowledged write was lost, a read was stale, any answer has no explanation, or the cluster did not heal."
 )]
 pub(super) struct Chaos {
     /// Nodes at the start; there are 7 at most, so that everybody votes, and 3 at least
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u8).range(3..=7))]
     nodes: u8,
-    /// Minutes under load and faults, about; 0.25 is a quarter of one
+    /// Minutes under load and faults, about, 0.1 to 60; 0.25 is a quarter of one
     #[arg(long, default_value_t = 10.0, value_name = "M", value_parser = minutes)]
     minutes: f64,
-    /// Goes on for so many hours: rounds of --minutes, each of a new cluster with the next seed, until one does not hold
+    /// Goes on for so many hours, 0.01 to 1000: rounds of --minutes, each of a new cluster with the next seed, until one does not hold
     #[arg(long, value_name = "H", value_parser = hours)]
     hours: Option<f64>,
     /// Which faults, and in which order [default: drawn, and printed]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Copies beside the primary; with 2, two nodes die at once now and then
+    /// Copies beside the primary, 1 to 3 and fewer than nodes; with 2, two nodes die at once now and then
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=3))]
     backups: u8,
-    /// Operations a second at most, of all clients together
+    /// Operations a second at most, of all clients together, 1 to 5000
     #[arg(long, default_value_t = 1000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=5000))]
     rate: u32,
     /// Write a page with a timeline there; of several rounds, the last one's
@@ -93,14 +97,26 @@ type Shared = Rc<RefCell<Book>>;
 impl Chaos {
     pub(super) fn main(self) -> Result<ExitCode, Failed> {
         runtime()?.block_on(LocalSet::new().run_until(async {
+            let (hand, by_hand) = watch::channel(false);
             tokio::select! {
-                outcome = self.play() => outcome,
-                why = interrupted("chaos") => Err(why),
+                outcome = self.play(by_hand) => outcome,
+                why = end::twice(hand) => Err(why),
             }
         }))
     }
 
-    async fn play(self) -> Result<ExitCode, Failed> {
+    async fn play(self, by_hand: watch::Receiver<bool>) -> Result<ExitCode, Failed> {
+        if self.backups >= self.nodes {
+            return Err(Failed::usage(format!(
+                "--nodes {} --backups {}: {} copies of everything need {} nodes; say --nodes {} or --backups {}",
+                self.nodes,
+                self.backups,
+                self.backups + 1,
+                self.backups + 1,
+                self.backups + 1,
+                self.nodes - 1
+            )));
+        }
         let operations = self.minutes * 60.0 * f64::from(self.rate);
         if operations > OPERATIONS_MAX {
             return Err(Failed::usage(format!(
@@ -115,7 +131,7 @@ impl Chaos {
         }
         let seed = self.seed.unwrap_or_else(|| rand::random::<u32>().into());
         let Some(hours) = self.hours else {
-            let report = self.round(seed, self.minutes).await?;
+            let report = self.round(seed, self.minutes, &by_hand).await?;
             self.tell(&report)?;
             return Ok(if report.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         };
@@ -123,7 +139,7 @@ impl Chaos {
         let mut sum = Sum::default();
         for seed in seed.. {
             let left = until.saturating_duration_since(Instant::now()).as_secs_f64() / 60.0;
-            let report = self.round(seed, self.minutes.min(left.max(MINUTES_LEAST))).await?;
+            let report = self.round(seed, self.minutes.min(left.max(MINUTES_LEAST)), &by_hand).await?;
             self.tell(&report)?;
             sum.add(&report);
             if !self.json {
@@ -133,7 +149,7 @@ impl Chaos {
                 self.print(&sum)?;
                 return Ok(ExitCode::FAILURE);
             }
-            if Instant::now() >= until {
+            if report.by_hand || Instant::now() >= until {
                 break;
             }
         }
@@ -163,19 +179,22 @@ impl Chaos {
     }
 
     /// One cluster, and what came of it.
-    async fn round(&self, seed: u64, minutes: f64) -> Result<Report, Failed> {
+    async fn round(&self, seed: u64, minutes: f64, by_hand: &watch::Receiver<bool>) -> Result<Report, Failed> {
         let mut book = Book::new(!self.json);
         if self.hours.is_some() {
             book = book.without_seconds();
         }
         let book = Rc::new(RefCell::new(book));
         book.borrow().say(format_args!("seed {seed}: {} nodes with {} copies of everything, behind relays", self.nodes, self.backups + 1));
-        let mut builder = Cluster::builder().seed(seed).option("backups", self.backups).option("partitions", 256);
+        let itself = std::env::current_exe().map_err(|e| Failed::new(format!("cannot tell which program this is: {e}")))?;
+        let mut builder = Cluster::builder().binary(itself).apart().seed(seed).option("backups", self.backups).option("partitions", 256);
         if let Some(directory) = &self.logs {
             let rounds = self.hours.map(|_| format!("seed-{seed}"));
             builder = builder.directory(rounds.map_or_else(|| directory.clone(), |round| directory.join(round)));
         }
-        let mut cluster = builder.start(self.nodes.into()).await?;
+        let starting = End::new(Instant::now(), by_hand.clone());
+        let started = starting.unless_ended(builder.start(self.nodes.into())).await;
+        let mut cluster = started.ok_or_else(|| super::ended_by_hand("chaos"))??;
         book.borrow().say(format_args!(
             "all is safe. Faults come one at a time, each when all is safe again: a majority of voters and a copy in sync of every partition stay untouched"
         ));
@@ -183,9 +202,9 @@ impl Chaos {
         book.borrow_mut().see(&cluster);
         let load = Load::start(&book, &history, &cluster, self.rate, seed).await?;
         let ticker = tokio::task::spawn_local(tick(book.clone()));
-        let until = Instant::now() + Duration::from_secs_f64(minutes * 60.0);
+        let end = End::new(Instant::now() + Duration::from_secs_f64(minutes * 60.0), by_hand.clone());
         let plan = Plan::new(seed, self.nodes.into());
-        let unhealed = rampage(plan, &mut cluster, &book, until).await;
+        let unhealed = rampage(plan, &mut cluster, &book, &end).await;
         let elapsed = book.borrow().elapsed();
         load.finish().await?;
         ticker.abort();
@@ -196,6 +215,7 @@ impl Chaos {
         let operations = history.keys().len();
         let mut report = Report::new(&book.borrow(), seed, self.nodes, self.backups, elapsed, violations);
         (report.keys, report.unread, report.unhealed, report.datagrams) = (operations, unread, unhealed, cluster.datagrams().into());
+        report.by_hand = end.is_by_hand();
         if !report.holds() {
             report.logs = Some(cluster.keep_logs().display().to_string());
         }
@@ -204,27 +224,33 @@ impl Chaos {
 }
 
 /// Fault after fault. What is wrong with the cluster, if it does not heal.
-async fn rampage(mut plan: Plan, cluster: &mut Cluster, book: &Shared, until: Instant) -> Option<String> {
-    while Instant::now() < until {
+async fn rampage(mut plan: Plan, cluster: &mut Cluster, book: &Shared, end: &End) -> Option<String> {
+    loop {
         let mut episode = plan.next();
-        tokio::time::sleep(episode.calm).await;
+        end.sleep(episode.calm).await;
+        if end.is_over() {
+            return None;
+        }
         let planned = match plan::aim(&mut episode, cluster).await {
             Ok(aim) => aim,
             Err(why) => {
-                book.borrow().say(format_args!("no {}: {why}", episode.kind.name()));
+                book.borrow().say(format_args!("left out this time ({}): {why}", episode.kind.name()));
                 continue;
             }
         };
         let mut fault = Fault::begin(&book.borrow(), episode.kind.name(), planned.text.clone());
         book.borrow().say(format_args!("{}", planned.text));
-        let struck = strike::strike(&episode, &planned, cluster, book, until).await;
+        let struck = strike::strike(&episode, &planned, cluster, book, end).await;
         fault.end(&book.borrow());
         let healed = match struck {
-            Ok(()) => cluster.await_safe(HEAL_MAX).await,
+            Ok(whole) => {
+                fault.cut_short = !whole;
+                cluster.await_safe(HEAL_MAX).await
+            }
             Err(e) => Err(e),
         };
         fault.heal(&book.borrow(), healed.is_ok());
-        let (lasted, took) = (fault.lasted(), fault.healing());
+        let (lasted, took, over) = (fault.lasted(), fault.healing(), if fault.cut_short { "cut short by the end" } else { "over" });
         // Who still waits is counted once there is an answer: the report at the end knows of all.
         let unavailable = book.borrow().unavailable(&fault);
         book.borrow_mut().faults.push(fault);
@@ -234,13 +260,12 @@ async fn rampage(mut plan: Plan, cluster: &mut Cluster, book: &Shared, until: In
             return Some(e.to_string());
         }
         book.borrow().say(format_args!(
-            "  over after {:.2} s, all is safe {:.2} s later; the longest wait for an answer meanwhile: {:.2} s",
+            "  {over} after {:.2} s, all is safe {:.2} s later; the longest wait for an answer meanwhile: {:.2} s",
             lasted.as_secs_f64(),
             took.as_secs_f64(),
             unavailable.as_secs_f64()
         ));
     }
-    None
 }
 
 async fn tick(book: Shared) {

@@ -29,10 +29,10 @@ use tokio::task::LocalSet;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Ends with one line of figures. Status 1 if an acknowledged write was lost or a read was stale.")]
 pub(super) struct Demo {
-    /// Nodes at the start
+    /// Nodes at the start, 2 to 9
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u8).range(2..=9))]
     nodes: u8,
-    /// Seconds under load, about
+    /// Seconds under load, about, 4 to 3600
     #[arg(long, default_value_t = 15, value_name = "S", value_parser = clap::value_parser!(u16).range(4..=3600))]
     seconds: u16,
     /// Print lines, also on a terminal

@@ -6,11 +6,14 @@ use super::household::{Household, deafen, node_name};
 use super::link::{Counts, Faults};
 use super::process::{Process, Ready};
 use super::relay::{Plane, Relay};
-use super::{NotStarted, TestkitError};
+use super::{NotStarted, TestkitError, safety};
+use crate::config::{Options, nearest};
 use crate::http::client;
 use crate::status::{ClusterReport, TableReport};
+use clap::Args as _;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
@@ -41,10 +44,12 @@ pub struct ClusterBuilder {
     options: BTreeMap<String, String>,
     seed: u64,
     directory: Option<PathBuf>,
+    apart: bool,
 }
 
 impl ClusterBuilder {
-    /// What every node runs; by default the program that is running now. See [`ClusterBuilder::arguments`].
+    /// What every node runs; by default `doyen` itself, from the directory of the program that is running now or the one above it, which is
+    /// where Cargo puts both. See [`ClusterBuilder::arguments`].
     pub fn binary(mut self, path: impl Into<PathBuf>) -> Self {
         self.binary = Some(path.into());
         self
@@ -61,7 +66,8 @@ impl ClusterBuilder {
         self
     }
 
-    /// An option for every node, named as the flag without its dashes: `option("partitions", 64)`.
+    /// An option for every node, named as the flag of `doyen run` without its dashes: `option("partitions", 64)`. What a program of one's own
+    /// is told beyond that goes into [`ClusterBuilder::arguments`].
     pub fn option(mut self, name: &str, value: impl ToString) -> Self {
         self.options.insert(format!("DOYEN_{}", name.replace('-', "_").to_uppercase()), value.to_string());
         self
@@ -79,15 +85,23 @@ impl ClusterBuilder {
         self
     }
 
+    /// A terminal's Ctrl-C does not reach the nodes. Only for those that end by themselves when we do (`--exit-with-stdin`).
+    pub(crate) const fn apart(mut self) -> Self {
+        self.apart = true;
+        self
+    }
+
     /// Starts so many nodes and waits until they are one cluster in which all is safe, for [`PATIENCE`] at most.
     ///
     /// # Errors
-    /// A node does not start, or they do not become a cluster. Then nothing runs.
+    /// No nodes are wanted, the program is not there, there is no such option, a node does not start, or they do not become a cluster. Then
+    /// nothing runs.
     pub async fn start(self, nodes: usize) -> Result<Cluster, TestkitError> {
-        let binary = match self.binary {
-            Some(binary) => binary,
-            None => std::env::current_exe().map_err(TestkitError::system("cannot tell which program this is"))?,
-        };
+        if nodes == 0 {
+            return Err(TestkitError::Misuse("a cluster has one node at least, and of three one may die: say `start(3)`".into()));
+        }
+        let binary = program(self.binary)?;
+        self.options.keys().try_for_each(|variable| known(variable))?;
         let household = match &self.directory {
             Some(path) => Household::at(path)?,
             None => Household::new()?,
@@ -97,13 +111,57 @@ impl ClusterBuilder {
         // Nothing is given out before all are there: nothing moves later, and every node begins with its share.
         options.entry("DOYEN_MEMBERS_MIN".into()).or_insert_with(|| nodes.to_string());
         let net = [rand::random_range(1..=254), rand::random_range(0..=127) * 2];
-        let mut cluster = Cluster { slots: Vec::new(), relay, household, binary, arguments: self.arguments, options, net };
+        let mut cluster =
+            Cluster { slots: Vec::new(), relay, household, binary, arguments: self.arguments, apart: self.apart, options, net };
         for _ in 0..nodes {
             cluster.join().await?;
         }
         cluster.await_safe(PATIENCE).await?;
         Ok(cluster)
     }
+}
+
+/// The program that was said, or else `doyen`; and it is there.
+fn program(said: Option<PathBuf>) -> Result<PathBuf, TestkitError> {
+    if let Some(path) = said {
+        // A bare name is looked for by the system.
+        if path.components().count() > 1 && !path.is_file() {
+            let here = std::env::current_dir().unwrap_or_default();
+            return Err(TestkitError::Misuse(format!(
+                "there is no program {} (seen from {}): build it first (`cargo build --release` makes Doyen's target/release/doyen), or say \
+                 another with `binary`; a test of your own package finds its program as env!(\"CARGO_BIN_EXE_name\")",
+                path.display(),
+                here.display()
+            )));
+        }
+        return Ok(path);
+    }
+    let running = std::env::current_exe().map_err(TestkitError::system("cannot tell which program this is"))?;
+    let mut near = running.ancestors().skip(1).take(2).map(|directory| directory.join("doyen"));
+    near.find(|path| path.is_file()).ok_or_else(|| {
+        TestkitError::Misuse(format!(
+            "there is no `doyen` near {}: say with `binary(path)` what every node runs, Doyen's target/release/doyen (`cargo build --release` makes \
+             it) or a program of your own, env!(\"CARGO_BIN_EXE_name\")",
+            running.display()
+        ))
+    })
+}
+
+/// Whether a node understands this variable: one that it does not would be ignored in silence.
+fn known(variable: &str) -> Result<(), TestkitError> {
+    let flag = |variable: &str| variable.trim_start_matches("DOYEN_").replace('_', "-").to_lowercase();
+    let command = Options::augment_args(clap::Command::new("run"));
+    // `doyen run` alone reads a file.
+    let flags: Vec<&str> = command.get_arguments().filter_map(clap::Arg::get_long).chain(["config"]).collect();
+    let wrong = flag(variable);
+    if flags.contains(&wrong.as_str()) {
+        return Ok(());
+    }
+    let hint = match nearest(&wrong, flags.into_iter()) {
+        Some(name) => format!("did you mean `{name}`?"),
+        None => "options are the flags of `doyen run --help`, without the --".into(),
+    };
+    Err(TestkitError::Misuse(format!("there is no option `{wrong}`: {hint}")))
 }
 
 /// A cluster of processes. All of them are killed when this is dropped.
@@ -117,6 +175,7 @@ pub struct Cluster {
     household: Household,
     binary: PathBuf,
     arguments: Vec<String>,
+    apart: bool,
     options: BTreeMap<String, String>,
     /// The middle of the addresses: `127.x.y.n` inside, `127.x.(y + 1).n` outside.
     net: [u8; 2],
@@ -129,6 +188,8 @@ struct Slot {
     process: Option<Process>,
     paused: bool,
     starts: u32,
+    /// Of its last start.
+    log: PathBuf,
     /// Its control and its data port, once it had some.
     ports: Option<[u16; 2]>,
 }
@@ -142,6 +203,7 @@ impl Cluster {
             options: BTreeMap::new(),
             seed: 0,
             directory: None,
+            apart: false,
         }
     }
 
@@ -154,7 +216,7 @@ impl Cluster {
         if node >= NODES_MAX {
             return Err(TestkitError::Misuse(format!("a cluster of the testkit has {NODES_MAX} nodes in its life")));
         }
-        self.slots.push(Slot { name: node_name(node), process: None, paused: false, starts: 0, ports: None });
+        self.slots.push(Slot { name: node_name(node), process: None, paused: false, starts: 0, log: PathBuf::new(), ports: None });
         let started = self.start(node).await;
         if started.is_err() {
             self.slots.pop();
@@ -198,6 +260,9 @@ impl Cluster {
         slot.starts += 1;
         let mut command = Command::new(&self.binary);
         command.args(&self.arguments);
+        if self.apart {
+            command.process_group(0);
+        }
         deafen(&mut command);
         command.env("DOYEN_NAME", &slot.name).env("DOYEN_SECRET_FILE", self.household.secret_file());
         command.env("DOYEN_LISTEN", SocketAddr::new(inside, control).to_string());
@@ -210,8 +275,8 @@ impl Cluster {
             command.env("DOYEN_SEED", seeds.join(","));
         }
         command.envs(&self.options);
-        let log = self.household.file(&format!("{}-{}.log", slot.name, slot.starts));
-        Process::start(&slot.name, command, &log, OPEN_MAX).await
+        slot.log = self.household.file(&format!("{}-{}.log", slot.name, slot.starts));
+        Process::start(&slot.name, command, &slot.log, OPEN_MAX).await
     }
 
     /// Where a node listens: the relay alone talks to it there.
@@ -308,10 +373,11 @@ impl Cluster {
         self.household.secret_file()
     }
 
-    /// What a node wrote to stderr since its last start; empty where it does not run.
+    /// What a node wrote to stderr since its last start, whether it still runs or not.
     #[must_use]
     pub fn log(&self, node: usize) -> String {
-        self.process(node).map(Process::log).unwrap_or_default()
+        let read = |slot: &Slot| std::fs::read(&slot.log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).ok();
+        self.slots.get(node).and_then(read).unwrap_or_default()
     }
 
     /// The directory with the logs (and the secret) stays when this is dropped. Says where it is.
@@ -353,7 +419,7 @@ impl Cluster {
         let mut process = slot.process.take().ok_or_else(|| TestkitError::Misuse(format!("{} does not run", slot.name)))?;
         process.terminate();
         let ended = tokio::time::timeout(PATIENCE, process.ended()).await;
-        let what = format!("{} leaves in order: {}", slot.name, process.last_words());
+        let what = format!("{} has not left in order; the last that it said: {}", slot.name, process.last_words());
         drop(process);
         self.relay.close(node);
         let ended = ended.map_err(|_| TestkitError::TimedOut { what, within: PATIENCE })?;
@@ -486,7 +552,7 @@ impl Cluster {
             self.check()?;
             let Some(missing) = self.unsafe_because().await else { return Ok(began.elapsed()) };
             if began.elapsed() >= timeout {
-                return Err(TestkitError::TimedOut { what: format!("all is safe; {missing}"), within: timeout });
+                return Err(TestkitError::TimedOut { what: format!("not all is safe: {missing}"), within: timeout });
             }
             tokio::time::sleep(LOOK).await;
         }
@@ -494,34 +560,47 @@ impl Cluster {
 
     /// `None`: all is safe.
     async fn unsafe_because(&self) -> Option<String> {
-        let expected: BTreeSet<&str> = self.awake().map(|node| self.name(node)).collect();
+        let awaited: BTreeSet<&str> = self.awake().map(|node| self.name(node)).collect();
         for node in self.awake() {
-            let name = self.name(node);
             let report = match self.status(node).await {
                 Ok(report) => report,
                 Err(e) => return Some(e.to_string()),
             };
-            let members: BTreeSet<&str> = report.members.iter().map(|m| m.name.as_str()).collect();
-            if members != expected || report.members.len() != expected.len() {
-                return Some(format!("{name} says that {members:?} are the members, and {expected:?} run"));
-            }
-            if let Some(member) = report.members.iter().find(|m| m.state != "live") {
-                return Some(format!("{name} says that {} is {}", member.name, member.state));
-            }
-            if !report.safe {
-                let lacks: Vec<String> = report
-                    .keyspaces
-                    .iter()
-                    .map(|k| format!("{} unavailable, {} with too few copies", k.unavailable, k.under_replicated))
-                    .collect();
-                let moves = report.moves.len();
-                return Some(format!(
-                    "{name} says that {moves} partitions move, {} ({})",
-                    lacks.join("; "),
-                    report.waiting.as_deref().unwrap_or("and nothing that it would wait for")
-                ));
+            if let Some(lack) = safety::lack(&awaited, &report) {
+                let name = self.name(node);
+                let which = if report.safe { None } else { self.table(node).await.ok().and_then(|t| safety::partitions(&report, &t)) };
+                return Some(format!("{name} says that {lack}{}", which.map(|w| format!("; {w}")).unwrap_or_default()));
             }
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn refused(builder: ClusterBuilder, nodes: usize) -> String {
+        builder.start(nodes).await.expect_err("it cannot be started").to_string()
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_started_is_refused_with_what_to_do() {
+        // Any program that is there.
+        let there = || Cluster::builder().binary("/bin/sh");
+        assert!(refused(there(), 0).await.contains("start(3)"));
+        let told = refused(there().option("partitons", 64), 1).await;
+        assert!(told.contains("`partitons`") && told.contains("`partitions`"), "{told}");
+        let told = refused(there().option("xyzzy", 64), 1).await;
+        assert!(told.contains("`xyzzy`") && told.contains("doyen run --help"), "{told}");
+        let told = refused(Cluster::builder().binary("nowhere/doyen"), 1).await;
+        assert!(told.contains("nowhere/doyen") && told.contains("cargo build"), "{told}");
+    }
+
+    #[test]
+    fn options_are_the_flags_of_a_node() {
+        for good in ["DOYEN_PARTITIONS", "DOYEN_MIN_IN_SYNC", "DOYEN_MEMBERS_MIN", "DOYEN_SEED", "DOYEN_CONFIG"] {
+            assert!(known(good).is_ok(), "{good}");
+        }
     }
 }

@@ -10,6 +10,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
+
+/// Lines of a log that an error shows.
+const LINES_TOLD: usize = 8;
+/// Between two looks whether a process has ended that has closed its stdout.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// Where a node listens, as its first line says: `ready name=ada listen=127.0.0.1:7400 ...`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -87,15 +93,39 @@ impl fmt::Display for Ready {
 pub struct NotStarted {
     /// The node's name.
     pub name: String,
-    /// How it ended; `None`: it never ran, or was killed because it took too long.
-    pub status: Option<ExitStatus>,
+    /// Why not.
+    pub why: Unready,
     /// What it wrote to stderr.
     pub log: String,
 }
 
+/// Why a process did not come up.
+#[derive(Debug)]
+pub enum Unready {
+    /// The system does not start it.
+    Unstarted(String),
+    /// It ended before it printed its `ready` line.
+    Ended(ExitStatus),
+    /// It printed no `ready` line for so long, and was killed.
+    Silent(Duration),
+}
+
 impl fmt::Display for NotStarted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "node {} did not start: {}", self.name, last_line(&self.log))
+        let name = &self.name;
+        match &self.why {
+            Unready::Unstarted(why) => return write!(f, "node {name} did not start: {why}"),
+            Unready::Ended(status) => write!(f, "node {name} did not start: it ended with {status} before it printed its `ready` line")?,
+            Unready::Silent(patience) => write!(
+                f,
+                "node {name} did not start: it printed no `ready` line within {patience:?} (a program that embeds a node prints \
+                 `testkit::Ready::of(&node)` in a line of its own once the node runs)"
+            )?,
+        }
+        match last_lines(&self.log, LINES_TOLD).as_slice() {
+            [] => f.write_str("; it wrote nothing to stderr"),
+            lines => write!(f, "; the last that it wrote to stderr:\n{}", lines.join("\n")),
+        }
     }
 }
 
@@ -119,12 +149,12 @@ impl Process {
     /// # Errors
     /// It cannot be started, ended before it was ready, or was not ready within `patience`; then it does not run any more.
     pub async fn start(name: &str, mut command: Command, log: &Path, patience: Duration) -> Result<Self, NotStarted> {
-        let failed = |status, log: String| NotStarted { name: name.to_owned(), status, log };
-        let cannot = |e: std::io::Error| failed(None, format!("cannot start {}: {e}", Path::new(command.get_program()).display()));
-        let stderr = File::create(log).map_err(cannot)?;
-        let cannot = |e: std::io::Error, command: &Command| failed(None, format!("{}: {e}", Path::new(command.get_program()).display()));
+        let failed = |why, log| NotStarted { name: name.to_owned(), why, log };
+        let cannot = |e: std::io::Error, what: &Path| failed(Unready::Unstarted(format!("{}: {e}", what.display())), String::new());
+        let stderr = File::create(log).map_err(|e| cannot(e, log))?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr);
-        let mut child = command.spawn().map_err(|e| cannot(e, &command))?;
+        let program = Path::new(command.get_program()).to_owned();
+        let mut child = command.spawn().map_err(|e| cannot(e, &program))?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
         let (open, closed) = watch::channel(());
         // From here on the process ends with this value, also when something below fails.
@@ -141,22 +171,20 @@ impl Process {
                 drop(open);
             };
             let spawned = std::thread::Builder::new().name("doyen-stdout".into()).spawn(read);
-            spawned.map_err(|e| cannot(e, &command))?;
+            spawned.map_err(|e| cannot(e, &program))?;
         }
-        match tokio::time::timeout(patience, line).await {
-            Ok(Ok(ready)) => {
-                process.ready = ready;
-                Ok(process)
-            }
-            Ok(Err(_)) => {
-                let status = process.child.wait().ok();
-                Err(failed(status, process.log()))
-            }
-            Err(_) => {
-                process.kill();
-                Err(failed(None, process.log()))
-            }
+        let until = Instant::now() + patience;
+        if let Ok(Ok(ready)) = tokio::time::timeout_at(until, line).await {
+            process.ready = ready;
+            return Ok(process);
         }
+        // Most close their stdout by ending; and who has ended may have left it open to a child of its own.
+        while process.status().is_none() && Instant::now() < until {
+            tokio::time::sleep(LOOK).await;
+        }
+        let why = process.status().map_or(Unready::Silent(patience), Unready::Ended);
+        process.kill();
+        Err(failed(why, process.log()))
     }
 
     /// Where it listens.
@@ -241,5 +269,43 @@ impl Drop for Process {
 }
 
 fn last_line(log: &str) -> &str {
-    log.lines().rev().find(|l| !l.trim().is_empty()).unwrap_or("it said nothing")
+    last_lines(log, 1).first().copied().unwrap_or("it said nothing")
+}
+
+fn last_lines(log: &str, count: usize) -> Vec<&str> {
+    let mut lines: Vec<&str> = log.lines().rev().filter(|l| !l.trim().is_empty()).take(count).collect();
+    lines.reverse();
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is said of a program that is no node, after this patience.
+    async fn refused(script: &str, patience: Duration) -> NotStarted {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        Process::start("ada", command, &directory.path().join("log"), patience).await.expect_err("it is no node")
+    }
+
+    #[tokio::test]
+    async fn a_program_that_ends_is_told_with_its_status_and_its_last_lines() {
+        let told = refused("seq 1 20 >&2; exit 7", super::super::PATIENCE).await;
+        assert!(matches!(told.why, Unready::Ended(status) if status.code() == Some(7)), "{told:?}");
+        let text = told.to_string();
+        assert!(text.contains("exit status: 7") && text.contains("\n13\n") && text.ends_with("\n20") && !text.contains("\n12\n"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn a_program_without_a_ready_line_is_told_what_to_print() {
+        // Both run until their stdin ends; the second has closed its stdout, which is not an end.
+        for script in ["echo hello; exec cat", "exec >&-; read line"] {
+            let told = refused(script, Duration::from_millis(100)).await;
+            assert!(matches!(told.why, Unready::Silent(_)), "{told:?}");
+            let text = told.to_string();
+            assert!(text.contains("no `ready` line within 100ms") && text.contains("testkit::Ready::of"), "{text}");
+        }
+    }
 }

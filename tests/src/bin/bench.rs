@@ -66,7 +66,7 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    let options = Options::parse();
+    let options: Options = doyen::cli::parse();
     let done = children::watch_signals().and_then(|()| match options.mode {
         Mode::Check => checked(&options),
         Mode::Full | Mode::Quick => measured(&options).map(|()| ExitCode::SUCCESS),

@@ -176,7 +176,7 @@ fn words(options: &str) -> Vec<String> {
 }
 
 fn main() -> ExitCode {
-    let Options { what, binary } = Options::parse();
+    let Options { what, binary } = doyen::cli::parse();
     if !matches!(what, What::Spin) && !std::path::Path::new(&binary).is_file() {
         eprintln!("figures: {binary} is not there: cargo build --release -p doyen makes target/release/doyen, --binary says another");
         return ExitCode::from(2);

@@ -16,13 +16,13 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 /// Mutates valid inputs of a decoder, from a seed.
 #[derive(Debug, Parser)]
-#[command(name = "fuzz")]
+#[command(name = "fuzz", after_help = format!("Decoders: {}.", decoders()))]
 struct Options {
     /// Which decoder, or all of them one after the other
-    #[arg(long, value_name = "NAME", default_value = "all")]
-    target: String,
+    #[arg(long, value_name = "NAME", default_value = "all", value_parser = targets)]
+    target: Targets,
     /// For how long, each
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
     /// The same seed makes the same inputs
     #[arg(long, value_name = "SEED", default_value_t = 0)]
@@ -30,7 +30,7 @@ struct Options {
     /// Inputs to begin with, a directory for each decoder
     #[arg(long, value_name = "DIR", default_value = fuzz::CORPUS)]
     corpus: PathBuf,
-    /// Run this input, and nothing else
+    /// Run this input, and nothing else; say whether it passed
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
     /// Write the decoder's own inputs there, and end
@@ -38,21 +38,34 @@ struct Options {
     write: bool,
 }
 
+#[derive(Debug, Clone)]
+struct Targets(Vec<&'static Target>);
+
+fn decoders() -> String {
+    TARGETS.iter().map(|t| t.name).collect::<Vec<_>>().join(", ")
+}
+
+fn targets(name: &str) -> Result<Targets, String> {
+    let chosen: Vec<&Target> = TARGETS.iter().filter(|t| name == "all" || name == t.name).collect();
+    if chosen.is_empty() { Err(format!("the decoders are {}; or say all", decoders())) } else { Ok(Targets(chosen)) }
+}
+
 fn allocated() -> usize {
     ALLOCATOR.stats().bytes_allocated
 }
 
 fn main() -> ExitCode {
-    let options = Options::parse();
-    let targets: Vec<&Target> = TARGETS.iter().filter(|t| options.target == "all" || options.target == t.name).collect();
-    if targets.is_empty() {
-        let names: Vec<&str> = TARGETS.iter().map(|t| t.name).collect();
-        eprintln!("no decoder is called {}: there are {}, and all", options.target, names.join(", "));
-        return ExitCode::FAILURE;
+    let options: Options = doyen::cli::parse();
+    if !options.write && !options.corpus.is_dir() {
+        let corpus = options.corpus.display();
+        return doyen_tests::refuse(
+            "fuzz",
+            &format!("--corpus {corpus} is no directory: give one with a directory for each decoder, or leave it out"),
+        );
     }
     // A panic is a result here: it is told once, with the input.
     std::panic::set_hook(Box::new(|_| {}));
-    for target in targets {
+    for target in &options.target.0 {
         if let Err(why) = work(target, &options) {
             eprintln!("{}: {why}", target.name);
             return ExitCode::FAILURE;
@@ -69,7 +82,10 @@ fn work(target: &Target, options: &Options) -> Result<(), String> {
         return Ok(());
     }
     if let Some(file) = &options.input {
-        return fuzz::run(target, &std::fs::read(file).map_err(said)?, allocated);
+        let input = std::fs::read(file).map_err(|e| format!("cannot read {} (--input): {e}", file.display()))?;
+        fuzz::run(target, &input, allocated)?;
+        println!("{}: passed", target.name);
+        return Ok(());
     }
     let mut seeds = (target.seeds)();
     seeds.extend(fuzz::read(&options.corpus, target).map_err(said)?);

@@ -58,7 +58,10 @@ struct Killer {
 }
 
 fn main() -> ExitCode {
-    let options = Options::parse();
+    let options: Options = doyen::cli::parse();
+    if let Err(why) = sim::seeds(options.from, options.seeds) {
+        return doyen_tests::refuse("mutants", &why);
+    }
     doyen_tests::quiet_panics();
     let fits = |m: &Mutant| m.id().contains(&options.only) && (!options.checks || rules::check(*m).is_some());
     let chosen: Vec<Mutant> = Mutant::ALL.iter().copied().filter(fits).collect();
@@ -70,12 +73,10 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if chosen.is_empty() && options.checks && Mutant::ALL.iter().any(|m| m.id().contains(&options.only)) {
-        eprintln!("what {} fits has no check of its own: leave out --checks", options.only);
-        return ExitCode::FAILURE;
+        return doyen_tests::refuse("mutants", &format!("what {} fits has no check of its own: leave out --checks", options.only));
     }
     if chosen.is_empty() {
-        eprintln!("no mutant is called anything like {}: --list says which there are", options.only);
-        return ExitCode::FAILURE;
+        return doyen_tests::refuse("mutants", &format!("no mutant is called anything like {}: --list says which there are", options.only));
     }
     let (mut killed, mut survived, mut wrong) = (0, 0, 0);
     for mutant in chosen {

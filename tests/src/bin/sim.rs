@@ -1,7 +1,6 @@
 //! Runs many seeds of the simulation and prints what they did: `cargo run --release -p doyen-tests --bin sim -- --seeds 2000`.
 
-use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser};
+use clap::Parser;
 use doyen_tests::sim::{self, Case, Failed, Report, Tell};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -19,6 +18,9 @@ const SAYS_EVERY: Duration = Duration::from_secs(60);
 
 /// Of so many histories one may be too large to judge.
 const UNDECIDED_PART: u64 = 50;
+
+/// More than any machine runs in the longest time that may be said.
+const SEEDS_OF_HOURS: u64 = 1 << 40;
 
 /// Runs that making one failure small may take.
 const SHRINK_RUNS: usize = 400;
@@ -87,7 +89,7 @@ fn some(text: &str) -> Result<usize, String> {
 }
 
 fn main() -> ExitCode {
-    let options = Options::parse();
+    let options: Options = doyen::cli::parse();
     // By hand: clap requires nothing that excludes something else.
     let of_one = [
         ("--all", options.all),
@@ -98,9 +100,7 @@ fn main() -> ExitCode {
         ("--salt", options.salt != 0),
     ];
     if let (None, Some((flag, _))) = (options.seed, of_one.iter().find(|(_, said)| *said)) {
-        Options::command()
-            .error(ErrorKind::MissingRequiredArgument, format!("{flag} is about one seed: say which, with --seed SEED"))
-            .exit();
+        return doyen_tests::refuse("sim", &format!("{flag} is about one seed: say which, with --seed SEED"));
     }
     doyen_tests::quiet_panics();
     match options.seed {
@@ -113,6 +113,9 @@ fn main() -> ExitCode {
 fn one(options: &Options, seed: u64) -> ExitCode {
     let faults = options.faults.clone().map(|f| f.0);
     let case = Case { seed, salt: options.salt, faults, nodes: options.nodes, clients: options.clients, keys: options.keys };
+    if let Some(unknown) = case.unknown_fault() {
+        return doyen_tests::refuse("sim", &unknown);
+    }
     match sim::run(&case, if options.all { Tell::Everything } else { Tell::Story }) {
         Ok(report) => {
             println!("holds; trace {:016x}\n{}", report.trace, sim::summary(&report));
@@ -140,11 +143,14 @@ fn many(options: &Options) -> ExitCode {
     // Who runs it every night wants other seeds every night.
     let of_today = || std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs()) << 20;
     let first = options.from.unwrap_or_else(|| end.map_or(0, |_| of_today()));
-    let last = if end.is_some() { u64::MAX } else { first.saturating_add(options.seeds) };
+    let seeds = match sim::seeds(first, if end.is_some() { SEEDS_OF_HOURS } else { options.seeds }) {
+        Ok(seeds) => seeds,
+        Err(why) => return doyen_tests::refuse("sim", &why),
+    };
     let threads = options.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get() as u64));
     println!("seeds from {first}, {threads} at a time");
     let (sum, busy) = (Mutex::new(Sum::default()), AtomicU64::new(0));
-    sim::run_many(first..last, Some(threads), |seed| {
+    sim::run_many(seeds, Some(threads), |seed| {
         let started = processor_time();
         let result = sim::run(&seed.into(), Tell::Nothing);
         busy.fetch_add(u64::try_from((processor_time() - started).as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);

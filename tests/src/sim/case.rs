@@ -1,5 +1,7 @@
 //! What is run: a seed, or what shrinking has left of one.
 
+use super::trace::{Tell, Trace};
+use super::world::World;
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -24,6 +26,22 @@ impl Case {
     /// Whether a fault happens.
     pub(crate) fn has(&self, fault: u32) -> bool {
         self.faults.as_ref().is_none_or(|faults| faults.contains(&fault))
+    }
+}
+
+impl Case {
+    /// What is wrong with the numbers of its faults: one of them names none of the seed's.
+    #[must_use]
+    pub fn unknown_fault(&self) -> Option<String> {
+        let last = *self.faults.as_ref()?.last()?;
+        let count = World::new(self, Trace::new(Tell::Nothing)).count_faults();
+        match count.checked_sub(1) {
+            Some(most) if last > most => {
+                Some(format!("--faults: seed {} has the faults 0 to {most}, and none of number {last}", self.seed))
+            }
+            None => Some(format!("--faults: seed {} has no faults, and none of number {last}", self.seed)),
+            Some(_) => None,
+        }
     }
 }
 

@@ -81,18 +81,39 @@ impl World {
         }
         let n = self.next_fault;
         self.next_fault += 1;
-        // Each has numbers of its own: one that is left out changes neither which others come, nor when.
-        let mut numbers = ChaCha8Rng::seed_from_u64(self.case.seed);
-        numbers.set_stream(FAULTS + u64::from(n));
+        let numbers = self.after_fault(n);
         let course = std::mem::replace(&mut self.rng, numbers);
-        let next = self.rng.random_range(0..self.mix.fault_every * 2);
-        self.schedule.after(next, Event::Fault);
         // What never forms is no cluster in which anything could go wrong.
         let forms = !self.oracle.any_committed() && self.schedule.now() > self.began_at + FORMING;
         if self.case.has(n) && !forms {
             self.begin_fault();
         }
         self.rng = course;
+    }
+
+    /// Lets the next fault come after this one, whose numbers it says. Each has numbers of its own: one that is left out changes neither which
+    /// others come, nor when.
+    fn after_fault(&mut self, n: u32) -> ChaCha8Rng {
+        let mut numbers = ChaCha8Rng::seed_from_u64(self.case.seed);
+        numbers.set_stream(FAULTS + u64::from(n));
+        let next = numbers.random_range(0..self.mix.fault_every * 2);
+        self.schedule.after(next, Event::Fault);
+        numbers
+    }
+
+    /// How many faults would come, of a world that has not begun: nothing that happens in between changes that.
+    pub(crate) fn count_faults(mut self) -> u32 {
+        while let Some(event) = self.schedule.pop() {
+            match event {
+                Event::Fault => {
+                    self.after_fault(self.next_fault);
+                    self.next_fault += 1;
+                }
+                Event::Calm => break,
+                _ => {}
+            }
+        }
+        self.next_fault
     }
 
     fn begin_fault(&mut self) {

@@ -1,5 +1,6 @@
 //! Reports for people: aligned columns, the important line first.
 
+use crate::cli::wrap;
 use crate::status::{ClusterReport, KeysReport, KeyspaceReport, PartitionState, PartitionsReport, StartReport, TableReport};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -35,7 +36,7 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
         (false, _) => "not safe",
     };
     let coordinator = report.coordinator.as_deref().unwrap_or("nobody");
-    let _ = writeln!(text, "{verdict}   coordinator {coordinator}   term {}   table {}   cluster {id}", report.term, report.version);
+    let _ = writeln!(text, "{verdict}   coordinator {coordinator}   table {} of term {}   cluster {id}", report.version, report.term);
     if let Some(waiting) = &report.waiting {
         let _ = writeln!(text, "waiting: {waiting}");
     }
@@ -220,20 +221,7 @@ fn fit(line: &str, columns: usize) -> Vec<String> {
     if line.starts_with(' ') || line.chars().count() <= columns {
         return vec![clip(line, columns)];
     }
-    let mut lines = vec![String::new()];
-    for word in line.split_whitespace() {
-        let Some(last) = lines.last_mut() else { break };
-        let blank = usize::from(!last.is_empty());
-        if last.chars().count() + blank + word.chars().count() <= columns {
-            last.push_str(if blank > 0 { " " } else { "" });
-            last.push_str(word);
-        } else if blank > 0 {
-            lines.push(clip(word, columns));
-        } else {
-            *last = clip(word, columns);
-        }
-    }
-    lines
+    wrap(line, columns).iter().map(|line| clip(line, columns)).collect()
 }
 
 fn clip(line: &str, columns: usize) -> String {

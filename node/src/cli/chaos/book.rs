@@ -58,12 +58,14 @@ pub(super) struct Fault {
     pub(super) healed: Duration,
     /// Whether it was.
     pub(super) safe: bool,
+    /// The end of the run came before its own.
+    pub(super) cut_short: bool,
 }
 
 impl Fault {
     pub(super) fn begin(book: &Book, kind: impl Into<String>, text: String) -> Self {
         let now = book.elapsed();
-        Self { kind: kind.into(), text, began: now, ended: now, healed: now, safe: false }
+        Self { kind: kind.into(), text, began: now, ended: now, healed: now, safe: false, cut_short: false }
     }
 
     pub(super) fn end(&mut self, book: &Book) {
@@ -157,7 +159,7 @@ mod tests {
         let mut book = Book::new(false);
         let [s1, s2, s5, s9] = [1, 2, 5, 9].map(Duration::from_secs);
         book.waits = vec![Wait { began: Duration::ZERO, ended: s1 }, Wait { began: s1, ended: s5 }, Wait { began: s5, ended: s9 }];
-        let fault = Fault { kind: "kill".into(), text: String::new(), began: s2, ended: s2, healed: s5, safe: true };
+        let fault = Fault { kind: "kill".into(), text: String::new(), began: s2, ended: s2, healed: s5, safe: true, cut_short: false };
         assert_eq!(book.unavailable(&fault), Duration::from_secs(4));
     }
 }

@@ -18,14 +18,15 @@ const STEPS: [f64; 11] = [1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 6
 const MARKS_MAX: f64 = 12.0;
 
 const STYLE: &str = "
-:root { color-scheme: light dark; --ink: #222; --dim: #555; --paper: #fff; --line: #ddd; --good: #2a7f4f; --bad: #c0392b; --fault: #d98e04; --heal: #8fb3d9 }
-@media (prefers-color-scheme: dark) { :root { --ink: #ddd; --dim: #aaa; --paper: #181818; --line: #444; --good: #58b980; --bad: #e0685c; --fault: #e5a938; --heal: #4f7299 } }
+:root { color-scheme: light dark; --ink: #222; --dim: #555; --paper: #fff; --line: #ddd; --good: #2a7f4f; --bad: #c0392b; --fault: #d98e04; --heal: #8fb3d9; --error: #7d3c98 }
+@media (prefers-color-scheme: dark) { :root { --ink: #ddd; --dim: #aaa; --paper: #181818; --line: #444; --good: #58b980; --bad: #e0685c; --fault: #e5a938; --heal: #4f7299; --error: #bb8fd6 } }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 1100px; margin: 2em auto; padding: 0 1em }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums } td, th { padding: .15em .8em; text-align: right; border-bottom: 1px solid var(--line) }
-td:first-child, th:first-child, .text { text-align: left } tr.spread th { text-align: center } .wide { overflow-x: auto }
+td:first-child, th:first-child, .text { text-align: left } td.text { min-width: 16em } tr.spread th { text-align: center } .wide { overflow-x: auto }
 svg { width: 100%; min-width: 760px; height: auto; display: block } svg text { fill: var(--ink); font-size: 11.5px } svg text.number { font-size: 10px }
-.key { display: inline-block; width: .8em; height: .8em; margin: 0 .3em 0 .9em }
-.good { color: var(--good) } .bad { color: var(--bad) } pre { white-space: pre-wrap } .dim { color: var(--dim) }
+.key { display: inline-block; width: .8em; height: .8em; margin-right: .3em }
+.item { display: inline-block; margin-right: .9em } .good { color: var(--good) } .bad { color: var(--bad) } pre { white-space: pre-wrap; overflow-wrap: anywhere } .dim { color: var(--dim) }
+@media (max-width: 700px) { body { margin: 1em auto } td, th { padding: .15em .35em } td.text { min-width: 11em } svg { min-width: 620px } }
 ";
 
 /// The whole page.
@@ -39,7 +40,7 @@ pub(super) fn page(report: &Report) -> String {
          <title>doyen chaos, seed {seed}</title><style>{STYLE}</style></head><body>\
          <h1>doyen chaos, seed {seed}</h1><p class=\"{}\"><b>{}</b></p>\
          <p>{} nodes with {} copies of everything, {:.0} s: {} operations answered, {} of unknown outcome, {} refused; {} keys, \
-         of which {} lost a write, {} were read stale, {} have another answer that nothing explains, {} were not decided, {} could not be read back.</p>",
+         of which {} lost a write, {} were read stale, {} have another answer that nothing explains, {} were not decided (too many orders to try them all), {} could not be read back.</p>",
         verdict.0,
         verdict.1,
         report.nodes,
@@ -104,7 +105,7 @@ fn timeline(out: &mut String, report: &Report) {
     let _ = write!(out, "<text x=\"2\" y=\"{}\">{most} operations/s</text>", top - 4.0);
     let errors = top + CHART + GAP;
     let worst = report.timeline.iter().map(|s| s.unknown + s.refused).max().unwrap_or(0).max(1);
-    bars(out, report, errors + ERRORS, ERRORS, worst, "var(--bad)", |s| s.unknown + s.refused);
+    bars(out, report, errors + ERRORS, ERRORS, worst, "var(--error)", |s| s.unknown + s.refused);
     let _ = write!(out, "<text x=\"2\" y=\"{}\">{worst} unknown or refused/s</text>", errors - 4.0);
     let step = STEPS.into_iter().find(|step| seconds / step <= MARKS_MAX).unwrap_or(3600.0);
     for mark in 0..=(seconds / step) as u32 {
@@ -123,15 +124,15 @@ fn timeline(out: &mut String, report: &Report) {
             height - 4.0
         );
     }
-    let key = |colour, what| format!("<span class=\"key\" style=\"background: var(--{colour})\"></span>{what}");
+    let key = |colour, what| format!("<span class=\"item\"><span class=\"key\" style=\"background: var(--{colour})\"></span>{what}</span>");
     let _ = write!(
         out,
-        "</svg></div><p class=\"dim\">Above, numbered as in the list below:{}{}{}. Then, in each second:{}{}.</p>",
+        "</svg></div><p class=\"dim\">Above, numbered as in the list below: {} {} {}<br>In each second: {} {}</p>",
         key("fault", "a fault"),
         key("heal", "afterwards, until all was safe"),
-        key("bad", "it was not"),
+        key("bad", "not safe again"),
         key("good", "operations answered"),
-        key("bad", "of unknown outcome or refused"),
+        key("error", "of unknown outcome or refused"),
     );
 }
 
@@ -188,9 +189,10 @@ fn faults(out: &mut String, faults: &[FaultReport]) {
         let class = if fault.safe { "" } else { " class=\"bad\"" };
         let _ = write!(
             out,
-            "<tr{class}><td>{number}<td>{:.1}<td class=\"text\">{}<td>{lasted:.2}<td>{healing:.2}<td>{:.2}</tr>",
+            "<tr{class}><td>{number}<td>{:.1}<td class=\"text\">{}{}<td>{lasted:.2}<td>{healing:.2}<td>{:.2}</tr>",
             fault.began,
             escape(&fault.text),
+            if fault.cut_short { " (cut short by the end)" } else { "" },
             fault.unavailable
         );
     }
@@ -212,7 +214,15 @@ mod tests {
         let mut book = Book::new(false);
         book.seconds = vec![Second { answered: 400, unknown: 3, refused: 2 }; 4];
         let [began, ended, healed] = [1, 2, 3].map(Duration::from_secs);
-        book.faults.push(Fault { kind: "kill".into(), text: "SIGKILL to <ada>".into(), began, ended, healed, safe: true });
+        book.faults.push(Fault {
+            kind: "kill".into(),
+            text: "SIGKILL to <ada>".into(),
+            began,
+            ended,
+            healed,
+            safe: true,
+            cut_short: false,
+        });
         let page = page(&Report::new(&book, 7, 3, 1, Duration::from_secs(4), Vec::new()));
         assert!(
             page.contains("SIGKILL to &lt;ada&gt;") && page.contains("400 operations/s") && page.contains("5 unknown or refused/s"),
@@ -220,5 +230,9 @@ mod tests {
         );
         assert!(!page.contains("<script") && !page.contains("http"), "{page}");
         assert_eq!(page.matches("<svg").count(), 1);
+        // Two things in the legend were red.
+        let colours: Vec<&str> = page.split("class=\"key\" style=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+        let distinct: std::collections::BTreeSet<&&str> = colours.iter().collect();
+        assert_eq!((colours.len(), distinct.len()), (5, 5), "{colours:?}");
     }
 }

@@ -214,8 +214,8 @@ pub(super) async fn aim(episode: &mut Episode, cluster: &Cluster) -> Result<Aim,
     nodes.shuffle(&mut episode.rng);
     let plane = if episode.coin { Plane::Control } else { Plane::Data };
     match episode.kind {
-        Kind::Join if count >= MEMBERS_MAX => return Err(format!("there are {count} members, and more would not all vote")),
-        Kind::Leave if count <= MEMBERS_MIN => return Err(format!("of {count} members none may go for good")),
+        Kind::Join if count >= MEMBERS_MAX => return Err(format!("there are {count} members already, and another one would not vote")),
+        Kind::Leave if count <= MEMBERS_MIN => return Err(format!("there are only {count} members, and so many must stay")),
         Kind::KillCoordinator => {
             let coordinator = cluster.coordinator().await.ok_or("nobody says who coordinates")?;
             nodes.sort_by_key(|node| *node != coordinator);
@@ -238,12 +238,17 @@ async fn may_go(victims: &BTreeSet<usize>, cluster: &Cluster) -> Result<(), Stri
     let gone: BTreeSet<&str> = victims.iter().map(|node| cluster.name(*node)).collect();
     let left = status.members.iter().filter(|m| !gone.contains(m.name.as_str())).count();
     if 2 * left <= status.members.len() {
-        return Err(format!("of {} voters {left} would be left", status.members.len()));
+        return Err(format!("of {} voters {left} would be left, which is no majority", status.members.len()));
     }
     let partitions = table.keyspaces.iter().flat_map(|keyspace| &keyspace.partitions);
     let lost = partitions.filter(|p| std::iter::once(&p.primary).chain(&p.backups).all(|name| gone.contains(name.as_str()))).count();
     if lost > 0 {
-        return Err(format!("{lost} partitions have all their copies there"));
+        let names: Vec<&str> = gone.into_iter().collect();
+        return Err(format!(
+            "{} alone {} all copies of {lost} partitions",
+            names.join(" and "),
+            if names.len() == 1 { "has" } else { "have" }
+        ));
     }
     Ok(())
 }

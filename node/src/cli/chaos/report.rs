@@ -12,6 +12,12 @@ use std::time::Duration;
 /// Violations that are told in full.
 const TOLD_MAX: usize = 5;
 
+/// What the figures of the last line count.
+const LEGEND: &str = "\
+unknown: writes that may have happened or not; refused: what certainly did not happen
+of keys: lost, an acknowledged write is gone; stale, something overwritten was read; unexplained, an answer that no order of events explains;
+         undecided, too many orders to try them all; unread, no answer in the end";
+
 /// What came of it. Times are in seconds.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
@@ -19,6 +25,8 @@ pub(super) struct Report {
     pub(super) nodes: u8,
     pub(super) backups: u8,
     pub(super) seconds: f64,
+    /// Somebody ended it before its time.
+    pub(super) by_hand: bool,
     /// Operations with an answer.
     pub(super) operations: u64,
     pub(super) unknown: u64,
@@ -62,7 +70,7 @@ impl From<Counts> for Datagrams {
     }
 }
 
-/// All faults of a kind.
+/// All faults of a kind that lasted as long as they should.
 #[derive(Debug, Serialize)]
 pub(super) struct KindReport {
     pub(super) kind: String,
@@ -90,6 +98,8 @@ pub(super) struct FaultReport {
     pub(super) ended: f64,
     pub(super) healed: f64,
     pub(super) safe: bool,
+    /// The end of the run came before its own: it is in no count of faults.
+    pub(super) cut_short: bool,
     pub(super) unavailable: f64,
 }
 
@@ -108,7 +118,7 @@ impl Spread {
 impl Report {
     pub(super) fn new(book: &Book, seed: u64, nodes: u8, backups: u8, elapsed: Duration, violations: Vec<Violation>) -> Self {
         let mut kinds: BTreeMap<&str, Vec<&Fault>> = BTreeMap::new();
-        for fault in &book.faults {
+        for fault in book.faults.iter().filter(|f| !f.cut_short) {
             kinds.entry(&fault.kind).or_default().push(fault);
         }
         let count = |what: Verdict| violations.iter().filter(|v| verdict(v) == what).count();
@@ -117,6 +127,7 @@ impl Report {
             nodes,
             backups,
             seconds: elapsed.as_secs_f64(),
+            by_hand: false,
             operations: book.total(|s| s.answered),
             unknown: book.total(|s| s.unknown),
             refused: book.total(|s| s.refused),
@@ -148,12 +159,18 @@ impl Report {
                     ended: fault.ended.as_secs_f64(),
                     healed: fault.healed.as_secs_f64(),
                     safe: fault.safe,
+                    cut_short: fault.cut_short,
                     unavailable: book.unavailable(fault).as_secs_f64(),
                 })
                 .collect(),
             timeline: book.seconds.clone(),
             violations: violations.iter().take(TOLD_MAX).map(ToString::to_string).collect(),
         }
+    }
+
+    /// Faults that lasted as long as they should.
+    pub(super) fn whole(&self) -> usize {
+        self.faults.iter().filter(|f| !f.cut_short).count()
     }
 
     /// Whether everything is as promised.
@@ -189,7 +206,7 @@ impl Sum {
     pub(super) fn add(&mut self, report: &Report) {
         self.rounds += 1;
         self.hours += report.seconds / 3600.0;
-        self.faults += report.faults.len();
+        self.faults += report.whole();
         self.operations += report.operations;
         self.unknown += report.unknown;
         self.refused += report.refused;
@@ -259,18 +276,28 @@ impl fmt::Display for Report {
             f,
             "\n{received} datagrams between nodes: {dropped} dropped, {delayed} delayed, {duplicated} doubled, {corrupted} corrupted"
         )?;
+        for fault in self.faults.iter().filter(|fault| fault.cut_short) {
+            writeln!(f, "cut short by the end, and not counted: {}", fault.text)?;
+        }
         self.violations.iter().try_for_each(|violation| writeln!(f, "\n{violation}"))?;
+        if self.by_hand {
+            writeln!(f, "ended by hand after {:.1} s", self.seconds)?;
+        }
+        if self.operations == 0 {
+            writeln!(f, "no operation was answered, so nothing is shown")?;
+        }
         if let Some(why) = &self.unhealed {
             writeln!(f, "\nthe cluster did not heal: {why}")?;
         }
         if let Some(logs) = &self.logs {
             writeln!(f, "\nthe nodes' logs are in {logs}")?;
         }
+        writeln!(f, "\n{LEGEND}")?;
         writeln!(
             f,
             "seed {}  faults {}  operations {}  unknown {}  refused {}  keys {}  lost {}  stale {}  unexplained {}  undecided {}  unread {}  healed {}",
             self.seed,
-            self.faults.len(),
+            self.whole(),
             self.operations,
             self.unknown,
             self.refused,
@@ -319,6 +346,19 @@ mod tests {
         let mut unhealed = report(&History::new());
         unhealed.unhealed = Some("ada is silent".into());
         assert!(!unhealed.holds() && unhealed.to_string().contains("healed NOT"));
+    }
+
+    #[test]
+    fn what_the_end_cut_short_is_told_and_not_counted() {
+        let mut book = Book::new(false);
+        book.second.answered = 1;
+        for (text, cut_short) in [("SIGKILL to ada", false), ("SIGSTOP to boris", true)] {
+            book.faults.push(Fault { cut_short, ..Fault::begin(&book, "kill", text.into()) });
+        }
+        let report = Report::new(&book, 1, 3, 1, Duration::from_secs(1), Vec::new());
+        let text = report.to_string();
+        assert!(text.contains("faults 1 ") && text.contains("cut short by the end, and not counted: SIGSTOP to boris"), "{text}");
+        assert_eq!((report.kinds[0].faults, report.faults.len()), (1, 2));
     }
 
     #[test]

@@ -2,22 +2,26 @@
 //! wait for.
 
 use super::Shared;
+use super::end::End;
 use super::plan::{Aim, Episode, Kind};
 use crate::testkit::{Cluster, TestkitError};
+use std::cell::Cell;
 use std::time::Instant;
 
-/// Begins it, waits, ends it; not much later than `until`.
+/// Begins it, waits, ends it; not much later than the run. Says whether it lasted as long as it should.
 ///
 /// # Errors
 /// A node does not do what it is told, or ends unasked.
-pub(super) async fn strike(episode: &Episode, aim: &Aim, cluster: &mut Cluster, book: &Shared, until: Instant) -> Result<(), TestkitError> {
+pub(super) async fn strike(episode: &Episode, aim: &Aim, cluster: &mut Cluster, book: &Shared, end: &End) -> Result<bool, TestkitError> {
     let nodes = &aim.nodes;
     let (a, b) = (nodes.first().copied().unwrap_or_default(), nodes.get(1).copied().unwrap_or_default());
     let others = || nodes.iter().copied().filter(move |node| *node != a);
+    let whole = Cell::new(true);
     let wait = async {
         // Not for long beyond the end, where that is near.
-        let left = until.saturating_duration_since(Instant::now()).max(episode.span / 4);
-        tokio::time::sleep(episode.span.min(left)).await;
+        let (began, left) = (Instant::now(), end.left().max(episode.span / 4));
+        end.sleep(episode.span.min(left)).await;
+        whole.set(began.elapsed() >= episode.span);
     };
     cluster.degrade(episode.links);
     match episode.kind {
@@ -73,7 +77,7 @@ pub(super) async fn strike(episode: &Episode, aim: &Aim, cluster: &mut Cluster, 
     }
     cluster.heal();
     book.borrow_mut().see(cluster);
-    cluster.check()
+    cluster.check().map(|()| whole.get())
 }
 
 /// A node leaves in order, which is more than that its process ends.

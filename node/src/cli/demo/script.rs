@@ -131,7 +131,7 @@ fn coordinator(report: &ClusterReport) -> (&str, u64) {
     (name, report.members.iter().find(|m| m.name == name).map_or(0, |m| m.age))
 }
 
-/// Whether nobody is older. Who stands first is held up at times, by others who want the processor, and the next one wins.
+/// Whether nobody is older. Who stands first for election is held up at times, by others who want the processor, and the next one wins.
 fn is_oldest(report: &ClusterReport, age: u64) -> bool {
     report.members.iter().all(|m| m.age >= age)
 }
@@ -164,7 +164,11 @@ impl Stage {
         let wanted = usize::from(nodes);
         let report = self.until("become one in which all is safe", |r| r.safe && r.members.len() == wanted).await?;
         let (name, age) = coordinator(&report);
-        let rank = if is_oldest(&report, age) { "is the oldest and coordinates" } else { "coordinates, though not the oldest" };
+        let rank = if is_oldest(&report, age) {
+            "is the oldest and coordinates"
+        } else {
+            "coordinates, though not the oldest, who stood too late"
+        };
         let partitions = report.keyspaces.first().map_or(0, |k| k.partitions);
         let (after, term) = (seconds(began.elapsed()), report.term);
         let text = format!("one cluster after {after}: {name} {rank}, in term {term}; {partitions} partitions, two copies of each");
@@ -220,7 +224,7 @@ impl Stage {
         };
         let report = self.until("find another coordinator", new).await?;
         let (name, age) = coordinator(&report);
-        let rank = if is_oldest(&report, age) { "now the oldest" } else { "not the oldest, but in time" };
+        let rank = if is_oldest(&report, age) { "now the oldest" } else { "not the oldest, who stood too late" };
         let after = seconds(killed.elapsed());
         self.say(Mood::Good, format!("{name} (age {age}, {rank}) coordinates, in term {}, {after} after", report.term));
         self.until("serve every partition", |r| new(r) && r.keyspaces.iter().all(|k| k.unavailable == 0)).await?;

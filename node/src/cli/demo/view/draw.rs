@@ -8,7 +8,8 @@
 //!   story        what happened, newest below
 //! ```
 
-use crate::cli::demo::scene::{Actor, Cell, Mood, Scene};
+use crate::cli::demo::scene::{self, Actor, Cell, Mood, Scene};
+use crate::cli::wrap;
 use crate::status::ClusterReport;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -131,7 +132,7 @@ fn counts(report: Option<&ClusterReport>) -> Line<'static> {
         figure(keyspace.unavailable, "not served", Color::Red),
         figure(keyspace.under_replicated, "with too few copies", Color::Yellow),
         figure(report.moves.len(), "on their way", Color::Yellow),
-        format!("term {}  table {}", report.term, report.version).dim(),
+        format!("table {} of term {}", report.version, report.term).dim(),
     ])
 }
 
@@ -150,21 +151,26 @@ fn draw_rate(frame: &mut Frame<'_>, area: Rect, scene: &Scene) {
 
 fn draw_story(frame: &mut Frame<'_>, area: Rect, scene: &Scene) {
     let block = panel("story");
-    let height = usize::from(block.inner(area).height);
-    let lines: Vec<Line<'_>> = scene
-        .story
-        .iter()
-        .skip(scene.story.len().saturating_sub(height))
-        .map(|line| {
-            let (mark, style) = match line.mood {
-                Mood::Deed => ("▸ ", Style::new()),
-                Mood::Blow => ("✗ ", Style::new().fg(Color::Red).bold()),
-                Mood::Good => ("✓ ", Style::new().fg(Color::Green)),
-            };
-            Line::from(vec![format!("{:5.1} s  ", line.at.as_secs_f64()).dim(), Span::styled(mark, style), Span::styled(&line.text, style)])
-        })
-        .collect();
+    let inner = block.inner(area);
+    let (width, height) = (usize::from(inner.width), usize::from(inner.height));
+    let mut lines: Vec<Line<'_>> = scene.story.iter().flat_map(|line| told(line, width)).collect();
+    lines.drain(..lines.len().saturating_sub(height));
     frame.render_widget(Paragraph::new(lines).block(block), area);
+}
+
+/// What happened, in as many lines as it takes.
+fn told(line: &scene::Line, width: usize) -> impl Iterator<Item = Line<'static>> {
+    let (mark, style) = match line.mood {
+        Mood::Deed => ("▸ ", Style::new()),
+        Mood::Blow => ("✗ ", Style::new().fg(Color::Red).bold()),
+        Mood::Good => ("✓ ", Style::new().fg(Color::Green)),
+    };
+    let margin = format!("{:5.1} s  ", line.at.as_secs_f64());
+    let indent = margin.chars().count() + mark.chars().count();
+    wrap(&line.text, width.saturating_sub(indent)).into_iter().enumerate().map(move |(row, text)| match row {
+        0 => Line::from(vec![margin.clone().dim(), Span::styled(mark, style), Span::styled(text, style)]),
+        _ => Line::from(vec![" ".repeat(indent).into(), Span::styled(text, style)]),
+    })
 }
 
 #[cfg(test)]
@@ -187,6 +193,17 @@ mod tests {
         let mut terminal = Terminal::new(TestBackend::new(120, 40)).expect("a terminal in memory");
         terminal.draw(|frame| scene(frame, &stage)).expect("drawn");
         let text: String = terminal.backend().buffer().content().iter().map(ratatui::buffer::Cell::symbol).collect();
+        // The end of a long sentence was cut off.
+        let sentence = "one cluster after 12.04 s: clara coordinates, though not the oldest, who stood too late, in term 1; 1024 partitions, two \
+                        copies of each";
+        stage.say(Mood::Good, sentence);
+        for width in [120, 80] {
+            let mut terminal = Terminal::new(TestBackend::new(width, 40)).expect("a terminal in memory");
+            terminal.draw(|frame| super::scene(frame, &stage)).expect("drawn");
+            let text: String = terminal.backend().buffer().content().iter().map(ratatui::buffer::Cell::symbol).collect();
+            let shown: Vec<&str> = text.split(|c: char| c.is_whitespace() || c == '│').filter(|word| !word.is_empty()).collect();
+            assert!(shown.join(" ").contains(sentence), "{width}: {text}");
+        }
         assert!(text.contains("SIGKILL to ada") && text.contains('▒') && text.contains("out of the cluster"), "{text}");
     }
 }

@@ -1,0 +1,117 @@
+//! What lacks until all is safe, in words: for whoever has waited in vain.
+
+use crate::status::{ClusterReport, PartitionReport, PartitionState, TableReport};
+use std::collections::BTreeSet;
+
+/// Partitions that are named, of those that lack something.
+const NAMED_MAX: usize = 8;
+
+/// What a node's report lacks where these members are awaited. `None`: nothing.
+pub(super) fn lack(awaited: &BTreeSet<&str>, report: &ClusterReport) -> Option<String> {
+    let members: BTreeSet<&str> = report.members.iter().map(|m| m.name.as_str()).collect();
+    if members.is_empty() {
+        return Some(format!("there is no cluster yet; {} are awaited as its members", names(awaited)));
+    }
+    if members != *awaited || report.members.len() != awaited.len() {
+        let (missing, extra): (BTreeSet<_>, BTreeSet<_>) = (awaited - &members, &members - awaited);
+        let mut text = format!("the members are {}; awaited are {}", names(&members), names(awaited));
+        if !missing.is_empty() {
+            text += &format!(": missing {}", names(&missing));
+        }
+        if !extra.is_empty() {
+            text += &format!(": still there, though not running, {}", names(&extra));
+        }
+        return Some(text);
+    }
+    if let Some(member) = report.members.iter().find(|m| m.state != "live") {
+        return Some(format!("{} is {}, not live", member.name, member.state));
+    }
+    if report.safe {
+        return None;
+    }
+    let lacks = |k: &crate::status::KeyspaceReport| {
+        let (unserved, few) = (k.unavailable, k.under_replicated);
+        (unserved + few > 0).then(|| {
+            format!("of the {} partitions of {} nobody serves {unserved}, and {few} have too few copies in sync", k.partitions, k.name)
+        })
+    };
+    let mut parts: Vec<String> = report.keyspaces.iter().filter_map(lacks).collect();
+    if !report.moves.is_empty() {
+        parts.push(format!("{} partitions move", report.moves.len()));
+    }
+    parts.extend(report.waiting.as_ref().map(|why| format!("it waits: {why}")));
+    if parts.is_empty() {
+        parts.push("not all is safe yet: the coordinator has not said so of the present table".into());
+    }
+    Some(parts.join("; "))
+}
+
+/// Which partitions lack something, as far as a node's table shows it.
+pub(super) fn partitions(report: &ClusterReport, table: &TableReport) -> Option<String> {
+    let lacking: Vec<String> = report
+        .keyspaces
+        .iter()
+        .filter_map(|k| Some((k, table.keyspaces.iter().find(|t| t.name == k.name)?)))
+        .flat_map(|(k, t)| {
+            let copies = report.members.len().min(usize::from(k.backups) + 1);
+            let lacks =
+                move |p: &&PartitionReport| p.state == PartitionState::Assigned || p.backups.len() + 1 < copies || !p.learners.is_empty();
+            t.partitions.iter().filter(lacks).map(|p| {
+                let backups = if p.backups.is_empty() { "alone".into() } else { format!("with {}", p.backups.join(", ")) };
+                format!("{} {} on {} {backups}", k.name, p.id, p.primary)
+            })
+        })
+        .collect();
+    let more = lacking.len().saturating_sub(NAMED_MAX);
+    let mut text = format!("these lack something: {}", lacking.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>().join("; "));
+    if more > 0 {
+        text += &format!("; and {more} more");
+    }
+    (!lacking.is_empty()).then_some(text)
+}
+
+fn names(of: &BTreeSet<&str>) -> String {
+    of.iter().copied().collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn report(members: &[&str], safe: bool) -> ClusterReport {
+        let member = |name: &&str| {
+            json!({ "name": name, "id": "1", "age": 1, "state": "live", "address": "127.0.0.1:1", "data": "127.0.0.1:2",
+                    "resp": null, "resp_cluster": null, "http": null })
+        };
+        let few = u8::from(!safe);
+        serde_json::from_value(json!({
+            "cluster_id": "c", "term": 1, "version": 1, "coordinator": "ada", "safe": safe, "moves": [],
+            "members": members.iter().map(member).collect::<Vec<_>>(),
+            "keyspaces": [{ "name": "default", "mode": "fixed", "partitions": 2, "backups": 1, "min_in_sync": 1, "on_loss": "wait",
+                            "default_ttl": "none", "under_replicated": few, "unavailable": 0 }],
+        }))
+        .expect("a report")
+    }
+
+    #[test]
+    fn who_is_missing_and_who_is_still_there_is_named() {
+        let awaited = BTreeSet::from(["ada", "boris", "clara"]);
+        assert_eq!(lack(&awaited, &report(&["ada", "boris", "clara"], true)), None);
+        let text = lack(&awaited, &report(&["ada", "clara", "dmitri"], true)).expect("boris lacks");
+        assert!(text.contains("missing boris") && text.contains("not running, dmitri") && !text.contains(['{', '[', '"']), "{text}");
+        assert!(lack(&awaited, &report(&[], false)).is_some_and(|t| t.contains("no cluster yet") && t.contains("ada, boris, clara")));
+    }
+
+    #[test]
+    fn partitions_with_too_few_copies_are_named() {
+        let report = report(&["ada", "boris"], false);
+        let text = lack(&BTreeSet::from(["ada", "boris"]), &report).expect("a copy lacks");
+        assert!(text.contains("1 have too few copies"), "{text}");
+        let partition = |id: u32, backups: &[&str]| json!({ "id": id, "slots": [0, 1], "state": "open", "primary": "ada", "backups": backups, "learners": [], "epoch": 1, "lineage": 0 });
+        let table = json!({ "cluster_id": "c", "term": 1, "version": 1, "maps": [],
+            "keyspaces": [{ "name": "default", "partitions": [partition(0, &["boris"]), partition(1, &[])] }] });
+        let table = serde_json::from_value(table).expect("a table");
+        assert_eq!(partitions(&report, &table).as_deref(), Some("these lack something: default 1 on ada alone"));
+    }
+}
