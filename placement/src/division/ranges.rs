@@ -244,7 +244,8 @@ mod tests {
             let all = std::iter::once((0, "")).chain(splits.map(|(map, key)| (*map, key.as_str())));
             let ranges = Ranges::new(all.zip(0..).map(|((map, key), p)| start(map, key, p)).collect()).expect("in order");
             let letters = ["", "a", "b", "c", "d"];
-            let keys = letters.iter().flat_map(|a| letters.iter().flat_map(move |b| letters.iter().map(move |c| format!("{a}{b}{c}"))));
+            let pairs = letters.iter().flat_map(|a| letters.map(|b| format!("{a}{b}")));
+            let keys = pairs.flat_map(|pair| letters.map(|c| format!("{pair}{c}")));
             let span: Vec<String> = keys.filter(|key| *key >= from && (to.is_empty() || *key < to)).collect();
             for map in 0..4 {
                 let within = ranges.within(MapId(map), from.as_bytes(), to.as_bytes());
