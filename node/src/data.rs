@@ -26,7 +26,8 @@ use crate::net::identity::Identity;
 use crate::shard::op::{Operation, Outcome, PartitionOperation, Work};
 use crate::shard::{self, Limits};
 use crate::shared::Shared;
-use doyen_placement::{MapEntry, MemberId, PartitionId, THREADS_MAX};
+use doyen_placement::division::Ranges;
+use doyen_placement::{Division, KeyspaceId, MapEntry, MemberId, PartitionId, THREADS_MAX};
 pub use passes::Longest;
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -230,6 +231,15 @@ impl DataHandle {
     pub fn execute_partition(&self, op: PartitionOperation) -> impl Future<Output = Outcome> + Send + use<> {
         let desk = self.desk_of(|| Some(op.partition));
         Asked::new(desk, Work::Partition(op))
+    }
+
+    /// The ranges of a keyspace, by the present view; `None` where it has none.
+    pub(crate) fn ranges(&self, keyspace: KeyspaceId) -> Option<Arc<Ranges>> {
+        let local = self.0.shared.local();
+        match &local.view.as_ref()?.installed.keyspace(keyspace)?.division {
+            Division::Ranges(ranges) => Some(ranges.clone()),
+            Division::Slots | Division::Arcs(_) => None,
+        }
     }
 
     /// The desk of the thread that has a partition, if this node has it.

@@ -58,6 +58,7 @@ pub mod clock;
 pub mod codec;
 pub mod config;
 pub mod control;
+mod counter;
 pub mod data;
 mod error;
 #[cfg(any(test, feature = "fuzz"))]
@@ -70,6 +71,7 @@ mod map;
 mod metrics;
 pub mod net;
 mod node;
+mod range;
 pub mod resp;
 pub mod shard;
 pub mod shared;
@@ -83,9 +85,11 @@ mod testkit;
 
 pub use builder::{Builder, start};
 pub use client::{Client, ClientBuilder};
+pub use counter::{SHARDS_MAX, ShardedCounter};
 pub use doyen_gossip::agreement::Event;
 pub use doyen_placement::{Addresses, Assignment, MemberId, OnLoss};
 pub use error::{ClientError, ConnectError, NodeError, ReadError, StartError, WriteError};
 pub use keyspace::{KeyspaceMode, KeyspaceOptions};
 pub use map::{Database, Map};
 pub use node::{Departure, Node};
+pub use range::RangeScan;

@@ -1,8 +1,10 @@
 //! A map of the cluster, typed: what programs call that embed a node or connect as clients.
 
 use crate::codec::{self, CodecError};
+use crate::counter::ShardedCounter;
 use crate::data::DataHandle;
 use crate::error::{ReadError, WriteError};
+use crate::range::RangeScan;
 use crate::shard::op::{Action, Condition, Expiry, Operation, Outcome, Value};
 use bytes::Bytes;
 use doyen_placement::{KeyspaceId, MapEntry, MapId};
@@ -254,8 +256,22 @@ impl Database {
         }
     }
 
-    async fn execute(&self, key: Bytes, action: Action) -> Outcome {
-        let operation = Operation { keyspace: self.keyspace, map: MapId(0), key, action };
-        self.data.execute(operation).await
+    /// A number that many add to at once, in so many keys: 1 to [`SHARDS_MAX`](crate::SHARDS_MAX), others are taken as the nearest of those. Whoever
+    /// shares it must say the same number, or more; a name with a `{tag}` would keep all of them in one partition.
+    #[must_use]
+    pub fn sharded_counter(&self, name: impl AsRef<[u8]>, shards: u16) -> ShardedCounter {
+        ShardedCounter::new(self.clone(), name.as_ref(), shards)
+    }
+
+    /// The keys from one on, up to another and without that one, in order; an empty `to` is the end. `None` where the keyspace keeps no order: it
+    /// was not made with [`KeyspaceOptions::ranges`](crate::KeyspaceOptions::ranges), or this node has not heard of it yet.
+    #[must_use]
+    pub fn range(&self, from: impl Into<Bytes>, to: impl Into<Bytes>) -> Option<RangeScan> {
+        self.data.ranges(self.keyspace)?;
+        Some(RangeScan::new(self.keyspace, self.data.clone(), from.into(), to.into()))
+    }
+
+    pub(crate) fn execute(&self, key: Bytes, action: Action) -> impl Future<Output = Outcome> + Send + use<> {
+        self.data.execute(Operation { keyspace: self.keyspace, map: MapId(0), key, action })
     }
 }

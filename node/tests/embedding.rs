@@ -2,7 +2,7 @@
 
 mod embedded;
 
-use doyen::{Departure, Map, Node, NodeError, OnLoss, StartError};
+use doyen::{Departure, KeyspaceOptions, Map, Node, NodeError, OnLoss, RangeScan, StartError};
 use embedded::safe;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -51,6 +51,84 @@ async fn a_map_is_the_same_on_every_node() {
 
     assert_eq!(two.shutdown().await, Departure::Complete);
     assert_eq!(here.get(&7).await.expect("read"), Some(user("eve", 1)), "what the other one held was handed over");
+    one.kill().await;
+}
+
+#[tokio::test]
+async fn a_sharded_counter_counts_every_addition() {
+    let one = node("one", &[]).await;
+    let two = node("two", &[&one]).await;
+    safe(&one, 2).await;
+    let counters = [one.database().sharded_counter("visits", 8), two.database().sharded_counter("visits", 8)];
+    assert_eq!(counters[0].sum().await.expect("read"), 0);
+    let adders: Vec<_> = (0..20)
+        .map(|i| {
+            let counter = counters[i % 2].clone();
+            tokio::spawn(async move {
+                for _ in 0..10 {
+                    counter.add(i as i64 - 5).await.expect("added");
+                }
+            })
+        })
+        .collect();
+    for adder in adders {
+        adder.await.expect("it ends");
+    }
+    for counter in &counters {
+        assert_eq!(counter.sum().await.expect("read"), (0..20).map(|i| 10 * (i - 5)).sum::<i128>());
+    }
+    let parts = [&b"visits#0"[..], b"visits#7", b"visits#8"];
+    for (part, there) in parts.into_iter().zip([true, true, false]) {
+        assert_eq!(one.database().get(part).await.expect("read").is_some(), there);
+    }
+    one.database().set("visits#3", "many").await.expect("written");
+    assert!(counters[0].sum().await.is_err(), "no number");
+    counters[1].remove().await.expect("removed");
+    assert_eq!(counters[0].sum().await.expect("read"), 0);
+    two.kill().await;
+    one.kill().await;
+}
+
+#[tokio::test]
+async fn a_range_is_scanned_page_by_page_and_goes_on_anywhere() {
+    let one = node("one", &[]).await;
+    let two = node("two", &[&one]).await;
+    safe(&one, 2).await;
+    one.create_keyspace("names", &KeyspaceOptions::new().ranges(["key-30", "key-60"])).await.expect("made");
+    let names = one.database_in("names").expect("it is known here");
+    let keys: Vec<String> = (0..90).map(|i| format!("key-{i:02}")).collect();
+    for key in &keys {
+        names.set(key.clone(), format!("of {key}")).await.expect("written");
+    }
+    let read = async |mut scan: RangeScan| {
+        let mut found = Vec::new();
+        while let Some(page) = scan.next().await.expect("read") {
+            assert!((1..=7).contains(&page.len()));
+            found.extend(page.into_iter().map(|(key, value)| {
+                assert_eq!(*value, [b"of ", &*key].concat());
+                String::from_utf8(key.to_vec()).expect("text")
+            }));
+        }
+        assert_eq!(scan.rest(), None);
+        found
+    };
+    let scan = |from: &'static str, to: &'static str| names.range(from, to).expect("they have an order").page(7);
+    assert_eq!(read(scan("", "")).await, keys);
+    assert_eq!(read(scan("key-25", "key-65")).await, keys[25..65]);
+    assert_eq!(read(scan("key-25", "key-65").reverse()).await, keys[25..65].iter().rev().cloned().collect::<Vec<_>>());
+    assert_eq!(read(scan("key-65", "key-25")).await, [""; 0]);
+    assert_eq!(read(scan("x", "")).await, [""; 0]);
+    assert!(one.database().range("a", "b").is_none(), "runs of slots have no order");
+
+    // What is left goes on elsewhere.
+    let mut begun = scan("", "key-80");
+    for _ in 0..4 {
+        begun.next().await.expect("read").expect("there are more");
+    }
+    let (from, to) = begun.rest().expect("there is more");
+    let (elsewhere, rest) = (two.database_in("names").expect("it is known there"), keys[28..80].to_vec());
+    assert_eq!(read(elsewhere.range(from, to).expect("they have an order").page(7)).await, rest);
+    two.kill().await;
     one.kill().await;
 }
 
