@@ -356,7 +356,8 @@ impl Options {
 
     fn keyspace(&self) -> Result<Keyspace, ConfigError> {
         let (partitions, backups) = (self.partitions, self.backups);
-        let wanted = KeyspaceOptions { partitions, backups, min_in_sync: self.min_in_sync, on_loss: self.on_loss, default_ttl: None };
+        let (min_in_sync, on_loss) = (self.min_in_sync, self.on_loss);
+        let wanted = KeyspaceOptions { partitions, backups, min_in_sync, on_loss, ..KeyspaceOptions::new() };
         Ok(wanted.create(DEFAULT_KEYSPACE)?.numbered(KeyspaceId(0)))
     }
 }

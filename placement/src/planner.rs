@@ -6,7 +6,7 @@
 //!  members     admit   elders   remove (failover)   revive   hand_over (leaving)   reset (giving up)
 //!  partitions  change_in_sync (primaries ask)
 //!  moves       plan ──> adopt (goals) ──> advance ──> advance ──> ... ──> goals are gone
-//!  reporting   health   holds_anything
+//!  reporting   health   holds_anything   rules_unmet
 //! ```
 //!
 //! Every function returns a table of the same term and version (agreement names it) that shares with the old one whatever
@@ -29,6 +29,7 @@ mod plan;
 mod remove;
 mod reset;
 mod revive;
+mod unmet;
 
 pub use admit::admit;
 pub use adopt::adopt;
@@ -44,6 +45,7 @@ pub use plan::plan;
 pub use remove::{Departure, remove};
 pub use reset::reset;
 pub use revive::revive;
+pub use unmet::{Unmet, Why, rules_unmet};
 
 use crate::id::{MemberId, PartitionRef};
 

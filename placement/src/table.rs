@@ -10,6 +10,7 @@ pub use validate::Invalid;
 
 use crate::hash::Digest;
 use crate::id::{Age, ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, PartitionId, PartitionRef, THREADS_MAX, Term, Version};
+use crate::rule::Rule;
 use serde::{Deserialize, Serialize};
 use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
@@ -176,6 +177,8 @@ pub struct Keyspace {
     pub on_loss: OnLoss,
     /// Expiry for keys that are written without one.
     pub default_ttl_ms: Option<u64>,
+    /// Which members may hold and lead its partitions.
+    pub rules: Vec<Rule>,
     /// Partitions in order of id; empty until the first assignment.
     pub partitions: Vec<Arc<Partition>>,
 }

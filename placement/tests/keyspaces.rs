@@ -11,7 +11,7 @@ use doyen_placement::{Invalid, KeyspaceId, MapId, Mode, OnLoss, Table};
 
 fn wanted(name: &str, partitions: u16, backups: u8) -> NewKeyspace {
     let mode = Mode::Fixed { partitions };
-    NewKeyspace { name: name.into(), mode, backups, min_in_sync: 1, on_loss: OnLoss::Wait, default_ttl_ms: None }
+    NewKeyspace { name: name.into(), mode, backups, min_in_sync: 1, on_loss: OnLoss::Wait, default_ttl_ms: None, rules: Vec::new() }
 }
 
 fn created(table: &Table, name: &str, partitions: u16, backups: u8) -> Table {

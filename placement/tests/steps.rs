@@ -82,8 +82,8 @@ fn perform(table: &Table, act: &Act, next_id: &mut u64) -> Table {
         }
         Act::Learn => learned(table),
         Act::Create(name, power, backups) => {
-            let Keyspace { mode, min_in_sync, on_loss, default_ttl_ms, .. } = keyspace(1 << power, *backups, OnLoss::Wait);
-            let wanted = NewKeyspace { name: named(*name), mode, backups: *backups, min_in_sync, on_loss, default_ttl_ms };
+            let Keyspace { mode, min_in_sync, on_loss, default_ttl_ms, rules, .. } = keyspace(1 << power, *backups, OnLoss::Wait);
+            let wanted = NewKeyspace { name: named(*name), mode, backups: *backups, min_in_sync, on_loss, default_ttl_ms, rules };
             planner::create_keyspace(table, wanted).ok().flatten().unwrap_or_else(|| table.clone())
         }
         Act::Alter(name, backups) => {

@@ -151,7 +151,7 @@ fn a_table_is_called_the_same_everywhere() {
     assert!(later.name().order() > table().name().order());
 }
 
-const PINNED: u64 = 3_039_605_578_580_078_181;
+const PINNED: u64 = 3_609_020_832_254_271_712;
 
 #[test]
 fn a_delta_applies_to_its_base_only() {

@@ -156,6 +156,7 @@ impl Net {
                 min_in_sync: 1,
                 on_loss: OnLoss::Reset { after_ms: 3000 },
                 default_ttl_ms: None,
+                rules: Vec::new(),
                 partitions: Vec::new(),
             },
             timing: Timing::default(),

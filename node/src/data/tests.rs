@@ -128,6 +128,7 @@ fn view(me: MemberId, resp: SocketAddr, clusters: &[SocketAddr]) -> View {
         min_in_sync: 1,
         on_loss: OnLoss::Wait,
         default_ttl_ms: None,
+        rules: Vec::new(),
         partitions: Vec::new(),
     };
     let settings = Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin };

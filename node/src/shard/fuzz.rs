@@ -176,6 +176,7 @@ fn table() -> Table {
             min_in_sync: 1,
             on_loss: OnLoss::Wait,
             default_ttl_ms: None,
+            rules: Vec::new(),
             partitions: (0..4).map(partition).collect(),
         }],
         next_keyspace: doyen_placement::KeyspaceId(1),

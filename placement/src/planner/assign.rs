@@ -27,7 +27,7 @@ pub fn assign(table: &Table) -> Table {
             Assignment::Rendezvous => by_rendezvous(&ground, keyspace),
         };
         // What either way leaves uneven is evened out at once: nothing has to be copied yet, and the first plan is empty.
-        let seats = Seats::new(&ground, keyspace.id, copies_wanted(keyspace, ground.len()), seatings).improve();
+        let seats = Seats::new(&ground, keyspace, copies_wanted(keyspace, ground.len()), seatings).improve();
         keyspace.partitions = (0..keyspace.mode.partitions()).map(|number| Arc::new(begun(number, &seats))).collect();
     }
     next

@@ -27,7 +27,7 @@ fn plan_keyspace(ground: &Ground, keyspace: &Keyspace, silent: impl Fn(MemberId)
     }
     let present: Vec<Seating> = keyspace.partitions.iter().map(|p| seating(ground, p, copies, &silent)).collect();
     let fixed: Vec<bool> = present.iter().map(|p| p.fixed).collect();
-    let better = Seats::new(ground, keyspace.id, copies, present).improve();
+    let better = Seats::new(ground, keyspace, copies, present).improve();
     let changes = keyspace.partitions.iter().enumerate().filter(|(number, _)| !fixed[*number]).filter_map(|(number, partition)| {
         let goal = better.members(number);
         let at = PartitionRef { keyspace: keyspace.id, partition: partition.id };

@@ -3,6 +3,7 @@
 use super::{Addresses, Keyspace, Member, MemberState, Mode, Partition, ReplicaState, Role, Table};
 use crate::hash::SLOTS;
 use crate::id::{KeyspaceId, MapId, MemberId, PartitionRef, THREADS_MAX};
+use crate::rule::{self, RulesError};
 use std::collections::BTreeSet;
 
 /// Members of a cluster.
@@ -92,6 +93,14 @@ pub enum Invalid {
         name: String,
         /// What is wrong with it.
         why: &'static str,
+    },
+    /// Rules of a keyspace are none, or contradict each other.
+    #[error("keyspace {name:?}: {why}")]
+    Rules {
+        /// The keyspace's name.
+        name: String,
+        /// What is wrong with them.
+        why: RulesError,
     },
     /// A partition contradicts itself or the members.
     #[error("partition {at}: {why}")]
@@ -261,6 +270,7 @@ impl Keyspace {
         if self.min_in_sync == 0 || self.min_in_sync > self.backups + 1 {
             return wrong("min_in_sync must be 1 to 1 + backups");
         }
+        rule::check(&self.rules).map_err(|why| Invalid::Rules { name: self.name.clone(), why })?;
         if !self.partitions.is_empty() && self.partitions.len() != usize::from(partitions) {
             return wrong("either every partition is assigned or none is");
         }

@@ -200,6 +200,7 @@ impl Members {
                 min_in_sync: 1,
                 on_loss: self.setup.on_loss,
                 default_ttl_ms: None,
+                rules: Vec::new(),
                 partitions: Vec::new(),
             },
             timing: Timing { listen: Duration::from_millis(300), ..Timing::default() },

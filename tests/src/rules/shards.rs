@@ -103,6 +103,7 @@ pub(super) fn table(members: u64, in_sync: &[Place]) -> Table {
         min_in_sync: 1,
         on_loss: OnLoss::Wait,
         default_ttl_ms: None,
+        rules: Vec::new(),
         partitions: Vec::new(),
     };
     let mut table = Table {

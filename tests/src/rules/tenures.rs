@@ -95,7 +95,15 @@ pub(super) fn who_missed_a_table_waits_for_every_lease() -> Result<(), String> {
         if missed || (letter.from == 5 && matches!(letter.message, Message::Pull { .. })) { Fate::Lost } else { Fate::Arrives }
     });
     let mode = Mode::Fixed { partitions: 64 };
-    let wanted = NewKeyspace { name: "other".into(), mode, backups: 1, min_in_sync: 1, on_loss: OnLoss::Wait, default_ttl_ms: None };
+    let wanted = NewKeyspace {
+        name: "other".into(),
+        mode,
+        backups: 1,
+        min_in_sync: 1,
+        on_loss: OnLoss::Wait,
+        default_ttl_ms: None,
+        rules: Vec::new(),
+    };
     m.input(1, Input::Admin { ticket: 1, request: AdminRequest::CreateKeyspace(wanted) });
     m.until(500, "keyspace", |m| m.table(4).is_ok_and(|t| t.keyspaces.len() == 2))?;
     let table = m.table(4)?;

@@ -494,7 +494,15 @@ impl World {
         let backups = self.rng.random_range(0..3);
         let mode = Mode::Fixed { partitions: 2 };
         let on_loss = OnLoss::Reset { after_ms: 1000 };
-        self.administer(AdminRequest::CreateKeyspace(NewKeyspace { name, mode, backups, min_in_sync: 1, on_loss, default_ttl_ms: None }))
+        self.administer(AdminRequest::CreateKeyspace(NewKeyspace {
+            name,
+            mode,
+            backups,
+            min_in_sync: 1,
+            on_loss,
+            default_ttl_ms: None,
+            rules: Vec::new(),
+        }))
     }
 
     fn administer(&mut self, request: AdminRequest) -> bool {

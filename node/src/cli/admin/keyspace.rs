@@ -83,6 +83,12 @@ struct Alter {
     /// Expiry for keys that are written without one, or none
     #[arg(long, value_name = "TIME")]
     default_ttl: Option<crate::config::value::Lifetime>,
+    /// Rules instead of all that there are: 'primary in zone=a', 'copies not in rack=r1', 'copies 1 per zone'
+    #[arg(long = "rule", value_name = "RULE", conflicts_with = "no_rules")]
+    rules: Option<Vec<crate::config::value::RuleText>>,
+    /// No rules any more
+    #[arg(long)]
+    no_rules: bool,
     #[command(flatten)]
     target: Target,
     #[command(flatten)]
@@ -164,12 +170,13 @@ impl Show {
 
 impl Alter {
     async fn main(self) -> Result<(), Failed> {
-        let Self { name, backups, min_in_sync, on_loss, default_ttl, .. } = &self;
+        let Self { name, backups, min_in_sync, on_loss, default_ttl, rules, no_rules, .. } = &self;
         let options = KeyspaceOptions {
             backups: *backups,
             min_in_sync: *min_in_sync,
             on_loss: *on_loss,
             default_ttl: *default_ttl,
+            rules: if *no_rules { Some(Vec::new()) } else { rules.clone() },
             ..KeyspaceOptions::new()
         };
         options.alter(name)?;

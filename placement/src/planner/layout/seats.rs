@@ -2,18 +2,23 @@
 //!
 //! ```text
 //!  fill      every partition has its copies                     repair
-//!  spread    no copy stands nearer to another than it must
+//!  spread    no copy is where a rule forbids it, and none stands nearer to another than it must
 //!  level     every member holds its share of copies             the fewest moves
 //!  lead      every member leads its share
 //! ```
 //!
 //! Each step leaves alone what the steps before it have reached, so that the order of importance is also a measure that
-//! only ever falls: planning comes to an end, and a planned layout is planned no further.
+//! only ever falls: planning comes to an end, and a planned layout is planned no further. Where the keyspace has rules, the last two
+//! steps are those of `even`.
 
+mod even;
+
+use super::bounds::Bounds;
 use super::ground::Ground;
 use super::shares::{copies_each, leads_each};
 use crate::hash::Digest;
-use crate::id::{KeyspaceId, MemberId};
+use crate::id::MemberId;
+use crate::table::Keyspace;
 use std::collections::VecDeque;
 use std::hash::Hasher;
 
@@ -27,6 +32,7 @@ const ROUNDS_MAX: usize = 8;
 #[derive(Debug, Clone)]
 pub(crate) struct Seats<'a> {
     ground: &'a Ground,
+    rules: Bounds,
     /// Copies that each partition shall have.
     copies: usize,
     /// Where the remainders of shares begin, so that they do not fall to the same members in every keyspace.
@@ -51,7 +57,7 @@ pub(crate) struct Seating {
 
 impl<'a> Seats<'a> {
     /// These seatings as they are. What is not fixed will have `copies` copies.
-    pub(crate) fn new(ground: &'a Ground, keyspace: KeyspaceId, copies: usize, partitions: Vec<Seating>) -> Self {
+    pub(crate) fn new(ground: &'a Ground, keyspace: &Keyspace, copies: usize, partitions: Vec<Seating>) -> Self {
         let mut loads = vec![0; ground.len()];
         let mut leads = vec![0; ground.len()];
         for seating in &partitions {
@@ -59,7 +65,8 @@ impl<'a> Seats<'a> {
             seating.members.first().into_iter().for_each(|&m| leads[m] += 1);
         }
         let present = partitions.iter().map(|seating| seating.members.clone()).collect();
-        Self { ground, copies, turn: keyspace.0.into(), partitions, present, loads, leads }
+        let rules = Bounds::new(ground, &keyspace.rules);
+        Self { ground, rules, copies, turn: keyspace.id.0.into(), partitions, present, loads, leads }
     }
 
     /// Takes the steps until nothing is to be done.
@@ -70,10 +77,15 @@ impl<'a> Seats<'a> {
             self.trim(&targets);
             self.fill(&targets);
             self.spread(&targets);
-            // Repair and spreading may have shifted where the remainders of the shares are.
-            let targets = self.targets();
-            self.level(&targets);
-            self.lead();
+            if self.rules.none() {
+                // Repair and spreading may have shifted where the remainders of the shares are.
+                let targets = self.targets();
+                self.level(&targets);
+                self.lead();
+            } else {
+                self.even();
+                self.even_leads();
+            }
             if self.partitions == before {
                 break;
             }
@@ -100,7 +112,9 @@ impl<'a> Seats<'a> {
             while !self.partitions[p].fixed && self.partitions[p].members.len() > self.copies {
                 let seats = 1..self.partitions[p].members.len();
                 let over = |s: usize| self.over(self.partitions[p].members[s], targets);
-                let Some(worst) = seats.max_by_key(|&s| (self.nearness_in(p, s), over(s), s)) else { break };
+                let rest = |s: usize| self.beside(p, Some(s), None);
+                let ease = |s: usize| std::cmp::Reverse(self.rules.harm(rest(s)));
+                let Some(worst) = seats.max_by_key(|&s| (ease(s), self.harm_in(p, s), over(s), s)) else { break };
                 let gone = self.partitions[p].members.remove(worst);
                 self.loads[gone] -= 1;
             }
@@ -135,9 +149,9 @@ impl<'a> Seats<'a> {
 
     fn spreading_move(&self, p: usize, targets: &[u64]) -> Option<(usize, usize)> {
         (0..self.partitions[p].members.len()).rev().find_map(|seat| {
-            let present = self.nearness_in(p, seat);
+            let present = self.harm_in(p, seat);
             let better = (present > 0).then(|| self.best_beside(p, Some(seat), targets))??;
-            (self.nearness_beside(p, seat, better) < present).then_some((seat, better))
+            (self.harm_beside(p, Some(seat), better) < present).then_some((seat, better))
         })
     }
 
@@ -268,23 +282,30 @@ impl<'a> Seats<'a> {
     /// furthest below its share, then by a scattering that lets the partitions of one member fall to many others.
     fn best_beside(&self, p: usize, seat: Option<usize>, targets: &[u64]) -> Option<usize> {
         let members = &self.partitions[p].members;
-        let others = |m: usize| members.iter().enumerate().filter(move |(s, o)| Some(*s) != seat && **o != m).map(|(_, o)| *o);
         let free = (0..self.ground.len()).filter(|m| !members.contains(m));
-        free.min_by_key(|&m| (self.ground.nearness(m, others(m)), self.over(m, targets), self.scatter(p, m)))
+        free.min_by_key(|&m| (self.harm_beside(p, seat, m), self.over(m, targets), self.scatter(p, m)))
     }
 
     /// Whether a member may take this seat without standing nearer to the others than who has it.
     fn may_reseat(&self, p: usize, seat: usize, taker: usize) -> bool {
-        !self.partitions[p].members.contains(&taker) && self.nearness_beside(p, seat, taker) <= self.nearness_in(p, seat)
+        !self.partitions[p].members.contains(&taker) && self.harm_beside(p, Some(seat), taker) <= self.harm_in(p, seat)
     }
 
-    fn nearness_in(&self, p: usize, seat: usize) -> u32 {
-        self.nearness_beside(p, seat, self.partitions[p].members[seat])
+    fn harm_in(&self, p: usize, seat: usize) -> u64 {
+        self.harm_beside(p, Some(seat), self.partitions[p].members[seat])
     }
 
-    fn nearness_beside(&self, p: usize, seat: usize, member: usize) -> u32 {
-        let others = self.partitions[p].members.iter().enumerate().filter(|(s, _)| *s != seat).map(|(_, m)| *m);
-        self.ground.nearness(member, others)
+    /// How badly a copy on this member stands with the others (but the one in this seat): what it makes of the rules, then how near
+    /// it is to them.
+    fn harm_beside(&self, p: usize, seat: Option<usize>, member: usize) -> u64 {
+        let near = self.ground.nearness(member, self.beside(p, seat, None));
+        u64::from(self.rules.harm(self.beside(p, seat, Some(member)))) << 32 | u64::from(near)
+    }
+
+    /// Who holds a partition without the copy in this seat, and with one more.
+    fn beside(&self, p: usize, seat: Option<usize>, and: Option<usize>) -> impl Iterator<Item = usize> + Clone + '_ {
+        let others = self.partitions[p].members.iter().enumerate().filter(move |(s, _)| Some(*s) != seat).map(|(_, m)| *m);
+        others.chain(and)
     }
 
     /// How much more than its share a member holds.

@@ -36,6 +36,7 @@ impl Fixed {
             backups: (self.copies - 1) as u8,
             min_in_sync: 1,
             on_loss: OnLoss::Wait,
+            rules: Vec::new(),
             default_ttl_ms: None,
             partitions: Vec::new(),
         };
