@@ -14,12 +14,14 @@ pub mod planner;
 pub mod quorum;
 pub mod ring;
 pub mod rule;
+mod scheduler;
 pub mod simulate;
 pub mod table;
 pub mod token;
 
 pub use id::{Age, ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, PartitionId, PartitionRef, THREADS_MAX, Term, Version};
 pub use rule::{Label, Place, Rule, RuleError, RulesError};
+pub use scheduler::{NoScheduler, Scheduler, Schedulers};
 pub use table::{
     Addresses, Assignment, DeltaError, Invalid, Keyspace, Location, MapEntry, Member, MemberState, Mode, OnLoss, Partition, Replica,
     ReplicaState, Role, Settings, Table, TableDelta, TableName, ThreadPorts,

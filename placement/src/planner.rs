@@ -41,7 +41,7 @@ pub use first::first;
 pub use hand_over::{Pace, hand_over};
 pub use health::{Health, health, holds_anything};
 pub use keyspaces::{DEFAULT_KEYSPACE, KeyspaceChange, NewKeyspace, Refused, alter_keyspace, create_keyspace, create_map, drop_keyspace};
-pub use plan::plan;
+pub use plan::{plan, plan_for};
 pub use remove::{Departure, remove};
 pub use reset::reset;
 pub use revive::revive;

@@ -11,6 +11,7 @@ pub use validate::Invalid;
 use crate::hash::Digest;
 use crate::id::{Age, ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, PartitionId, PartitionRef, THREADS_MAX, Term, Version};
 use crate::rule::Rule;
+use crate::scheduler::Schedulers;
 use serde::{Deserialize, Serialize};
 use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
@@ -67,6 +68,8 @@ pub struct Settings {
     pub members_min: u16,
     /// How partitions are first assigned.
     pub assignment: Assignment,
+    /// For which reasons copies move by themselves.
+    pub schedulers: Schedulers,
 }
 
 /// How partitions are first assigned.

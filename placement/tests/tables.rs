@@ -151,7 +151,7 @@ fn a_table_is_called_the_same_everywhere() {
     assert!(later.name().order() > table().name().order());
 }
 
-const PINNED: u64 = 3_609_020_832_254_271_712;
+const PINNED: u64 = 15_465_852_535_985_208_571;
 
 #[test]
 fn a_delta_applies_to_its_base_only() {

@@ -4,7 +4,9 @@ use super::*;
 use crate::clock;
 use doyen_gossip::agreement::Timing;
 use doyen_placement::planner::Pace;
-use doyen_placement::{Addresses, Assignment, Keyspace, KeyspaceId, Location, MemberId, MemberState, Mode, OnLoss, Role, Settings, Table};
+use doyen_placement::{
+    Addresses, Assignment, Keyspace, KeyspaceId, Location, MemberId, MemberState, Mode, OnLoss, Role, Schedulers, Settings, Table,
+};
 use std::net::SocketAddr;
 use tokio::task::JoinHandle as Task;
 
@@ -41,7 +43,7 @@ impl Node {
             weight: 100,
             seeds: Vec::new(),
             expect: None,
-            settings: Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin },
+            settings: Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin, schedulers: Schedulers::ALL },
             default_keyspace: Keyspace {
                 id: KeyspaceId(0),
                 name: "default".into(),

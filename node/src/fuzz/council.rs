@@ -9,7 +9,8 @@ use doyen_gossip::hints::Hint;
 use doyen_gossip::wire::{LeaveStep, Message};
 use doyen_placement::planner::{self, InSyncChange, InSyncRequest, KeyspaceChange, Pace};
 use doyen_placement::{
-    Addresses, Assignment, Epoch, Keyspace, KeyspaceId, Location, MemberId, Mode, OnLoss, PartitionId, PartitionRef, Role, Settings, Table,
+    Addresses, Assignment, Epoch, Keyspace, KeyspaceId, Location, MemberId, Mode, OnLoss, PartitionId, PartitionRef, Role, Schedulers,
+    Settings, Table,
 };
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -54,7 +55,7 @@ fn config(place: usize) -> Config {
         weight: 100,
         seeds,
         expect: None,
-        settings: Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin },
+        settings: Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin, schedulers: Schedulers::ALL },
         default_keyspace: Keyspace {
             id: KeyspaceId(0),
             name: "default".into(),

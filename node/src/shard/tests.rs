@@ -13,7 +13,7 @@ use super::*;
 use bytes::Bytes;
 use doyen_placement::{
     Addresses, Age, Assignment, ClusterId, Keyspace, KeyspaceId, Location, MapId, Member, MemberState, Mode, OnLoss, PartitionId, Replica,
-    ReplicaState, Role, Settings, Table, Term, ThreadPorts, Version,
+    ReplicaState, Role, Schedulers, Settings, Table, Term, ThreadPorts, Version,
 };
 use std::collections::BTreeMap;
 
@@ -99,7 +99,7 @@ fn table_of_threads(members: u64, threads: impl Fn(u64) -> u8, holders: impl Fn(
         cluster: ClusterId(7),
         term: Term(1),
         version: Version(1),
-        settings: Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin },
+        settings: Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin, schedulers: Schedulers::ALL },
         members: (1..=members).map(|n| Arc::new(member(n))).collect(),
         voters: (1..=members).map(id).collect(),
         next_age: Age(members + 1),

@@ -5,6 +5,7 @@ use super::health::copies_wanted;
 use super::layout::{Ground, Seating, Seats, copies_each, leads_each};
 use crate::hash::Digest;
 use crate::id::{Epoch, Lineage, PartitionId};
+use crate::scheduler::Schedulers;
 use crate::table::{Assignment, Keyspace, Partition, Replica, ReplicaState, Table};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -27,7 +28,7 @@ pub fn assign(table: &Table) -> Table {
             Assignment::Rendezvous => by_rendezvous(&ground, keyspace),
         };
         // What either way leaves uneven is evened out at once: nothing has to be copied yet, and the first plan is empty.
-        let seats = Seats::new(&ground, keyspace, copies_wanted(keyspace, ground.len()), seatings).improve();
+        let seats = Seats::new(&ground, keyspace, copies_wanted(keyspace, ground.len()), seatings).improve(Schedulers::ALL);
         keyspace.partitions = (0..keyspace.mode.partitions()).map(|number| Arc::new(begun(number, &seats))).collect();
     }
     next

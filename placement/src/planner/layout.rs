@@ -2,6 +2,8 @@
 
 mod bounds;
 mod ground;
+mod schedulers;
+mod search;
 mod seats;
 mod shares;
 

@@ -77,6 +77,9 @@ pub enum Invalid {
         /// What is wrong.
         why: &'static str,
     },
+    /// The settings name schedulers that do not exist.
+    #[error("the settings name schedulers that do not exist")]
+    Schedulers,
     /// There is no voter.
     #[error("a table needs a voter")]
     NoVoter,
@@ -126,6 +129,9 @@ impl Table {
     pub fn validate(&self) -> Result<(), Invalid> {
         if self.term.0.max(self.version.0).max(self.next_age.0) > COUNT_MAX {
             return Err(Invalid::Count);
+        }
+        if !self.settings.schedulers.exist() {
+            return Err(Invalid::Schedulers);
         }
         self.validate_members()?;
         self.validate_voters()?;

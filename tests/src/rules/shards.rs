@@ -8,7 +8,7 @@ use doyen_gossip::agreement::{InSyncRequest, View};
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::{
     Addresses, Age, Assignment, ClusterId, Epoch, Keyspace, KeyspaceId, Lineage, Location, MapId, Member, MemberId, MemberState, Mode,
-    OnLoss, Partition, PartitionId, PartitionRef, Replica, ReplicaState, Role, Settings, Table, Term, Version,
+    OnLoss, Partition, PartitionId, PartitionRef, Replica, ReplicaState, Role, Schedulers, Settings, Table, Term, Version,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -110,7 +110,7 @@ pub(super) fn table(members: u64, in_sync: &[Place]) -> Table {
         cluster: ClusterId(7),
         term: Term(1),
         version: Version(0),
-        settings: Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin },
+        settings: Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin, schedulers: Schedulers::ALL },
         members: (1..=members).map(|n| Arc::new(member(n))).collect(),
         voters: (1..=members).map(id).collect(),
         next_age: Age(members + 1),

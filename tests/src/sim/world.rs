@@ -14,7 +14,9 @@ use doyen::data::siblings::Siblings;
 use doyen::shard::{Limits, Shard};
 use doyen_gossip::agreement::Timing;
 use doyen_gossip::{Agreement, Config};
-use doyen_placement::{Addresses, Assignment, Keyspace, KeyspaceId, Location, MemberId, Mode, OnLoss, Role, Settings, Table, ThreadPorts};
+use doyen_placement::{
+    Addresses, Assignment, Keyspace, KeyspaceId, Location, MemberId, Mode, OnLoss, Role, Schedulers, Settings, Table, ThreadPorts,
+};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
@@ -364,6 +366,7 @@ impl World {
                 voters_max: mix.voters_max,
                 members_min: mix.members_min,
                 assignment: if mix.rendezvous { Assignment::Rendezvous } else { Assignment::RoundRobin },
+                schedulers: Schedulers::ALL,
             },
             default_keyspace: Keyspace {
                 id: KeyspaceId(0),

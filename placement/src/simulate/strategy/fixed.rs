@@ -3,6 +3,7 @@
 use super::Strategy;
 use crate::id::{ClusterId, KeyspaceId, MapId, MemberId, PartitionRef};
 use crate::planner::{self, Departure, InSyncChange, InSyncRequest, MoveLimits, Pace};
+use crate::scheduler::Schedulers;
 use crate::table::{Assignment, Keyspace, Member, Mode, OnLoss, Settings, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -40,7 +41,7 @@ impl Fixed {
             default_ttl_ms: None,
             partitions: Vec::new(),
         };
-        let settings = Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin };
+        let settings = Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin, schedulers: Schedulers::ALL };
         planner::first(ClusterId(0), settings, keyspace, nodes.iter().map(|n| Member::clone(n)).collect())
     }
 
