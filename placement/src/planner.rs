@@ -6,7 +6,7 @@
 //!  members     admit   elders   remove (failover)   revive   hand_over (leaving)   reset (giving up)
 //!  partitions  change_in_sync (primaries ask)
 //!  moves       plan ──> adopt (goals) ──> advance ──> advance ──> ... ──> goals are gone
-//!  reporting   health   holds_anything   rules_unmet
+//!  reporting   health   holds_anything   rules_unmet   operators
 //! ```
 //!
 //! Every function returns a table of the same term and version (agreement names it) that shares with the old one whatever
@@ -25,6 +25,7 @@ mod hand_over;
 mod health;
 mod keyspaces;
 pub(crate) mod layout;
+mod operators;
 mod plan;
 mod remove;
 mod reset;
@@ -41,6 +42,7 @@ pub use first::first;
 pub use hand_over::{Pace, hand_over};
 pub use health::{Health, health, holds_anything};
 pub use keyspaces::{DEFAULT_KEYSPACE, KeyspaceChange, NewKeyspace, Refused, alter_keyspace, create_keyspace, create_map, drop_keyspace};
+pub use operators::{Action, Operator, Reason, operators};
 pub use plan::{plan, plan_for};
 pub use remove::{Departure, remove};
 pub use reset::reset;

@@ -67,13 +67,12 @@ fn by_rendezvous(ground: &Ground, keyspace: &Keyspace) -> Vec<Seating> {
     let load_bounds = copies_each(ground, count.into(), copies, total, &loads, turn);
     let lead_bounds = leads_each(ground, count.into(), &load_bounds, &leads, turn);
     let mut seating = |number: u32| {
-        let mut ranking: Vec<usize> = (0..ground.len()).collect();
-        ranking.sort_by_cached_key(|&m| (rank(keyspace, number, ground.name(m)), m));
+        let ranks: Vec<u64> = (0..ground.len()).map(|m| rank(keyspace, number, ground.name(m))).collect();
         let mut members: Vec<usize> = Vec::with_capacity(copies);
         for copy in 0..copies {
             let open = |m: &usize| !members.contains(m) && loads[*m] < load_bounds[*m] && (copy > 0 || leads[*m] < lead_bounds[*m]);
-            // The first of the best: the ranking decides among those that stand equally far from the others.
-            let best = ranking.iter().copied().filter(open).min_by_key(|&m| ground.nearness(m, members.iter().copied()));
+            // The ranking decides among those that stand equally far from the others.
+            let best = (0..ground.len()).filter(open).min_by_key(|&m| (ground.nearness(m, members.iter().copied()), ranks[m], m));
             let Some(best) = best else { break };
             loads[best] += 1;
             leads[best] += u64::from(copy == 0);
