@@ -70,6 +70,7 @@ mod map;
 mod metrics;
 pub mod net;
 mod node;
+mod rebalance;
 pub mod resp;
 pub mod shard;
 pub mod shared;
@@ -89,3 +90,4 @@ pub use error::{ClientError, ConnectError, NodeError, ReadError, StartError, Wri
 pub use keyspace::KeyspaceOptions;
 pub use map::{Database, Map};
 pub use node::{Departure, Node};
+pub use rebalance::{Goal, RebalancePlan, Step};

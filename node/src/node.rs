@@ -8,6 +8,7 @@ use crate::error::NodeError;
 use crate::http::Admin;
 use crate::keyspace::KeyspaceOptions;
 use crate::map::{Database, Map};
+use crate::rebalance::{self, RebalancePlan};
 use crate::shared::Shared;
 use crate::status::ClusterReport;
 use doyen_gossip::agreement::{AdminReply, AdminRequest, Event};
@@ -241,6 +242,33 @@ impl Node {
         Database::new(KeyspaceId(0), self.data.clone())
     }
 
+    /// What a plan for the table in force would move, for all reasons, and every step of it.
+    ///
+    /// # Errors
+    /// There is no cluster yet.
+    pub async fn rebalance_plan(&self) -> Result<RebalancePlan, NodeError> {
+        let table = self.installed().await?;
+        tokio::task::spawn_blocking(move || RebalancePlan::new(&table)).await.map_err(|_| NodeError::Stopped)
+    }
+
+    /// Moves what this plan says, if the table that it was made for is still in force.
+    ///
+    /// # Errors
+    /// Another table is in force, the plan names what is not there, or there is no cluster. Nothing moves then.
+    pub async fn rebalance(&self, plan: &RebalancePlan) -> Result<(), NodeError> {
+        let request = plan.request(&*self.installed().await?).map_err(|why| NodeError::Refused(why.to_string()))?;
+        self.administer(request).await.map(|_| ())
+    }
+
+    /// Whether copies and primaries move for balance by themselves, which is the default, or only by [`Node::rebalance`]. What is lost or
+    /// breaks a rule is mended in any case.
+    ///
+    /// # Errors
+    /// There is no cluster.
+    pub async fn rebalance_automatically(&self, automatic: bool) -> Result<(), NodeError> {
+        self.administer(AdminRequest::Schedule(rebalance::schedulers(automatic))).await.map(|_| ())
+    }
+
     /// Map 0 of another keyspace, as bytes: what a Redis client uses after `CLIENT KEYSPACE NAME`. `None`: this node knows no such keyspace.
     #[must_use]
     pub fn database_in(&self, keyspace: &str) -> Option<Database> {
@@ -259,6 +287,14 @@ impl Node {
         // What leads to the map's keyspace may be newer than what this node has installed.
         self.wait_until(|table| table.keyspace(entry.keyspace).is_some_and(|k| !k.partitions.is_empty())).await?;
         Ok(entry)
+    }
+
+    async fn installed(&self) -> Result<Arc<Table>, NodeError> {
+        let installed = self.shared.local().view.as_ref().map(|view| view.installed.clone());
+        match installed {
+            Some(table) => Ok(table),
+            None => Err(NodeError::NotReady(self.waits_for().await)),
+        }
     }
 
     async fn administer(&self, request: AdminRequest) -> Result<Option<MapEntry>, NodeError> {

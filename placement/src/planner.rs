@@ -5,7 +5,7 @@
 //!  keyspaces   create_keyspace   alter_keyspace   drop_keyspace   create_map
 //!  members     admit   elders   remove (failover)   revive   hand_over (leaving)   reset (giving up)
 //!  partitions  change_in_sync (primaries ask)
-//!  moves       plan ──> adopt (goals) ──> advance ──> advance ──> ... ──> goals are gone
+//!  moves       plan ──> adopt or apply (goals) ──> advance ──> advance ──> ... ──> goals are gone
 //!  reporting   health   holds_anything   rules_unmet   operators
 //! ```
 //!
@@ -16,6 +16,7 @@
 mod admit;
 mod adopt;
 mod advance;
+mod apply;
 mod assign;
 mod change_in_sync;
 mod edit;
@@ -35,6 +36,7 @@ mod unmet;
 pub use admit::admit;
 pub use adopt::adopt;
 pub use advance::{MoveLimits, advance};
+pub use apply::{NotApplied, apply};
 pub use assign::assign;
 pub use change_in_sync::{InSyncChange, InSyncRequest, change_in_sync};
 pub use elders::elders;

@@ -3,9 +3,11 @@
 //! A table is a value. Changing one means making the next; agreement decides which of them is in force.
 
 pub mod delta;
+mod name;
 pub mod validate;
 
 pub use delta::{DeltaError, TableDelta};
+pub use name::NoTableName;
 pub use validate::Invalid;
 
 use crate::hash::Digest;

@@ -3,8 +3,10 @@
 mod common;
 
 use common::*;
-use doyen_placement::planner::{self, Action, Departure, KeyspaceChange, Operator, Pace, Reason, adopt, alter_keyspace, plan, plan_for};
-use doyen_placement::{MemberId, PartitionRef, Scheduler, Schedulers, Table};
+use doyen_placement::planner::{
+    self, Action, Departure, KeyspaceChange, NotApplied, Operator, Pace, Reason, adopt, alter_keyspace, plan, plan_for,
+};
+use doyen_placement::{MemberId, PartitionId, PartitionRef, Scheduler, Schedulers, Table};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -159,4 +161,26 @@ fn what_a_person_wants_moved_stays_wanted_while_nobody_balances() {
     assert!(loads(&settled)[&id(9)].0 >= 42, "it has its share");
     let dead = planner::remove(&settled, &BTreeMap::from([(id(1), Departure::Dead)]));
     assert_eq!(planner::health(&settle_with(dead, check_step)), planner::Health::default(), "repair goes on");
+}
+
+#[test]
+fn a_plan_is_applied_to_the_table_that_it_was_made_for_alone() {
+    let joined = planner::admit(&cluster(8, 1, &[PLAIN; 2]), vec![member(9, &PLAIN)]);
+    let (name, goals) = (joined.name(), plan(&joined));
+    let applied = planner::apply(&joined, name, &goals).expect("it was made for it");
+    assert_eq!(applied, adopt(&joined, &goals));
+    let other = planner::admit(&joined, vec![member(10, &PLAIN)]);
+    let refused = planner::apply(&other, name, &goals).expect_err("it was made for another");
+    assert_eq!(refused, NotApplied::OtherTable { made_for: name, in_force: other.name() });
+    let at = goals[0].0;
+    let wrong = |goals: Vec<(PartitionRef, Vec<MemberId>)>, expected: &str| {
+        let why = planner::apply(&joined, name, &goals).expect_err("it cannot be").to_string();
+        assert!(why.contains(expected) && !why.contains('\n'), "{why}");
+    };
+    wrong(vec![(PartitionRef { partition: PartitionId(8), ..at }, vec![id(1), id(2)])], "is not there");
+    wrong(vec![(at, vec![id(1), id(2)]), (at, vec![id(1), id(9)])], "named twice");
+    wrong(vec![(at, vec![id(1), id(77)])], "no member that may hold data");
+    wrong(vec![(at, vec![id(1), id(1)])], "two copies on one member");
+    wrong(vec![(at, vec![id(1)])], "another number of copies");
+    wrong(vec![(at, vec![id(1), id(2), id(9)])], "another number of copies");
 }

@@ -111,6 +111,8 @@ impl Council {
             },
             AdminRequest::DropKeyspace { name: "default".into() },
             AdminRequest::CreateMap { name: "x".into(), keyspace: "default".into() },
+            AdminRequest::ApplyPlan { base: table.name(), goals: vec![(at, vec![id(1), id(0)])] },
+            AdminRequest::Schedule(Schedulers::MANUAL),
         ] {
             said.push(Message::Admin { cluster, origin: id(2), ticket: 1, request });
         }
