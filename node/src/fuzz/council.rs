@@ -9,8 +9,8 @@ use doyen_gossip::hints::Hint;
 use doyen_gossip::wire::{LeaveStep, Message};
 use doyen_placement::planner::{self, InSyncChange, InSyncRequest, KeyspaceChange, Pace};
 use doyen_placement::{
-    Addresses, Assignment, Epoch, Keyspace, KeyspaceId, Location, MemberId, Mode, OnLoss, PartitionId, PartitionRef, Role, Schedulers,
-    Settings, Table,
+    Addresses, Assignment, Epoch, Keyspace, KeyspaceId, Label, Location, MemberId, Mode, OnLoss, PartitionId, PartitionRef, Place, Role,
+    Rule, Schedulers, Settings, Table,
 };
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -108,6 +108,16 @@ impl Council {
             AdminRequest::AlterKeyspace {
                 name: "default".into(),
                 change: KeyspaceChange { on_loss: Some(OnLoss::Wait), ..Default::default() },
+            },
+            AdminRequest::AlterKeyspace {
+                name: "default".into(),
+                change: KeyspaceChange {
+                    rules: Some(vec![
+                        Rule::Per { most: 1, label: Label::Zone },
+                        Rule::Primary(Place { inside: false, label: Label::Name, value: "n1".into() }),
+                    ]),
+                    ..Default::default()
+                },
             },
             AdminRequest::DropKeyspace { name: "default".into() },
             AdminRequest::CreateMap { name: "x".into(), keyspace: "default".into() },
