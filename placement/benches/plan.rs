@@ -9,10 +9,11 @@ mod common;
 
 use common::{PLAIN, Sketch, cluster_of, id, keyspace, member};
 use doyen_placement::planner::{self, Departure, KeyspaceChange};
-use doyen_placement::{Assignment, OnLoss, Table};
+use doyen_placement::{Assignment, OnLoss, Replica, ReplicaState, Table};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::hint::black_box;
+use std::sync::Arc;
 
 const MEMBERS: u64 = 1000;
 const PARTITIONS: u16 = 16_384;
@@ -58,4 +59,21 @@ fn main() {
     let change = KeyspaceChange { rules: Some(rules.into()), ..KeyspaceChange::default() };
     let ruled = planner::alter_keyspace(&table, "default", change).expect("they may be").expect("they are new");
     measure("two new rules: the plan", None, || planner::plan(&ruled));
+    // Rules that leave loads uneven, and such as cannot be met, must not be looked into member by member each time.
+    for (name, rule) in [("one member leads everything", "primary in name=n7"), ("a rule that cannot be met", "primary in zone=z9")] {
+        let rules = vec![rule.parse().expect("it is a rule")];
+        let change = KeyspaceChange { rules: Some(rules), ..KeyspaceChange::default() };
+        let ruled = planner::alter_keyspace(&table, "default", change).expect("they may be").expect("they are new");
+        let goals = measure(&format!("{name}: the plan"), None, || planner::plan(&ruled));
+        let mut settled = planner::adopt(&ruled, &goals);
+        for keyspace in &mut settled.keyspaces {
+            for partition in &mut keyspace.partitions {
+                if let Some(goal) = Arc::make_mut(partition).goal.take() {
+                    let replicas = goal.into_iter().map(|member| Replica { member, state: ReplicaState::InSync });
+                    Arc::make_mut(partition).replicas = replicas.collect();
+                }
+            }
+        }
+        measure(&format!("{name}: nothing to do"), None, || planner::plan(&settled));
+    }
 }

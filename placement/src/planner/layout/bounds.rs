@@ -13,6 +13,8 @@ pub(crate) struct Bounds {
     lead: Vec<u32>,
     /// Rules that bound the copies in a group.
     groups: Vec<Grouped>,
+    /// Members that are the same to every rule, and stand in one zone.
+    kinds: Vec<Vec<usize>>,
     none: bool,
 }
 
@@ -45,7 +47,19 @@ impl Bounds {
             });
             Some(Grouped { most: usize::from(*most), of: of.collect() })
         };
-        Self { copy, lead, groups: rules.iter().filter_map(grouped).collect(), none: rules.is_empty() }
+        let groups: Vec<Grouped> = rules.iter().filter_map(grouped).collect();
+        let mut kinds: BTreeMap<_, Vec<usize>> = BTreeMap::new();
+        for m in 0..ground.len() {
+            let within: Vec<Option<usize>> = groups.iter().map(|grouped| grouped.of[m]).collect();
+            kinds.entry((ground.groups(m)[0], copy[m], lead[m], within)).or_default().push(m);
+        }
+        Self { copy, lead, groups, kinds: kinds.into_values().collect(), none: rules.is_empty() }
+    }
+
+    /// Members by kind: those of one kind break the same rules wherever they stand, and stand in one zone. There are few kinds, so
+    /// that what none of a kind may take is found without asking each.
+    pub(crate) fn kinds(&self) -> &[Vec<usize>] {
+        &self.kinds
     }
 
     /// Whether there are no rules.

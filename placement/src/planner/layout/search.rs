@@ -6,14 +6,17 @@ use std::collections::VecDeque;
 pub(super) struct Search {
     queue: VecDeque<usize>,
     pub(super) unseen: Vec<usize>,
+    seen: Vec<bool>,
     /// How a member was reached: from whom, with which seat of which partition.
     from: Vec<Option<(usize, (usize, usize))>>,
 }
 
 impl Search {
     pub(super) fn from(start: Vec<usize>, members: usize) -> Self {
-        let unseen = (0..members).filter(|m| !start.contains(m)).collect();
-        Self { queue: start.into(), unseen, from: vec![None; members] }
+        let mut seen = vec![false; members];
+        start.iter().for_each(|&m| seen[m] = true);
+        let unseen = (0..members).filter(|m| !seen[*m]).collect();
+        Self { queue: start.into(), unseen, seen, from: vec![None; members] }
     }
 
     pub(super) fn next(&mut self) -> Option<usize> {
@@ -21,11 +24,12 @@ impl Search {
     }
 
     pub(super) fn seen(&self, member: usize) -> bool {
-        !self.unseen.contains(&member)
+        self.seen[member]
     }
 
     pub(super) fn reach(&mut self, member: usize, from: usize, by: (usize, usize)) {
         self.unseen.retain(|&m| m != member);
+        self.seen[member] = true;
         self.from[member] = Some((from, by));
         self.queue.push_back(member);
     }

@@ -78,6 +78,18 @@ impl<'a> Seats<'a> {
         !self.partitions[p].members.contains(&taker) && self.harm_beside(p, Some(seat), taker) <= self.harm_in(p, seat)
     }
 
+    /// Members that might stand in this seat at most this badly: all that do are among them, and none of a kind that cannot.
+    pub(super) fn candidates(&self, p: usize, seat: usize, most: u64) -> impl Iterator<Item = usize> + '_ {
+        self.rules.kinds().iter().filter(move |kind| self.least_harm(p, seat, kind[0]) <= most).flatten().copied()
+    }
+
+    /// What [`Self::harm_beside`] is at least for every member of this one's kind.
+    fn least_harm(&self, p: usize, seat: usize, of_kind: usize) -> u64 {
+        let zone = |m: usize| self.ground.groups(m)[0];
+        let in_zone = self.beside(p, Some(seat), None).filter(|m| zone(*m) == zone(of_kind)).count();
+        u64::from(self.rules.harm(self.beside(p, Some(seat), Some(of_kind)))) << 32 | in_zone as u64
+    }
+
     pub(super) fn harm_in(&self, p: usize, seat: usize) -> u64 {
         self.harm_beside(p, Some(seat), self.partitions[p].members[seat])
     }

@@ -100,7 +100,8 @@ impl Seats<'_> {
                     if self.partitions[p].fixed || !which(self, p, seat) {
                         continue;
                     }
-                    let takers = (0..self.ground.len()).filter(|&m| self.evens(&self.loads, giver, m) && self.may_reseat(p, seat, m));
+                    let takers = self.candidates(p, seat, self.harm_in(p, seat));
+                    let takers = takers.filter(|&m| self.evens(&self.loads, giver, m) && self.may_reseat(p, seat, m));
                     if let Some(taker) = takers.min_by_key(|&m| (self.ground.relative(self.loads[m], m), self.scatter(p, m))) {
                         self.reseat(p, seat, taker);
                         moved = true;
@@ -110,9 +111,15 @@ impl Seats<'_> {
         }
         while let Some(chain) = self.chain(
             &self.loads,
-            work,
             |seats, p| 0..seats.partitions[p].members.len(),
-            |seats, p, seat, taker| which(seats, p, seat) && seats.may_reseat(p, seat, taker),
+            |seats, p, seat, search| {
+                if !which(seats, p, seat) {
+                    return Some(Vec::new());
+                }
+                let unseen: Vec<usize> = seats.candidates(p, seat, seats.harm_in(p, seat)).filter(|m| !search.seen(*m)).collect();
+                *work = work.checked_sub(1 + unseen.len())?;
+                Some(unseen.into_iter().filter(|m| seats.may_reseat(p, seat, *m)).collect())
+            },
         ) {
             for (p, seat, taker) in chain {
                 self.reseat(p, seat, taker);

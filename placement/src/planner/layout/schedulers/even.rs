@@ -13,12 +13,13 @@ type Move = (usize, usize, usize);
 
 impl Seats<'_> {
     /// The shortest chain of moves, each of another partition, that evens out these loads, from whoever has most by weight.
+    ///
+    /// `seats` says which seats of a partition count, `takers` who of those that are not reached yet may take one; `None` ends the search.
     pub(super) fn chain(
         &self,
         loads: &[u64],
-        work: &mut usize,
         seats: impl Fn(&Self, usize) -> std::ops::Range<usize>,
-        may: impl Fn(&Self, usize, usize, usize) -> bool,
+        mut takers: impl FnMut(&Self, usize, usize, &Search) -> Option<Vec<usize>>,
     ) -> Option<Vec<Move>> {
         let mut held: Vec<Vec<(usize, usize)>> = vec![Vec::new(); self.ground.len()];
         for (p, seating) in self.partitions.iter().enumerate().filter(|(_, seating)| !seating.fixed) {
@@ -36,13 +37,11 @@ impl Seats<'_> {
             while let Some(giver) = search.next() {
                 searched[giver] = true;
                 for &(p, seat) in &held[giver] {
-                    let mut next = 0;
-                    while let Some(&taker) = search.unseen.get(next) {
-                        *work = work.checked_sub(1)?;
-                        if !may(self, p, seat, taker) || search.on_the_way(giver, p) {
-                            next += 1;
-                            continue;
-                        }
+                    let takers = takers(self, p, seat, &search)?;
+                    if search.on_the_way(giver, p) {
+                        continue;
+                    }
+                    for taker in takers {
                         search.reach(taker, giver, (p, seat));
                         if self.evens(loads, richest, taker) {
                             return Some(search.way_to(taker));

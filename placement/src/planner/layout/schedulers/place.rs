@@ -29,7 +29,8 @@ impl Seats<'_> {
     fn spreading_move(&self, p: usize) -> Option<(usize, usize)> {
         (0..self.partitions[p].members.len()).rev().find_map(|seat| {
             let present = self.harm_in(p, seat);
-            let better = (present > 0).then(|| self.best_beside(p, Some(seat)))??;
+            let may_improve = present > 0 && self.candidates(p, seat, present - 1).next().is_some();
+            let better = may_improve.then(|| self.best_beside(p, Some(seat)))??;
             (self.harm_beside(p, Some(seat), better) < present).then_some((seat, better))
         })
     }

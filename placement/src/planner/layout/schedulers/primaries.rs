@@ -87,11 +87,12 @@ impl Seats<'_> {
         let mut work = CHAIN_WORK_MAX;
         while let Some(chain) = self.chain(
             &self.leads,
-            &mut work,
-            |seats, p| if seats.partitions[p].members.is_empty() { 0..0 } else { 0..1 },
-            |seats, p, _, taker| {
+            |seats, p| 0..seats.partitions[p].members.len().min(1),
+            |seats, p, _, search| {
                 let members = &seats.partitions[p].members;
-                members[1..].contains(&taker) && seats.rules.harm_of_lead(taker) <= seats.rules.harm_of_lead(members[0])
+                work = work.checked_sub(members.len())?;
+                let allowed = |m: usize| seats.rules.harm_of_lead(m) <= seats.rules.harm_of_lead(members[0]);
+                Some(members[1..].iter().copied().filter(|m| !search.seen(*m) && allowed(*m)).collect())
             },
         ) {
             for (p, _, heir) in chain {
