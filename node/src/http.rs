@@ -11,7 +11,7 @@
 //! | `GET /keyspaces` | the keyspaces, as JSON |
 //! | `GET /rebalance` | what a plan would move, step by step, as JSON |
 //! | `POST /rebalance` | applies such a plan to the table that it was made for; needs the token |
-//! | `PATCH /rebalance` | says whether balance is automatic; needs the token |
+//! | `PATCH /rebalance` | says for which reasons copies move by themselves; needs the token |
 //! | `POST /recover` | goes on without dead members; needs the token |
 //! | `POST /keyspaces`, `PATCH` and `DELETE /keyspaces/NAME` | creates, alters and drops a keyspace; needs the token |
 

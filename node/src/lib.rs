@@ -85,7 +85,7 @@ mod testkit;
 pub use builder::{Builder, start};
 pub use client::{Client, ClientBuilder};
 pub use doyen_gossip::agreement::Event;
-pub use doyen_placement::{Addresses, Assignment, MemberId, OnLoss, Rule};
+pub use doyen_placement::{Addresses, Assignment, MemberId, OnLoss, Rule, Scheduler, Schedulers};
 pub use error::{ClientError, ConnectError, NodeError, ReadError, StartError, WriteError};
 pub use keyspace::KeyspaceOptions;
 pub use map::{Database, Map};

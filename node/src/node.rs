@@ -8,12 +8,12 @@ use crate::error::NodeError;
 use crate::http::Admin;
 use crate::keyspace::KeyspaceOptions;
 use crate::map::{Database, Map};
-use crate::rebalance::{self, RebalancePlan};
+use crate::rebalance::RebalancePlan;
 use crate::shared::Shared;
 use crate::status::ClusterReport;
 use doyen_gossip::agreement::{AdminReply, AdminRequest, Event};
 use doyen_placement::planner::{self, DEFAULT_KEYSPACE, Pace};
-use doyen_placement::{Addresses, KeyspaceId, MapEntry, Table};
+use doyen_placement::{Addresses, KeyspaceId, MapEntry, Schedulers, Table};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
@@ -260,13 +260,13 @@ impl Node {
         self.administer(request).await.map(|_| ())
     }
 
-    /// Whether copies and primaries move for balance by themselves, which is the default, or only by [`Node::rebalance`]. What is lost or
-    /// breaks a rule is mended in any case.
+    /// For which reasons copies and primaries move by themselves: `Schedulers::ALL`, which is the default; `Schedulers::MANUAL`, which mends
+    /// what is lost or breaks a rule, and leaves balance to [`Node::rebalance`]; or any others.
     ///
     /// # Errors
     /// There is no cluster.
-    pub async fn rebalance_automatically(&self, automatic: bool) -> Result<(), NodeError> {
-        self.administer(AdminRequest::Schedule(rebalance::schedulers(automatic))).await.map(|_| ())
+    pub async fn rebalance_automatically(&self, schedulers: Schedulers) -> Result<(), NodeError> {
+        self.administer(AdminRequest::Schedule(schedulers)).await.map(|_| ())
     }
 
     /// Map 0 of another keyspace, as bytes: what a Redis client uses after `CLIENT KEYSPACE NAME`. `None`: this node knows no such keyspace.

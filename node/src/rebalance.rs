@@ -3,7 +3,7 @@
 
 use doyen_gossip::agreement::AdminRequest;
 use doyen_placement::planner::{self, Action, Operator, Plan};
-use doyen_placement::{MemberId, NoTableName, PartitionId, PartitionRef, Schedulers, Table, TableName};
+use doyen_placement::{MemberId, NoScheduler, NoTableName, PartitionId, PartitionRef, Scheduler, Schedulers, Table, TableName};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -151,7 +151,72 @@ impl fmt::Display for Step {
     }
 }
 
-/// What moves by itself where nobody plans by hand, and where somebody does.
-pub(crate) const fn schedulers(automatic: bool) -> Schedulers {
-    if automatic { Schedulers::ALL } else { Schedulers::MANUAL }
+/// The schedulers of these names.
+pub(crate) fn schedulers(names: &[String]) -> Result<Schedulers, NoScheduler> {
+    names.iter().map(|name| name.parse::<Scheduler>()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Defaults, Options};
+    use doyen_placement::planner::DEFAULT_KEYSPACE;
+    use doyen_placement::{Addresses, Age, ClusterId, Location, Member, MemberState, Role, Version};
+
+    fn member(number: u64) -> Member {
+        let control = ([127, 0, 0, 1], 7400 + number as u16).into();
+        Member {
+            id: MemberId(number << 4),
+            age: Age(0),
+            name: format!("n{number}"),
+            role: Role::Data,
+            state: MemberState::Live,
+            addresses: Addresses { control, data: control, resp: None, resp_cluster: None, http: None, further: Vec::new() },
+            location: Location::default(),
+            weight: 100,
+        }
+    }
+
+    /// Two members, and a third that has come since.
+    fn joined() -> Table {
+        let config = Options { partitions: Some(16), ..Options::default() }.resolve(Defaults::Binary).expect("it can hold");
+        let table = planner::first(ClusterId(7), config.settings, config.keyspace, vec![member(1), member(2)]);
+        planner::admit(&table, vec![member(3)])
+    }
+
+    #[test]
+    fn a_plan_comes_back_from_a_file_as_the_request_that_it_is() {
+        let table = joined();
+        let plan = RebalancePlan::new(&table);
+        assert!(plan.operators.iter().any(|step| step.to_string().ends_with("add learner n3 (balance of copies)")), "{plan:?}");
+        let text = serde_json::to_string(&plan).expect("it can be written");
+        let read: RebalancePlan = serde_json::from_str(&text).expect("it can be read");
+        assert_eq!(read, plan);
+        let Ok(AdminRequest::ApplyPlan { base, goals }) = read.request(&table) else { panic!("it is for this table") };
+        assert_eq!((base, goals), (table.name(), planner::plan(&table)));
+    }
+
+    #[test]
+    fn what_a_plan_says_wrong_is_told() {
+        let table = joined();
+        let wrong = |spoil: &dyn Fn(&mut RebalancePlan)| {
+            let mut plan = RebalancePlan::new(&table);
+            spoil(&mut plan);
+            plan.request(&table).expect_err("it says something wrong").to_string()
+        };
+        let later = Table { version: Version(9), ..table.clone() };
+        assert!(wrong(&|p| p.table = later.name().to_string()).contains("make another plan"));
+        assert!(wrong(&|p| p.table = "the one of yesterday".into()).contains("no name of a table"));
+        assert!(wrong(&|p| p.goals.clear()).contains("moves nothing"));
+        assert!(wrong(&|p| p.goals[0].keyspace = "other".into()).contains("keyspace \"other\""));
+        assert!(wrong(&|p| p.goals[0].members[0] = "n9".into()).contains("member \"n9\""));
+        assert_eq!(table.keyspaces[0].name, DEFAULT_KEYSPACE);
+    }
+
+    #[test]
+    fn schedulers_are_named() {
+        let names = |names: &[&str]| schedulers(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+        assert_eq!(names(&["place", "repair"]), Ok(Schedulers::MANUAL));
+        assert!(names(&["balance"]).is_err_and(|why| why.to_string().contains("repair, place, copies and primaries")));
+    }
 }

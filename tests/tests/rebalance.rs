@@ -82,7 +82,7 @@ fn rules_are_obeyed_altered_and_told_where_they_cannot_be() {
 fn a_plan_is_shown_and_applied_to_the_table_that_it_was_made_for_alone() {
     let mut cluster = Cluster::of(BINARY, 3);
     let (done, said) = change(&cluster, "n1", &["rebalance", "manual"]);
-    assert!(done && said.contains("manual"), "{said}");
+    assert!(done && said.contains("for: repair, place;"), "{said}");
     cluster.join("n3");
     cluster.await_safe(4);
     assert!(!holders(&cluster, "default").1.contains("n3"), "nothing moves for balance by itself");
@@ -106,6 +106,7 @@ fn a_plan_is_shown_and_applied_to_the_table_that_it_was_made_for_alone() {
     wrong(&["rebalance", "--apply", &file], "make another plan");
     wrong(&["rebalance", "--apply", "nowhere.json"], "cannot be read");
     wrong(&["rebalance"], "required");
+    wrong(&["rebalance", "--automatic", "repair,luck"], "is no scheduler");
     let (done, said) = doyen(&cluster, "n0", &["rebalance", "auto"]);
     assert!(!done && said.contains("secret"), "{said}");
     assert!(!holders(&cluster, "default").1.contains("n3"), "what was refused moved nothing");
@@ -124,8 +125,8 @@ fn a_plan_is_shown_and_applied_to_the_table_that_it_was_made_for_alone() {
     // Who dies is made up for all the same; and with balance on again, whoever comes is given a share.
     cluster.kill("n3");
     cluster.await_safe(3);
-    let (done, said) = change(&cluster, "n0", &["rebalance", "auto"]);
-    assert!(done, "{said}");
+    let (done, said) = change(&cluster, "n0", &["rebalance", "--automatic", "repair,copies"]);
+    assert!(done && said.contains("for: repair, copies;"), "{said}");
     cluster.join("n4");
     cluster.eventually("the newcomer has a share", |c| holders(c, "default").1.contains("n4"));
     cluster.await_safe(4);

@@ -38,11 +38,11 @@ pub(crate) struct RecoverRequest {
 }
 
 /// What `PATCH /rebalance` takes.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Automatic {
-    /// Whether copies and primaries move for balance by themselves.
-    pub(crate) automatic: bool,
+    /// For which reasons copies and primaries move by themselves.
+    pub(crate) automatic: Vec<String>,
 }
 
 /// An error, as JSON: `{"error": "what is wrong and what to do"}`.
@@ -236,8 +236,9 @@ async fn schedule(
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Answer<Json<serde_json::Value>> {
-    let wanted: Automatic = ordered(&state, &headers, body, r#"{"automatic": false}"#)?;
-    administer(&state, AdminRequest::Schedule(rebalance::schedulers(wanted.automatic))).await?;
+    let wanted: Automatic = ordered(&state, &headers, body, r#"{"automatic": ["repair", "place", "copies", "primaries"]}"#)?;
+    let schedulers = rebalance::schedulers(&wanted.automatic).map_err(|why| Failure(StatusCode::BAD_REQUEST, why.to_string()))?;
+    administer(&state, AdminRequest::Schedule(schedulers)).await?;
     Ok(Json(serde_json::json!({ "automatic": wanted.automatic })))
 }
 

@@ -4,6 +4,7 @@ use super::{Credentials, Target, failed, json, write};
 use crate::cli::Failed;
 use crate::http::client;
 use crate::rebalance::{RebalancePlan, Step};
+use doyen_placement::{Scheduler, Schedulers};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -15,11 +16,14 @@ const PLAN_BYTES_MAX: u64 = 64 << 20;
 
 /// Show what would move and why, apply such a plan, or say whether balance is automatic.
 #[derive(Debug, clap::Args)]
-#[command(group(clap::ArgGroup::new("what").required(true).args(["plan", "apply", "balance"])))]
+#[command(group(clap::ArgGroup::new("what").required(true).args(["plan", "apply", "balance", "automatic"])))]
 pub(in crate::cli) struct Rebalance {
     /// Whether copies and primaries move for balance by themselves; what is lost or breaks a rule is mended in any case
     #[arg(value_enum)]
     balance: Option<Balance>,
+    /// For which reasons copies and primaries move by themselves: any of repair, place, copies and primaries
+    #[arg(long, value_name = "REASON", value_delimiter = ',')]
+    automatic: Option<Vec<Scheduler>>,
     /// Show what would move, every step with its reason
     #[arg(long)]
     plan: bool,
@@ -46,14 +50,16 @@ enum Balance {
 impl Rebalance {
     pub(in crate::cli) async fn main(self) -> Result<ExitCode, Failed> {
         let address = self.target.address();
-        if let Some(balance) = self.balance {
+        let balance = self.balance.map(|balance| match balance {
+            Balance::Manual => Schedulers::MANUAL.iter().collect(),
+            Balance::Auto => Scheduler::ALL.to_vec(),
+        });
+        if let Some(on) = balance.or(self.automatic) {
             let token = self.credentials.token()?;
-            let body = json!({ "automatic": balance == Balance::Auto }).to_string();
+            let on: Vec<String> = on.iter().map(ToString::to_string).collect();
+            let body = json!({ "automatic": on }).to_string();
             let _: Value = client::change(&address, "PATCH", "/rebalance", &token, &body).await.map_err(failed)?;
-            write(match balance {
-                Balance::Manual => "balance is manual: repair and rules go on, all else moves by `doyen rebalance --apply`\n",
-                Balance::Auto => "balance is automatic\n",
-            })?;
+            write(&format!("copies move by themselves for: {}; for all else by `doyen rebalance --apply`\n", on.join(", ")))?;
         } else if let Some(file) = &self.apply {
             let plan = read(file)?;
             let token = self.credentials.token()?;
