@@ -119,9 +119,10 @@ bench-parts *ARGS:
     cargo bench -p doyen --features bench-internals --bench parts -- {{ARGS}}
     cargo bench -p doyen --bench counts
 
-# what finding the partition of a key costs in each mode (a minute)
+# what finding the partition of a key costs in each mode, and what planning costs (two minutes)
 placement-bench *ARGS:
     cargo bench -p doyen-placement --bench lookup -- {{ARGS}}
+    cargo bench -p doyen-placement --bench plan
 
 # the same thousands of commands to Doyen and to redis-server 7, raw replies compared (needs redis-server and redis-tools)
 compare-redis:

@@ -58,6 +58,8 @@ enum Command {
     Table(admin::Table),
     /// Make, list, show, alter and drop keyspaces
     Keyspace(admin::KeyspaceCommand),
+    /// Show what would move and why, apply such a plan, or say whether balance is automatic
+    Rebalance(admin::Rebalance),
     /// Go on without members that are gone for good, when too few are left to agree
     Recover(admin::Recover),
     /// Show the version
@@ -110,6 +112,7 @@ pub fn main() -> ExitCode {
         Command::Status(status) => block_on(status.main()),
         Command::Table(table) => block_on(table.main()),
         Command::Keyspace(keyspace) => block_on(keyspace.main()),
+        Command::Rebalance(rebalance) => block_on(rebalance.main()),
         Command::Recover(recover) => block_on(recover.main()),
         Command::Version => {
             say(format_args!("doyen {}\n", env!("CARGO_PKG_VERSION")));

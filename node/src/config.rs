@@ -16,7 +16,7 @@ pub use options::Options;
 use crate::keyspace::KeyspaceOptions;
 use crate::net::identity::SECRET_BYTES_MIN;
 use doyen_placement::planner::DEFAULT_KEYSPACE;
-use doyen_placement::{Assignment, Keyspace, KeyspaceId, Location, Role, Settings, THREADS_MAX};
+use doyen_placement::{Assignment, Keyspace, KeyspaceId, Location, Role, Schedulers, Settings, THREADS_MAX};
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::ops::RangeInclusive;
@@ -285,6 +285,7 @@ impl Options {
                 voters_max: at_least("--voters-max", self.voters_max, 1)?.unwrap_or(7),
                 members_min: at_least("--members-min", self.members_min, 1)?.unwrap_or(1),
                 assignment: self.assignment.map_or(Assignment::RoundRobin, |a| a.0),
+                schedulers: Schedulers::ALL,
             },
             keyspace,
         })
@@ -356,8 +357,8 @@ impl Options {
 
     fn keyspace(&self) -> Result<Keyspace, ConfigError> {
         let (partitions, backups) = (self.partitions, self.backups);
-        let wanted =
-            KeyspaceOptions { partitions, backups, min_in_sync: self.min_in_sync, on_loss: self.on_loss, ..KeyspaceOptions::new() };
+        let (min_in_sync, on_loss) = (self.min_in_sync, self.on_loss);
+        let wanted = KeyspaceOptions { partitions, backups, min_in_sync, on_loss, ..KeyspaceOptions::new() };
         Ok(wanted.create(DEFAULT_KEYSPACE)?.numbered(KeyspaceId(0)))
     }
 }

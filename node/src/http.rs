@@ -9,6 +9,9 @@
 //! | `GET /readyz` | 200 while the node is a member, keys have owners and it is not leaving |
 //! | `GET /metrics` | Prometheus |
 //! | `GET /keyspaces` | the keyspaces, as JSON |
+//! | `GET /rebalance` | what a plan would move, step by step, as JSON |
+//! | `POST /rebalance` | applies such a plan to the table that it was made for; needs the token |
+//! | `PATCH /rebalance` | says for which reasons copies move by themselves; needs the token |
 //! | `POST /recover` | goes on without dead members; needs the token |
 //! | `POST /keyspaces`, `PATCH` and `DELETE /keyspaces/NAME` | creates, alters and drops a keyspace; needs the token |
 

@@ -2,11 +2,11 @@
 //! takes; what was not said has the default of a cluster's first keyspace.
 
 use crate::config::ConfigError;
-use crate::config::value::{Lifetime, LossPolicy, RESET_AFTER_MS};
+use crate::config::value::{Lifetime, LossPolicy, RESET_AFTER_MS, RuleText};
 use doyen_gossip::agreement::AdminRequest;
 use doyen_placement::planner::{KeyspaceChange, NewKeyspace};
 use doyen_placement::table::validate::{BACKUPS_MAX, PARTITIONS_MAX, TOKENS_EACH_MAX, may_be_called};
-use doyen_placement::{Division, Mode, OnLoss};
+use doyen_placement::{Division, Mode, OnLoss, Rule, rule};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
@@ -63,6 +63,10 @@ pub struct KeyspaceOptions {
     #[arg(long, value_name = "TIME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) default_ttl: Option<Lifetime>,
+    /// Which members may hold and lead its partitions: 'primary in zone=a', 'copies not in rack=r1', 'copies 1 per zone'; as often as there are rules
+    #[arg(long = "rule", value_name = "RULE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) rules: Option<Vec<RuleText>>,
 }
 
 /// How a key finds its partition. It cannot be altered.
@@ -181,6 +185,13 @@ impl KeyspaceOptions {
         self
     }
 
+    /// Which members may hold and lead its partitions: these rules, and no others. They come before keeping copies apart and before
+    /// balance; no rule makes copies fewer.
+    pub fn rules(mut self, rules: impl IntoIterator<Item = Rule>) -> Self {
+        self.rules = Some(rules.into_iter().map(RuleText).collect());
+        self
+    }
+
     /// A new keyspace of this name.
     pub(crate) fn create(&self, name: &str) -> Result<NewKeyspace, ConfigError> {
         if !may_be_called(name) {
@@ -201,6 +212,7 @@ impl KeyspaceOptions {
             min_in_sync,
             on_loss: self.on_loss.map_or(OnLoss::Reset { after_ms: RESET_AFTER_MS }, |policy| policy.0),
             default_ttl_ms: self.default_ttl.and_then(Lifetime::millis),
+            rules: self.checked_rules()?.unwrap_or_default(),
         })
     }
 
@@ -249,9 +261,10 @@ impl KeyspaceOptions {
             min_in_sync: self.checked_min_in_sync()?,
             on_loss: self.on_loss.map(|policy| policy.0),
             default_ttl_ms: self.default_ttl.map(Lifetime::millis),
+            rules: self.checked_rules()?,
         };
         if change == KeyspaceChange::default() {
-            return fail("say what to alter: --backups, --min-in-sync, --on-loss or --default-ttl".into());
+            return fail("say what to alter: --backups, --min-in-sync, --on-loss, --default-ttl, --rule or --no-rules".into());
         }
         Ok(AdminRequest::AlterKeyspace { name: name.to_owned(), change })
     }
@@ -263,6 +276,13 @@ impl KeyspaceOptions {
             }
             backups => Ok(backups),
         }
+    }
+
+    fn checked_rules(&self) -> Result<Option<Vec<Rule>>, ConfigError> {
+        let Some(rules) = &self.rules else { return Ok(None) };
+        let rules: Vec<Rule> = rules.iter().map(|text| text.0.clone()).collect();
+        rule::check(&rules).map_err(|why| ConfigError(format!("--rule: {why}")))?;
+        Ok(Some(rules))
     }
 
     fn checked_min_in_sync(&self) -> Result<Option<u8>, ConfigError> {
@@ -287,11 +307,6 @@ impl KeyspaceMode {
 #[expect(clippy::trivially_copy_pass_by_ref)]
 const fn is_false(said: &bool) -> bool {
     !*said
-}
-
-/// That there is no keyspace of this name, and which there are.
-pub(crate) fn unknown(name: &str, known: &str) -> String {
-    format!("there is no keyspace {name:?}: there are {known}")
 }
 
 fn fail<T>(message: String) -> Result<T, ConfigError> {
@@ -320,6 +335,8 @@ mod tests {
         assert!(wrong(KeyspaceOptions::new().ranges([""])).contains("empty"));
         assert!(wrong(KeyspaceOptions::new().min_in_sync(0)).contains("at least 1"));
         assert!(wrong(KeyspaceOptions::new().min_in_sync(3)).contains("at most 2 copies"));
+        let rules = ["primary in zone=a", "copies not in zone=a"].map(|text| text.parse().expect("it is a rule"));
+        assert!(wrong(KeyspaceOptions::new().rules(rules)).contains("contradict each other"));
     }
 
     #[test]
@@ -347,9 +364,11 @@ mod tests {
     #[test]
     fn what_travels_as_json_arrives_as_it_was() {
         let options = KeyspaceOptions::new().partitions(8).on_loss(OnLoss::Wait).default_ttl(Some(Duration::from_secs(90)));
+        let options = options.rules(["copies 1 per zone".parse().expect("it is a rule")]);
         let text = serde_json::to_string(&options).expect("it can be written");
-        assert_eq!(text, r#"{"partitions":8,"on_loss":"wait","default_ttl":"90s"}"#);
+        assert_eq!(text, r#"{"partitions":8,"on_loss":"wait","default_ttl":"90s","rules":["copies 1 per zone"]}"#);
         assert_eq!(serde_json::from_str::<KeyspaceOptions>(&text).expect("it can be read"), options);
         assert!(serde_json::from_str::<KeyspaceOptions>(r#"{"partition": 8}"#).is_err());
+        assert!(serde_json::from_str::<KeyspaceOptions>(r#"{"rules": ["primary in colour=red"]}"#).is_err());
     }
 }

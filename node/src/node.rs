@@ -8,11 +8,12 @@ use crate::error::NodeError;
 use crate::http::Admin;
 use crate::keyspace::KeyspaceOptions;
 use crate::map::{Database, Map};
+use crate::rebalance::RebalancePlan;
 use crate::shared::Shared;
 use crate::status::ClusterReport;
 use doyen_gossip::agreement::{AdminReply, AdminRequest, Event};
 use doyen_placement::planner::{self, DEFAULT_KEYSPACE, Pace};
-use doyen_placement::{Addresses, KeyspaceId, MapEntry, Table};
+use doyen_placement::{Addresses, KeyspaceId, MapEntry, Schedulers, Table};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
@@ -241,6 +242,33 @@ impl Node {
         Database::new(KeyspaceId(0), self.data.clone())
     }
 
+    /// What a plan for the table in force would move, for all reasons, and every step of it.
+    ///
+    /// # Errors
+    /// There is no cluster yet.
+    pub async fn rebalance_plan(&self) -> Result<RebalancePlan, NodeError> {
+        let table = self.installed().await?;
+        tokio::task::spawn_blocking(move || RebalancePlan::new(&table)).await.map_err(|_| NodeError::Stopped)
+    }
+
+    /// Moves what this plan says, if the table that it was made for is still in force.
+    ///
+    /// # Errors
+    /// Another table is in force, the plan names what is not there, or there is no cluster. Nothing moves then.
+    pub async fn rebalance(&self, plan: &RebalancePlan) -> Result<(), NodeError> {
+        let request = plan.request(&*self.installed().await?).map_err(|why| NodeError::Refused(why.to_string()))?;
+        self.administer(request).await.map(|_| ())
+    }
+
+    /// For which reasons copies and primaries move by themselves: `Schedulers::ALL`, which is the default; `Schedulers::MANUAL`, which mends
+    /// what is lost or breaks a rule, and leaves balance to [`Node::rebalance`]; or any others.
+    ///
+    /// # Errors
+    /// There is no cluster.
+    pub async fn rebalance_automatically(&self, schedulers: Schedulers) -> Result<(), NodeError> {
+        self.administer(AdminRequest::Schedule(schedulers)).await.map(|_| ())
+    }
+
     /// Map 0 of another keyspace, as bytes: what a Redis client uses after `CLIENT KEYSPACE NAME`. `None`: this node knows no such keyspace.
     #[must_use]
     pub fn database_in(&self, keyspace: &str) -> Option<Database> {
@@ -259,6 +287,14 @@ impl Node {
         // What leads to the map's keyspace may be newer than what this node has installed.
         self.wait_until(|table| table.keyspace(entry.keyspace).is_some_and(|k| !k.partitions.is_empty())).await?;
         Ok(entry)
+    }
+
+    async fn installed(&self) -> Result<Arc<Table>, NodeError> {
+        let installed = self.shared.local().view.as_ref().map(|view| view.installed.clone());
+        match installed {
+            Some(table) => Ok(table),
+            None => Err(NodeError::NotReady(self.waits_for().await)),
+        }
     }
 
     async fn administer(&self, request: AdminRequest) -> Result<Option<MapEntry>, NodeError> {

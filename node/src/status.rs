@@ -3,6 +3,7 @@
 use crate::config::value::{Lifetime, LossPolicy};
 use crate::control::ClusterStatus;
 use doyen_placement::division::RangeStart;
+use doyen_placement::planner::{self, Unmet};
 use doyen_placement::quorum;
 use doyen_placement::{Division, Keyspace, MemberId, MemberState, Mode, Partition, PartitionId, PartitionRef, ReplicaState, Role, Table};
 use serde::{Deserialize, Serialize};
@@ -88,10 +89,27 @@ pub struct KeyspaceReport {
     pub on_loss: String,
     /// Expiry for keys that are written without one: `60s`, or `none`.
     pub default_ttl: String,
+    /// Which members may hold and lead its partitions: `primary in zone=a`.
+    #[serde(default)]
+    pub rules: Vec<String>,
+    /// Those of the rules that are not met.
+    #[serde(default)]
+    pub unmet: Vec<UnmetReport>,
     /// Partitions with fewer copies in sync than there should be.
     pub under_replicated: usize,
     /// Partitions that nobody serves.
     pub unavailable: usize,
+}
+
+/// A rule that is not met.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnmetReport {
+    /// The rule.
+    pub rule: String,
+    /// Partitions that break it.
+    pub partitions: usize,
+    /// Why it cannot be met, or that it is not met yet.
+    pub why: String,
 }
 
 /// A partition that is on its way.
@@ -222,7 +240,8 @@ impl ClusterReport {
         let unanswered: BTreeSet<MemberId> = status.unanswered.iter().copied().collect();
         // Without the answers of a majority nobody holds a lease, so nobody serves (rule 8).
         let halted = status.coordinator.is_none() && !quorum::majority(&table.voters, |v| !unanswered.contains(&v));
-        let seen = Seen { table, closed: &closed, unanswered: &unanswered, halted };
+        let unmet = planner::rules_unmet(table);
+        let seen = Seen { table, closed: &closed, unanswered: &unanswered, unmet: &unmet, halted };
         let keyspaces: Vec<_> = table.keyspaces.iter().map(|k| seen.keyspace(k)).collect();
         let moves: Vec<_> = table.keyspaces.iter().flat_map(|k| k.partitions.iter().filter_map(|p| movement(table, k, p))).collect();
         // The coordinator may be a table ahead of this node.
@@ -352,6 +371,7 @@ struct Seen<'a> {
     table: &'a Table,
     closed: &'a BTreeSet<PartitionRef>,
     unanswered: &'a BTreeSet<MemberId>,
+    unmet: &'a [Unmet],
     /// Too few answer for anybody to serve.
     halted: bool,
 }
@@ -372,6 +392,8 @@ impl Seen<'_> {
             min_in_sync: k.min_in_sync,
             on_loss: LossPolicy(k.on_loss).to_string(),
             default_ttl: Lifetime(k.default_ttl_ms.map(Duration::from_millis)).to_string(),
+            rules: k.rules.iter().map(ToString::to_string).collect(),
+            unmet: self.unmet.iter().filter(|u| u.keyspace == k.id).map(unmet).collect(),
             under_replicated: partitions,
             unavailable: partitions,
         };
@@ -395,6 +417,11 @@ impl Seen<'_> {
     }
 }
 
+fn unmet(unmet: &Unmet) -> UnmetReport {
+    let Unmet { keyspace: _, rule, partitions, why } = unmet;
+    UnmetReport { rule: rule.to_string(), partitions: *partitions, why: why.to_string() }
+}
+
 fn movement(table: &Table, k: &Keyspace, p: &Partition) -> Option<MoveReport> {
     let learning = p.replicas.iter().any(|r| r.state == ReplicaState::Learner);
     (learning || p.goal.is_some()).then(|| MoveReport {
@@ -411,7 +438,6 @@ mod tests {
     use super::*;
     use crate::config::{Defaults, Options};
     use doyen_gossip::agreement::Status;
-    use doyen_placement::planner;
     use doyen_placement::{Addresses, Age, ClusterId, KeyspaceId, Location, Member};
     use std::collections::BTreeMap;
     use std::sync::Arc;
@@ -518,8 +544,19 @@ mod tests {
         let keys = |v: &serde_json::Value| v.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
         assert_eq!(keys(&json), ["cluster_id", "coordinator", "keyspaces", "members", "moves", "safe", "term", "version"]);
         assert_eq!(keys(&json["members"][0]), ["address", "age", "data", "http", "id", "name", "resp", "resp_cluster", "state", "threads"]);
-        let keyspace =
-            ["backups", "default_ttl", "min_in_sync", "mode", "name", "on_loss", "partitions", "unavailable", "under_replicated"];
+        let keyspace = [
+            "backups",
+            "default_ttl",
+            "min_in_sync",
+            "mode",
+            "name",
+            "on_loss",
+            "partitions",
+            "rules",
+            "unavailable",
+            "under_replicated",
+            "unmet",
+        ];
         assert_eq!(keys(&json["keyspaces"][0]), keyspace);
     }
 }

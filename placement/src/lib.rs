@@ -14,14 +14,18 @@ pub mod mutant;
 pub mod planner;
 pub mod quorum;
 pub mod ring;
+pub mod rule;
+mod scheduler;
 pub mod simulate;
 pub mod table;
 pub mod token;
 
 pub use division::Division;
 pub use id::{Age, ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, PartitionId, PartitionRef, THREADS_MAX, Term, Version};
+pub use rule::{Label, Place, Rule, RuleError, RulesError};
+pub use scheduler::{NoScheduler, Scheduler, Schedulers};
 pub use table::{
-    Addresses, Assignment, DeltaError, Invalid, Keyspace, Location, MapEntry, Member, MemberState, Mode, OnLoss, Partition, Replica,
-    ReplicaState, Role, Settings, Table, TableDelta, TableName, ThreadPorts,
+    Addresses, Assignment, DeltaError, Invalid, Keyspace, Location, MapEntry, Member, MemberState, Mode, NoTableName, OnLoss, Partition,
+    Replica, ReplicaState, Role, Settings, Table, TableDelta, TableName, ThreadPorts,
 };
 pub use token::Token;

@@ -5,8 +5,8 @@
 //!  keyspaces   create_keyspace   alter_keyspace   drop_keyspace   create_map
 //!  members     admit   elders   remove (failover)   revive   hand_over (leaving)   reset (giving up)
 //!  partitions  change_in_sync (primaries ask)
-//!  moves       plan ──> adopt (goals) ──> advance ──> advance ──> ... ──> goals are gone
-//!  reporting   health   holds_anything
+//!  moves       plan ──> adopt or apply (goals) ──> advance ──> advance ──> ... ──> goals are gone
+//!  reporting   health   holds_anything   rules_unmet   operators
 //! ```
 //!
 //! Every function returns a table of the same term and version (agreement names it) that shares with the old one whatever
@@ -16,6 +16,7 @@
 mod admit;
 mod adopt;
 mod advance;
+mod apply;
 mod assign;
 mod change_in_sync;
 mod edit;
@@ -25,14 +26,17 @@ mod hand_over;
 mod health;
 mod keyspaces;
 pub(crate) mod layout;
+mod operators;
 mod plan;
 mod remove;
 mod reset;
 mod revive;
+mod unmet;
 
 pub use admit::admit;
 pub use adopt::adopt;
 pub use advance::{MoveLimits, advance};
+pub use apply::{NotApplied, apply};
 pub use assign::assign;
 pub use change_in_sync::{InSyncChange, InSyncRequest, change_in_sync};
 pub use elders::elders;
@@ -40,10 +44,12 @@ pub use first::first;
 pub use hand_over::{Pace, hand_over};
 pub use health::{Health, health, holds_anything};
 pub use keyspaces::{DEFAULT_KEYSPACE, KeyspaceChange, NewKeyspace, Refused, alter_keyspace, create_keyspace, create_map, drop_keyspace};
-pub use plan::plan;
+pub use operators::{Action, Operator, Reason, operators};
+pub use plan::{plan, plan_for};
 pub use remove::{Departure, remove};
 pub use reset::reset;
 pub use revive::revive;
+pub use unmet::{Unmet, Why, rules_unmet};
 
 use crate::id::{MemberId, PartitionRef};
 

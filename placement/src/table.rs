@@ -3,15 +3,19 @@
 //! A table is a value. Changing one means making the next; agreement decides which of them is in force.
 
 pub mod delta;
+mod name;
 mod packed;
 pub mod validate;
 
 pub use delta::{DeltaError, TableDelta};
+pub use name::NoTableName;
 pub use validate::Invalid;
 
 use crate::division::Division;
 use crate::hash::Digest;
 use crate::id::{Age, ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, PartitionId, PartitionRef, THREADS_MAX, Term, Version};
+use crate::rule::Rule;
+use crate::scheduler::Schedulers;
 use serde::{Deserialize, Serialize};
 use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
@@ -69,6 +73,8 @@ pub struct Settings {
     pub members_min: u16,
     /// How partitions are first assigned.
     pub assignment: Assignment,
+    /// For which reasons copies move by themselves.
+    pub schedulers: Schedulers,
 }
 
 /// How partitions are first assigned.
@@ -181,6 +187,8 @@ pub struct Keyspace {
     pub on_loss: OnLoss,
     /// Expiry for keys that are written without one.
     pub default_ttl_ms: Option<u64>,
+    /// Which members may hold and lead its partitions.
+    pub rules: Vec<Rule>,
     /// Partitions in order of id; empty until the first assignment.
     pub partitions: Vec<Arc<Partition>>,
 }

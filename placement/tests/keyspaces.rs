@@ -12,7 +12,8 @@ use std::collections::BTreeSet;
 
 fn wanted(name: &str, partitions: u16, backups: u8) -> NewKeyspace {
     let mode = Mode::Fixed { partitions };
-    NewKeyspace { name: name.into(), mode, division: Division::Slots, backups, min_in_sync: 1, on_loss: OnLoss::Wait, default_ttl_ms: None }
+    let (division, on_loss) = (Division::Slots, OnLoss::Wait);
+    NewKeyspace { name: name.into(), mode, division, backups, min_in_sync: 1, on_loss, default_ttl_ms: None, rules: Vec::new() }
 }
 
 fn created(table: &Table, name: &str, partitions: u16, backups: u8) -> Table {

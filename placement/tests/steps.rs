@@ -7,7 +7,7 @@ use common::*;
 use doyen_placement::planner::{
     self, DEFAULT_KEYSPACE, Departure, InSyncChange, InSyncRequest, KeyspaceChange, NewKeyspace, Pace, adopt, advance, change_in_sync, plan,
 };
-use doyen_placement::{Assignment, Keyspace, MemberId, MemberState, OnLoss, PartitionRef, Table};
+use doyen_placement::{Assignment, Keyspace, MemberId, MemberState, OnLoss, PartitionRef, Scheduler, Schedulers, Table};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,8 +27,14 @@ enum Act {
     Ask(usize, usize, u8, bool),
     Create(u8, u32, u8),
     Alter(u8, u8),
+    Rule(u8, Option<usize>),
+    Schedule(Vec<usize>),
     Drop(u8),
 }
+
+/// Rules that people set one after the other, or one of them alone: not all of them can be met at once.
+const RULES: [&str; 5] =
+    ["primary in zone=z1", "copies not in zone=z2", "copies 1 per zone", "copies 1 per host", "primary not in name=n2"];
 
 fn act() -> impl Strategy<Value = Act> {
     let number = || 0_usize..1000;
@@ -45,6 +51,8 @@ fn act() -> impl Strategy<Value = Act> {
         3 => Just(Act::Learn),
         1 => (0_u8..3, 0_u32..4, 0_u8..3).prop_map(|(name, power, backups)| Act::Create(name, power, backups)),
         1 => (0_u8..4, 0_u8..4).prop_map(|(name, backups)| Act::Alter(name, backups)),
+        1 => (0_u8..4, prop::option::of(0..RULES.len())).prop_map(|(name, rule)| Act::Rule(name, rule)),
+        1 => prop::collection::vec(0_usize..4, 0..5).prop_map(Act::Schedule),
         1 => (0_u8..4).prop_map(Act::Drop),
         4 => (number(), number(), 0_u8..4, any::<bool>()).prop_map(|(p, m, what, stale)| Act::Ask(p, m, what, stale)),
     ]
@@ -82,14 +90,24 @@ fn perform(table: &Table, act: &Act, next_id: &mut u64) -> Table {
         }
         Act::Learn => learned(table),
         Act::Create(name, power, backups) => {
-            let Keyspace { min_in_sync, on_loss, default_ttl_ms, .. } = keyspace(1, *backups, OnLoss::Wait);
+            let Keyspace { min_in_sync, on_loss, default_ttl_ms, rules, .. } = keyspace(1, *backups, OnLoss::Wait);
             let (mode, division) = divided(*power, 1 << power);
-            let wanted = NewKeyspace { name: named(*name), mode, division, backups: *backups, min_in_sync, on_loss, default_ttl_ms };
+            let wanted = NewKeyspace { name: named(*name), mode, division, backups: *backups, min_in_sync, on_loss, default_ttl_ms, rules };
             planner::create_keyspace(table, wanted).ok().flatten().unwrap_or_else(|| table.clone())
         }
         Act::Alter(name, backups) => {
             let change = KeyspaceChange { backups: Some(*backups), ..KeyspaceChange::default() };
             planner::alter_keyspace(table, &named(*name), change).ok().flatten().unwrap_or_else(|| table.clone())
+        }
+        Act::Rule(name, rule) => {
+            let rules = rule.map(|rule| RULES[..=rule].iter().map(|text| text.parse().expect("it is a rule")).collect());
+            let change = KeyspaceChange { rules: Some(rules.unwrap_or_default()), ..KeyspaceChange::default() };
+            planner::alter_keyspace(table, &named(*name), change).ok().flatten().unwrap_or_else(|| table.clone())
+        }
+        Act::Schedule(on) => {
+            let mut next = table.clone();
+            next.settings.schedulers = on.iter().map(|place| Scheduler::ALL[*place]).collect();
+            next
         }
         Act::Drop(name) => planner::drop_keyspace(table, &named(*name)).unwrap_or_else(|_| table.clone()),
         Act::Ask(p, m, what, stale) => {
@@ -139,6 +157,7 @@ proptest! {
             table = next;
         }
         // From wherever that led, planning comes to an end, in a table that is safe as far as members answer.
+        table.settings.schedulers = Schedulers::ALL;
         let settled = settle_with(planner::assign(&table), check_step);
         prop_assert_eq!(plan(&settled), vec![]);
         check_members_of_answering_partitions(&settled);

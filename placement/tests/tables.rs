@@ -155,7 +155,7 @@ fn a_table_is_called_the_same_everywhere() {
     assert!(later.name().order() > table().name().order());
 }
 
-const PINNED: u64 = 2_602_341_020_184_128_720;
+const PINNED: u64 = 11_536_306_701_357_866_394;
 
 #[test]
 fn a_delta_applies_to_its_base_only() {

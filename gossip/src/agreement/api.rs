@@ -5,7 +5,7 @@ use crate::time::Time;
 use crate::wire::Message;
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::planner::{InSyncRequest, KeyspaceChange, NewKeyspace, Pace};
-use doyen_placement::{Addresses, Epoch, Location, MapEntry, MemberId, PartitionRef, Role, Settings, Table, TableName};
+use doyen_placement::{Addresses, Epoch, Location, MapEntry, MemberId, PartitionRef, Role, Schedulers, Settings, Table, TableName};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -119,6 +119,15 @@ pub enum AdminRequest {
         /// Its name.
         name: String,
     },
+    /// Puts a plan into force that a person has seen: it must be made for the table in force.
+    ApplyPlan {
+        /// The table that it was made for.
+        base: TableName,
+        /// Where partitions shall go.
+        goals: doyen_placement::planner::Plan,
+    },
+    /// Says for which reasons copies move by themselves.
+    Schedule(Schedulers),
 }
 
 /// What became of an [`AdminRequest`].

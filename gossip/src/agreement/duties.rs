@@ -572,6 +572,15 @@ fn administer(table: &Table, request: AdminRequest) -> Administered {
         AdminRequest::CreateKeyspace(wanted) => planner::create_keyspace(table, wanted),
         AdminRequest::AlterKeyspace { name, change } => planner::alter_keyspace(table, &name, change),
         AdminRequest::DropKeyspace { name } => planner::drop_keyspace(table, &name).map(Some),
+        AdminRequest::ApplyPlan { base, goals } => {
+            return Ok((Some(planner::apply(table, base, &goals).map_err(|why| why.to_string())?), None));
+        }
+        AdminRequest::Schedule(schedulers) => {
+            let mut next = table.clone();
+            next.settings.schedulers = schedulers;
+            next.validate().map_err(|why| why.to_string())?;
+            Ok((next != *table).then_some(next))
+        }
         AdminRequest::GiveUp { name } => {
             let member = table.members.iter().find(|m| m.name == name).ok_or_else(|| format!("there is no member {name}"))?;
             if member.state != MemberState::Silent {

@@ -7,7 +7,7 @@ use crate::time::Time;
 use crate::wire::Message;
 use doyen_placement::{
     Addresses, Assignment, ClusterId, Division, Epoch, Keyspace, KeyspaceId, Location, MemberId, Mode, OnLoss, PartitionRef, Role,
-    Settings, Table, TableName, Term, Version, planner,
+    Schedulers, Settings, Table, TableName, Term, Version, planner,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -147,7 +147,7 @@ impl Net {
             weight: 100,
             seeds: self.seeds[slot].iter().map(|s| address(*s)).collect(),
             expect: self.expect,
-            settings: Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin },
+            settings: Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin, schedulers: Schedulers::ALL },
             default_keyspace: Keyspace {
                 id: KeyspaceId(0),
                 name: "default".into(),
@@ -157,6 +157,7 @@ impl Net {
                 min_in_sync: 1,
                 on_loss: OnLoss::Reset { after_ms: 3000 },
                 default_ttl_ms: None,
+                rules: Vec::new(),
                 partitions: Vec::new(),
             },
             timing: Timing::default(),

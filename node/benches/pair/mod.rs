@@ -7,7 +7,7 @@ use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
 use doyen_placement::{
     Addresses, Age, Assignment, ClusterId, Division, Epoch, Keyspace, KeyspaceId, Lineage, Location, MapId, Member, MemberId, MemberState,
-    Mode, OnLoss, Partition, PartitionId, PartitionRef, Replica, ReplicaState, Role, Settings, Table, Term, Version,
+    Mode, OnLoss, Partition, PartitionId, PartitionRef, Replica, ReplicaState, Role, Schedulers, Settings, Table, Term, Version,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -176,7 +176,7 @@ pub(crate) fn table(members: u64, partitions: u16, holders: impl Fn(u64) -> Vec<
         cluster: ClusterId(7),
         term: Term(1),
         version: Version(1),
-        settings: Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin },
+        settings: Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin, schedulers: Schedulers::ALL },
         members: (1..=members).map(|n| Arc::new(member(n))).collect(),
         voters: (1..=members.min(7)).map(id).collect(),
         next_age: Age(members + 1),
@@ -189,6 +189,7 @@ pub(crate) fn table(members: u64, partitions: u16, holders: impl Fn(u64) -> Vec<
             min_in_sync: 1,
             on_loss: OnLoss::Wait,
             default_ttl_ms: None,
+            rules: Vec::new(),
             partitions: (0..u64::from(partitions)).map(partition).collect(),
         }],
         next_keyspace: doyen_placement::KeyspaceId(1),

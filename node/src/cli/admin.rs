@@ -1,9 +1,11 @@
-//! `doyen status`, `doyen table`, `doyen keyspace`, `doyen recover`: they ask a node by HTTP.
+//! `doyen status`, `doyen table`, `doyen keyspace`, `doyen rebalance`, `doyen recover`: they ask a node by HTTP.
 
 mod keyspace;
 mod print;
+mod rebalance;
 
 pub(super) use keyspace::KeyspaceCommand;
+pub(super) use rebalance::Rebalance;
 
 use super::Failed;
 use crate::config::{self, HTTP_PORT};

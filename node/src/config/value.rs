@@ -1,7 +1,7 @@
 //! Values as people write them: `512mb`, `30s`, `off`, `reset:60s`. Each parses from a flag, from the environment and
 //! from TOML alike, and an error says what was expected.
 
-use doyen_placement::{Assignment, OnLoss};
+use doyen_placement::{Assignment, OnLoss, Rule};
 use serde::de::{Deserialize, Deserializer, Error as _, Visitor};
 use serde::{Serialize, Serializer};
 use std::fmt;
@@ -170,6 +170,24 @@ impl FromStr for AssignmentName {
     }
 }
 
+/// A rule of placement, as written: `primary in zone=a`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuleText(pub Rule);
+
+impl FromStr for RuleText {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.parse().map(Self).map_err(|why: doyen_placement::RuleError| why.to_string())
+    }
+}
+
+impl fmt::Display for RuleText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// A number and what follows it.
 fn split(text: &str) -> Option<(u64, &str)> {
     let text = text.trim();
@@ -225,8 +243,8 @@ macro_rules! to_text {
     )*};
 }
 
-from_text!(Size, Span, Lifetime, Toggle, LossPolicy, AssignmentName);
-to_text!(Lifetime, LossPolicy);
+from_text!(Size, Span, Lifetime, Toggle, LossPolicy, AssignmentName, RuleText);
+to_text!(Lifetime, LossPolicy, RuleText);
 
 #[cfg(test)]
 mod tests {

@@ -5,7 +5,7 @@ use crate::clock;
 use doyen_gossip::agreement::Timing;
 use doyen_placement::planner::Pace;
 use doyen_placement::{
-    Addresses, Assignment, Division, Keyspace, KeyspaceId, Location, MemberId, MemberState, Mode, OnLoss, Role, Settings, Table,
+    Addresses, Assignment, Division, Keyspace, KeyspaceId, Location, MemberId, MemberState, Mode, OnLoss, Role, Schedulers, Settings, Table,
 };
 use std::net::SocketAddr;
 use tokio::task::JoinHandle as Task;
@@ -43,7 +43,7 @@ impl Node {
             weight: 100,
             seeds: Vec::new(),
             expect: None,
-            settings: Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin },
+            settings: Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin, schedulers: Schedulers::ALL },
             default_keyspace: Keyspace {
                 id: KeyspaceId(0),
                 name: "default".into(),
@@ -53,6 +53,7 @@ impl Node {
                 min_in_sync: 1,
                 on_loss: OnLoss::Reset { after_ms: 60_000 },
                 default_ttl_ms: None,
+                rules: Vec::new(),
                 partitions: Vec::new(),
             },
             timing: Timing::default(),

@@ -7,7 +7,7 @@ use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
 use doyen_placement::{
     Addresses, Age, Assignment, ClusterId, Division, Keyspace, KeyspaceId, Location, MapId, Member, MemberState, Mode, OnLoss, PartitionId,
-    PartitionRef, Role, Settings, Table, ThreadPorts,
+    PartitionRef, Role, Schedulers, Settings, Table, ThreadPorts,
 };
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -129,9 +129,10 @@ fn view(me: MemberId, resp: SocketAddr, clusters: &[SocketAddr]) -> View {
         min_in_sync: 1,
         on_loss: OnLoss::Wait,
         default_ttl_ms: None,
+        rules: Vec::new(),
         partitions: Vec::new(),
     };
-    let settings = Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin };
+    let settings = Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin, schedulers: Schedulers::ALL };
     let table: Arc<Table> = Arc::new(doyen_placement::planner::first(ClusterId(7), settings, keyspace, vec![member]));
     let partitions = &table.keyspaces[0].partitions;
     let opens_at = partitions.iter().map(|p| (PartitionRef { keyspace: KeyspaceId(0), partition: p.id }, p.since, Time::ZERO)).collect();

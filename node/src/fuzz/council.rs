@@ -9,8 +9,8 @@ use doyen_gossip::hints::Hint;
 use doyen_gossip::wire::{LeaveStep, Message};
 use doyen_placement::planner::{self, InSyncChange, InSyncRequest, KeyspaceChange, Pace};
 use doyen_placement::{
-    Addresses, Assignment, Division, Epoch, Keyspace, KeyspaceId, Location, MemberId, Mode, OnLoss, PartitionId, PartitionRef, Role,
-    Settings, Table,
+    Addresses, Assignment, Division, Epoch, Keyspace, KeyspaceId, Label, Location, MemberId, Mode, OnLoss, PartitionId, PartitionRef,
+    Place, Role, Rule, Schedulers, Settings, Table,
 };
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -55,7 +55,7 @@ fn config(place: usize) -> Config {
         weight: 100,
         seeds,
         expect: None,
-        settings: Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin },
+        settings: Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin, schedulers: Schedulers::ALL },
         default_keyspace: Keyspace {
             id: KeyspaceId(0),
             name: "default".into(),
@@ -65,6 +65,7 @@ fn config(place: usize) -> Config {
             min_in_sync: 1,
             on_loss: OnLoss::Reset { after_ms: 3000 },
             default_ttl_ms: None,
+            rules: Vec::new(),
             partitions: Vec::new(),
         },
         timing: Timing::default(),
@@ -109,8 +110,20 @@ impl Council {
                 name: "default".into(),
                 change: KeyspaceChange { on_loss: Some(OnLoss::Wait), ..Default::default() },
             },
+            AdminRequest::AlterKeyspace {
+                name: "default".into(),
+                change: KeyspaceChange {
+                    rules: Some(vec![
+                        Rule::Per { most: 1, label: Label::Zone },
+                        Rule::Primary(Place { inside: false, label: Label::Name, value: "n1".into() }),
+                    ]),
+                    ..Default::default()
+                },
+            },
             AdminRequest::DropKeyspace { name: "default".into() },
             AdminRequest::CreateMap { name: "x".into(), keyspace: "default".into() },
+            AdminRequest::ApplyPlan { base: table.name(), goals: vec![(at, vec![id(1), id(0)])] },
+            AdminRequest::Schedule(Schedulers::MANUAL),
         ] {
             said.push(Message::Admin { cluster, origin: id(2), ticket: 1, request });
         }

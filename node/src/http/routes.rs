@@ -3,6 +3,7 @@
 use super::State;
 use crate::config::ConfigError;
 use crate::keyspace::KeyspaceOptions;
+use crate::rebalance::{self, RebalancePlan};
 use crate::status::{ClusterReport, KeyspaceReport, TableReport};
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{DefaultBodyLimit, Path, Request, State as Shared};
@@ -10,8 +11,9 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, patch, post};
-use axum::{Json, Router, body::Bytes};
+use axum::{Json, Router, body::Body, body::Bytes};
 use doyen_gossip::agreement::{AdminReply, AdminRequest};
+use doyen_placement::Table;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -20,6 +22,8 @@ use std::time::Duration;
 
 /// A request's body at most.
 const BODY_BYTES_MAX: usize = 16 << 10;
+/// A plan's body at most: 65536 partitions of some copies on members with long names.
+const PLAN_BYTES_MAX: usize = 16 << 20;
 /// How long an answer may take.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// How long the node's threads may take to answer `/healthz`.
@@ -31,6 +35,14 @@ const HEALTH_MAX: Duration = Duration::from_secs(1);
 pub(crate) struct RecoverRequest {
     /// Names of members that the operator says are dead, and will not come back.
     pub(crate) assert_dead: Vec<String>,
+}
+
+/// What `PATCH /rebalance` takes.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Automatic {
+    /// For which reasons copies and primaries move by themselves.
+    pub(crate) automatic: Vec<String>,
 }
 
 /// An error, as JSON: `{"error": "what is wrong and what to do"}`.
@@ -52,6 +64,7 @@ pub(super) fn router(state: Arc<State>) -> Router {
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
         .route("/recover", post(recover))
+        .route("/rebalance", get(planned).post(apply_plan).patch(schedule))
         .route("/keyspaces", get(keyspaces).post(create_keyspace))
         .route("/keyspaces/{name}", patch(alter_keyspace).delete(drop_keyspace))
         .fallback(unknown)
@@ -69,13 +82,17 @@ async fn in_time(request: Request, next: Next) -> Response {
 }
 
 async fn unknown() -> Failure {
-    Failure(StatusCode::NOT_FOUND, "there are /status, /table, /keyspaces, /healthz, /readyz, /metrics and POST /recover".into())
+    Failure(
+        StatusCode::NOT_FOUND,
+        "there are /status, /table, /keyspaces, /rebalance, /healthz, /readyz, /metrics and POST /recover".into(),
+    )
 }
 
 async fn not_allowed() -> Failure {
     Failure(
         StatusCode::METHOD_NOT_ALLOWED,
-        "GET is for looking, POST for /recover and /keyspaces, PATCH and DELETE for /keyspaces/NAME".into(),
+        "GET is for looking, POST for /recover, /keyspaces and /rebalance, PATCH and DELETE for /keyspaces/NAME, PATCH for /rebalance"
+            .into(),
     )
 }
 
@@ -195,6 +212,41 @@ async fn drop_keyspace(Shared(state): Shared<Arc<State>>, Path(name): Path<Strin
     authorize(&state, &headers)?;
     administer(&state, AdminRequest::DropKeyspace { name: name.clone() }).await?;
     Ok(Json(serde_json::json!({ "dropped": name })))
+}
+
+async fn planned(Shared(state): Shared<Arc<State>>) -> Answer<Json<RebalancePlan>> {
+    let table = in_force(&state).await?;
+    let plan = tokio::task::spawn_blocking(move || RebalancePlan::new(&table)).await.map_err(|_| stopped())?;
+    Ok(Json(plan))
+}
+
+async fn apply_plan(Shared(state): Shared<Arc<State>>, headers: HeaderMap, body: Body) -> Answer<Json<serde_json::Value>> {
+    // Before the body, which may be large: whoever may not is not listened to.
+    authorize(&state, &headers)?;
+    let bytes = axum::body::to_bytes(body, PLAN_BYTES_MAX).await;
+    let bytes = bytes.map_err(|e| Failure(StatusCode::PAYLOAD_TOO_LARGE, format!("the plan cannot be read: {e}")))?;
+    let plan: RebalancePlan = serde_json::from_slice(&bytes).map_err(|e| misread("what GET /rebalance answers", &e))?;
+    let request = plan.request(&*in_force(&state).await?).map_err(|why| Failure(StatusCode::CONFLICT, why.to_string()))?;
+    administer(&state, request).await?;
+    Ok(Json(serde_json::json!({ "applied": plan.goals.len() })))
+}
+
+async fn schedule(
+    Shared(state): Shared<Arc<State>>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Answer<Json<serde_json::Value>> {
+    let wanted: Automatic = ordered(&state, &headers, body, r#"{"automatic": ["repair", "place", "copies", "primaries"]}"#)?;
+    let schedulers = rebalance::schedulers(&wanted.automatic).map_err(|why| Failure(StatusCode::BAD_REQUEST, why.to_string()))?;
+    administer(&state, AdminRequest::Schedule(schedulers)).await?;
+    Ok(Json(serde_json::json!({ "automatic": wanted.automatic })))
+}
+
+/// The table that this node acts on.
+async fn in_force(state: &State) -> Answer<Arc<Table>> {
+    let cluster = state.control.status().await.map_err(|_| stopped())?;
+    let none = || Failure(StatusCode::SERVICE_UNAVAILABLE, "this node is no member of a cluster yet".into());
+    cluster.installed.ok_or_else(none)
 }
 
 fn unfit(why: ConfigError) -> Failure {

@@ -12,8 +12,8 @@ use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
 use doyen_placement::{
     Addresses, Age, Assignment, ClusterId, Division, Epoch, Keyspace, KeyspaceId, Lineage, Location, MapEntry, MapId, Member, MemberId,
-    MemberState, Mode, OnLoss, Partition, PartitionId, PartitionRef, Replica, ReplicaState, Role, Settings, Table, TableName, Term,
-    Version,
+    MemberState, Mode, OnLoss, Partition, PartitionId, PartitionRef, Replica, ReplicaState, Role, Schedulers, Settings, Table, TableName,
+    Term, Version,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -163,7 +163,7 @@ fn table() -> Table {
         cluster: ClusterId(7),
         term: Term(1),
         version: Version(1),
-        settings: Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin },
+        settings: Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin, schedulers: Schedulers::ALL },
         members: vec![member(A), member(B)],
         voters: vec![id(A), id(B)],
         next_age: Age(3),
@@ -176,6 +176,7 @@ fn table() -> Table {
             min_in_sync: 1,
             on_loss: OnLoss::Wait,
             default_ttl_ms: None,
+            rules: Vec::new(),
             partitions: (0..4).map(partition).collect(),
         }],
         next_keyspace: doyen_placement::KeyspaceId(1),

@@ -13,7 +13,7 @@ use super::*;
 use bytes::Bytes;
 use doyen_placement::{
     Addresses, Age, Assignment, ClusterId, Division, Keyspace, KeyspaceId, Location, MapId, Member, MemberState, Mode, OnLoss, PartitionId,
-    Replica, ReplicaState, Role, Settings, Table, Term, ThreadPorts, Version,
+    Replica, ReplicaState, Role, Schedulers, Settings, Table, Term, ThreadPorts, Version,
 };
 use std::collections::BTreeMap;
 
@@ -99,7 +99,7 @@ fn table_of_threads(members: u64, threads: impl Fn(u64) -> u8, holders: impl Fn(
         cluster: ClusterId(7),
         term: Term(1),
         version: Version(1),
-        settings: Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin },
+        settings: Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin, schedulers: Schedulers::ALL },
         members: (1..=members).map(|n| Arc::new(member(n))).collect(),
         voters: (1..=members).map(id).collect(),
         next_age: Age(members + 1),
@@ -112,6 +112,7 @@ fn table_of_threads(members: u64, threads: impl Fn(u64) -> u8, holders: impl Fn(
             min_in_sync: 1,
             on_loss: OnLoss::Wait,
             default_ttl_ms: None,
+            rules: Vec::new(),
             partitions: (0..u32::from(PARTITIONS)).map(partition).collect(),
         }],
         next_keyspace: doyen_placement::KeyspaceId(1),

@@ -7,6 +7,7 @@ use crate::division::{Arcs, Brought, Division};
 use crate::hash::Digest;
 use crate::id::{Epoch, KeyspaceId, Lineage, PartitionId};
 use crate::ring::{self, Ring, tokens_of_weight};
+use crate::scheduler::Schedulers;
 use crate::table::validate::{PARTITIONS_ALL_MAX, PARTITIONS_MAX};
 use crate::table::{Assignment, Keyspace, Mode, Partition, Replica, ReplicaState, Table};
 use std::collections::BTreeSet;
@@ -43,7 +44,7 @@ pub fn assign(table: &Table) -> Table {
         };
         let count = seatings.len();
         // What either way leaves uneven is evened out at once: nothing has to be copied yet, and the first plan is empty.
-        let seats = Seats::new(&ground, keyspace.id, copies, seatings).improve();
+        let seats = Seats::new(&ground, keyspace, copies, seatings).improve(Schedulers::ALL);
         keyspace.partitions = (0..count).map(|number| Arc::new(begun(number, &seats))).collect();
     }
     next
@@ -116,13 +117,12 @@ fn by_rendezvous(ground: &Ground, keyspace: &Keyspace) -> Vec<Seating> {
     let load_bounds = copies_each(ground, count, copies, total, &loads, turn);
     let lead_bounds = leads_each(ground, count, &load_bounds, &leads, turn);
     let mut seating = |number: u64| {
-        let mut ranking: Vec<usize> = (0..ground.len()).collect();
-        ranking.sort_by_cached_key(|&m| (rank(keyspace, number as u32, ground.name(m)), m));
+        let ranks: Vec<u64> = (0..ground.len()).map(|m| rank(keyspace, number as u32, ground.name(m))).collect();
         let mut members: Vec<usize> = Vec::with_capacity(copies);
         for copy in 0..copies {
             let open = |m: &usize| !members.contains(m) && loads[*m] < load_bounds[*m] && (copy > 0 || leads[*m] < lead_bounds[*m]);
-            // The first of the best: the ranking decides among those that stand equally far from the others.
-            let best = ranking.iter().copied().filter(open).min_by_key(|&m| ground.nearness(m, members.iter().copied()));
+            // The ranking decides among those that stand equally far from the others.
+            let best = (0..ground.len()).filter(open).min_by_key(|&m| (ground.nearness(m, members.iter().copied()), ranks[m], m));
             let Some(best) = best else { break };
             loads[best] += 1;
             leads[best] += u64::from(copy == 0);

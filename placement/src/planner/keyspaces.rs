@@ -3,6 +3,7 @@
 use super::assign;
 use crate::division::Division;
 use crate::id::{KeyspaceId, MapId};
+use crate::rule::Rule;
 use crate::table::{Invalid, Keyspace, MapEntry, Mode, OnLoss, Table};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -27,19 +28,21 @@ pub struct NewKeyspace {
     pub on_loss: OnLoss,
     /// Expiry for keys that are written without one.
     pub default_ttl_ms: Option<u64>,
+    /// Which members may hold and lead its partitions.
+    pub rules: Vec<Rule>,
 }
 
 impl NewKeyspace {
     /// The keyspace with this number, not assigned yet.
     #[must_use]
     pub fn numbered(self, id: KeyspaceId) -> Keyspace {
-        let Self { name, mode, division, backups, min_in_sync, on_loss, default_ttl_ms } = self;
-        Keyspace { id, name, mode, division, backups, min_in_sync, on_loss, default_ttl_ms, partitions: Vec::new() }
+        let Self { name, mode, division, backups, min_in_sync, on_loss, default_ttl_ms, rules } = self;
+        Keyspace { id, name, mode, division, backups, min_in_sync, on_loss, default_ttl_ms, rules, partitions: Vec::new() }
     }
 }
 
 /// What to change in a keyspace; `None` leaves a setting as it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct KeyspaceChange {
     /// Copies beside the primary.
     pub backups: Option<u8>,
@@ -49,6 +52,8 @@ pub struct KeyspaceChange {
     pub on_loss: Option<OnLoss>,
     /// Expiry for keys that are written without one; `Some(None)`: none.
     pub default_ttl_ms: Option<Option<u64>>,
+    /// Which members may hold and lead its partitions: instead of all rules that there are.
+    pub rules: Option<Vec<Rule>>,
 }
 
 /// Why a keyspace or a map is not made, changed or dropped. The table stays as it was.
@@ -79,6 +84,14 @@ pub enum Refused {
     Invalid(#[from] Invalid),
 }
 
+impl Refused {
+    /// There is no keyspace of this name, but these.
+    pub fn no_keyspace<K: AsRef<str>>(name: &str, known: impl IntoIterator<Item = K>) -> Self {
+        let known: Vec<K> = known.into_iter().collect();
+        Self::NoKeyspace { name: name.to_owned(), known: known.iter().map(K::as_ref).collect::<Vec<_>>().join(", ") }
+    }
+}
+
 /// The table with this keyspace, which has partitions as soon as there are enough members. `None`: it is there already, with the same
 /// settings.
 ///
@@ -105,7 +118,8 @@ pub fn create_keyspace(table: &Table, wanted: NewKeyspace) -> Result<Option<Tabl
     Ok(Some(assigned))
 }
 
-/// The table with this keyspace changed. With more or fewer backups, the next plan makes copies or drops them. `None`: nothing changes.
+/// The table with this keyspace changed. With more or fewer backups, the next plan makes copies or drops them; with other rules
+/// it moves them. `None`: nothing changes.
 ///
 /// # Errors
 /// There is no such keyspace, or it would ask for what there cannot be.
@@ -113,11 +127,12 @@ pub fn alter_keyspace(table: &Table, name: &str, change: KeyspaceChange) -> Resu
     let at = place(table, name)?;
     let mut next = table.clone();
     let keyspace = &mut next.keyspaces[at];
-    let KeyspaceChange { backups, min_in_sync, on_loss, default_ttl_ms } = change;
-    if let Some(backups) = backups.filter(|b| *b != keyspace.backups) {
-        keyspace.backups = backups;
-        // What was planned leads to the former number of copies, and would drop one that is needed now. The next plan looks at what
-        // has come of it.
+    let KeyspaceChange { backups, min_in_sync, on_loss, default_ttl_ms, rules } = change;
+    let (backups, rules) = (backups.unwrap_or(keyspace.backups), rules.unwrap_or_else(|| keyspace.rules.clone()));
+    if backups != keyspace.backups || rules != keyspace.rules {
+        (keyspace.backups, keyspace.rules) = (backups, rules);
+        // What was planned leads to the former number of copies, and would drop one that is needed now, or to where copies may not be
+        // any more. The next plan looks at what has come of it.
         for partition in keyspace.partitions.iter_mut().filter(|p| p.goal.is_some()) {
             Arc::make_mut(partition).goal = None;
         }
@@ -162,7 +177,6 @@ pub fn create_map(table: &Table, name: &str, keyspace: &str) -> Result<(Option<T
 }
 
 fn place(table: &Table, name: &str) -> Result<usize, Refused> {
-    let known = || table.keyspaces.iter().map(|k| k.name.as_str()).collect::<Vec<_>>().join(", ");
     let found = table.keyspaces.iter().position(|k| k.name == name);
-    found.ok_or_else(|| Refused::NoKeyspace { name: name.to_owned(), known: known() })
+    found.ok_or_else(|| Refused::no_keyspace(name, table.keyspaces.iter().map(|k| &k.name)))
 }

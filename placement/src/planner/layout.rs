@@ -1,9 +1,13 @@
 //! Where copies should stand: the members that may hold data, how far apart they are, and how much each should hold.
 
+mod bounds;
 mod ground;
+mod schedulers;
+mod search;
 mod seats;
 mod shares;
 
+pub(crate) use bounds::Bounds;
 pub(crate) use ground::{Ground, LEVELS};
 pub(super) use seats::{Seating, Seats};
 pub(crate) use shares::copies_each;
@@ -18,6 +22,8 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 pub(super) struct Spare {
     ground: Ground,
+    /// The rules of each keyspace.
+    rules: BTreeMap<KeyspaceId, Bounds>,
     /// Copies, by keyspace, of each member of the ground.
     loads: BTreeMap<KeyspaceId, Vec<u64>>,
     /// Primaries, likewise.
@@ -28,7 +34,8 @@ impl Spare {
     /// Places on the members that `may` hold them, as loaded as they are in this table.
     pub(super) fn new(table: &Table, may: impl Fn(&Member) -> bool) -> Self {
         let ground = Ground::new(table.members.iter().filter(|m| may(m)).cloned().collect());
-        let mut spare = Self { ground, loads: BTreeMap::new(), leads: BTreeMap::new() };
+        let rules = table.keyspaces.iter().map(|k| (k.id, Bounds::new(&ground, &k.rules))).collect();
+        let mut spare = Self { ground, rules, loads: BTreeMap::new(), leads: BTreeMap::new() };
         for keyspace in &table.keyspaces {
             let mut loads = vec![0; spare.ground.len()];
             let mut leads = vec![0; spare.ground.len()];
@@ -46,15 +53,21 @@ impl Spare {
     pub(super) fn take(&mut self, table: &Table, at: PartitionRef) -> Vec<MemberId> {
         let Some(keyspace) = table.keyspace(at.keyspace) else { return Vec::new() };
         let (Some(loads), Some(leads)) = (self.loads.get_mut(&at.keyspace), self.leads.get_mut(&at.keyspace)) else { return Vec::new() };
+        let Some(rules) = self.rules.get(&at.keyspace) else { return Vec::new() };
         let mut chosen: Vec<usize> = Vec::new();
         for _ in 0..copies_wanted(keyspace, self.ground.len()) {
             let free = (0..self.ground.len()).filter(|m| !chosen.contains(m));
-            let best = free.min_by_key(|&m| (self.ground.nearness(m, chosen.iter().copied()), self.ground.relative(loads[m], m), m));
+            let best = free.min_by_key(|&m| {
+                let chosen = || chosen.iter().copied();
+                let harm = rules.harm(chosen().chain([m]));
+                (harm, self.ground.nearness(m, chosen()), self.ground.relative(loads[m], m), m)
+            });
             let Some(best) = best else { break };
             loads[best] += 1;
             chosen.push(best);
         }
-        if let Some(lead) = (0..chosen.len()).min_by_key(|&i| (self.ground.relative(leads[chosen[i]], chosen[i]), chosen[i])) {
+        let ease = |m: usize| (rules.harm_of_lead(m), self.ground.relative(leads[m], m), m);
+        if let Some(lead) = (0..chosen.len()).min_by_key(|&i| ease(chosen[i])) {
             chosen.swap(0, lead);
             leads[chosen[0]] += 1;
         }

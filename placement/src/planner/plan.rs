@@ -5,47 +5,59 @@ use super::edit::{may_receive, states};
 use super::health::copies_wanted;
 use super::layout::{Ground, Seating, Seats};
 use crate::id::{MemberId, PartitionRef};
+use crate::scheduler::{Scheduler, Schedulers};
 use crate::table::{Keyspace, MemberState, Partition, Table};
 
-/// Goals for the partitions whose replicas should be others. Empty: all is well, or under way.
+/// Goals for the partitions whose replicas should be others, for whatever reason is on (`Settings::schedulers`). Empty: all is well, or
+/// under way.
 ///
 /// Goals that are under way stay while they may be reached: whoever plans again meanwhile adds to them. What has not begun is
 /// thought over: whoever was to receive it may have no room, and somebody better may have come. A partition whose primary is
 /// silent is left alone, since nobody can copy it.
 #[must_use]
 pub fn plan(table: &Table) -> Plan {
+    plan_for(table, table.settings.schedulers)
+}
+
+/// As [`plan`], for these reasons.
+#[must_use]
+pub fn plan_for(table: &Table, schedulers: Schedulers) -> Plan {
     let ground = Ground::new(table.members.iter().filter(|m| may_receive(m)).cloned().collect());
     let states = states(table);
     let silent = |m: MemberId| states.get(&m) == Some(&MemberState::Silent);
-    table.keyspaces.iter().flat_map(|keyspace| plan_keyspace(&ground, keyspace, silent)).collect()
+    table.keyspaces.iter().flat_map(|keyspace| plan_keyspace(&ground, keyspace, schedulers, silent)).collect()
 }
 
-fn plan_keyspace(ground: &Ground, keyspace: &Keyspace, silent: impl Fn(MemberId) -> bool) -> Plan {
+fn plan_keyspace(ground: &Ground, keyspace: &Keyspace, on: Schedulers, silent: impl Fn(MemberId) -> bool) -> Plan {
     let copies = copies_wanted(keyspace, ground.len());
     if copies == 0 {
         return Plan::new();
     }
-    let present: Vec<Seating> = keyspace.partitions.iter().map(|p| seating(ground, p, copies, &silent)).collect();
+    let present: Vec<Seating> = keyspace.partitions.iter().map(|p| seating(ground, p, copies, on, &silent)).collect();
     let fixed: Vec<bool> = present.iter().map(|p| p.fixed).collect();
-    let better = Seats::new(ground, keyspace.id, copies, present).improve();
+    let better = Seats::new(ground, keyspace, copies, present).improve(on);
     let changes = keyspace.partitions.iter().enumerate().filter(|(number, _)| !fixed[*number]).filter_map(|(number, partition)| {
         let goal = better.members(number);
         let at = PartitionRef { keyspace: keyspace.id, partition: partition.id };
         let known = partition.goal.as_ref() == Some(&goal);
-        (!goal.is_empty() && !known && (partition.goal.is_some() || !is_reached(partition, &goal))).then_some((at, goal))
+        // Whoever may not repair drops nothing that is not too many.
+        let whole = goal.len() >= copies.min(partition.in_sync().count());
+        (!goal.is_empty() && whole && !known && (partition.goal.is_some() || !is_reached(partition, &goal))).then_some((at, goal))
     });
     changes.collect()
 }
 
 /// Who holds the partition or is about to, as far as they may.
-fn seating(ground: &Ground, partition: &Partition, copies: usize, silent: impl Fn(MemberId) -> bool) -> Seating {
+fn seating(ground: &Ground, partition: &Partition, copies: usize, on: Schedulers, silent: impl Fn(MemberId) -> bool) -> Seating {
     if silent(partition.primary()) {
         return Seating { members: Vec::new(), fixed: true };
     }
     if let Some(goal) = &partition.goal {
         let members: Vec<usize> = goal.iter().filter_map(|m| ground.place(*m)).collect();
         let begun = partition.learners().any(|m| goal.contains(&m)) || goal.iter().all(|m| partition.holds(*m));
-        if begun && members.len() == goal.len() && members.len() == copies {
+        // What a person wants moved stays wanted while nobody balances: nobody would think of it again.
+        let stays = begun || !on.has(Scheduler::Copies);
+        if stays && members.len() == goal.len() && members.len() == copies {
             return Seating { members, fixed: true };
         }
     }

@@ -193,7 +193,7 @@ fn same<T: PartialEq>(one: &Arc<T>, other: &Arc<T>) -> bool {
 }
 
 fn same_head(one: &Keyspace, other: &Keyspace) -> bool {
-    let Keyspace { id, name, mode, backups, min_in_sync, on_loss, default_ttl_ms, division, partitions: _ } = other;
-    (one.id, &one.name, one.mode, &one.division, one.backups, one.min_in_sync, one.on_loss, one.default_ttl_ms)
-        == (*id, name, *mode, division, *backups, *min_in_sync, *on_loss, *default_ttl_ms)
+    let Keyspace { id, name, mode, backups, min_in_sync, on_loss, default_ttl_ms, rules, division, partitions: _ } = other;
+    (one.id, &one.name, one.mode, &one.division, one.backups, one.min_in_sync, one.on_loss, one.default_ttl_ms, &one.rules)
+        == (*id, name, *mode, division, *backups, *min_in_sync, *on_loss, *default_ttl_ms, rules)
 }

@@ -4,6 +4,7 @@ use super::{Addresses, Keyspace, Member, MemberState, Mode, Partition, ReplicaSt
 use crate::division::Division;
 use crate::hash::SLOTS;
 use crate::id::{KeyspaceId, MapId, MemberId, PartitionRef, THREADS_MAX};
+use crate::rule::{self, RulesError};
 use std::collections::BTreeSet;
 
 /// Members of a cluster.
@@ -79,6 +80,9 @@ pub enum Invalid {
         /// What is wrong.
         why: &'static str,
     },
+    /// The settings name schedulers that do not exist.
+    #[error("the settings name schedulers that do not exist")]
+    Schedulers,
     /// There is no voter.
     #[error("a table needs a voter")]
     NoVoter,
@@ -95,6 +99,14 @@ pub enum Invalid {
         name: String,
         /// What is wrong with it.
         why: &'static str,
+    },
+    /// Rules of a keyspace are none, or contradict each other.
+    #[error("keyspace {name:?}: {why}")]
+    Rules {
+        /// The keyspace's name.
+        name: String,
+        /// What is wrong with them.
+        why: RulesError,
     },
     /// A partition contradicts itself or the members.
     #[error("partition {at}: {why}")]
@@ -120,6 +132,9 @@ impl Table {
     pub fn validate(&self) -> Result<(), Invalid> {
         if self.term.0.max(self.version.0).max(self.next_age.0) > COUNT_MAX {
             return Err(Invalid::Count);
+        }
+        if !self.settings.schedulers.exist() {
+            return Err(Invalid::Schedulers);
         }
         self.validate_members()?;
         self.validate_voters()?;
@@ -274,6 +289,7 @@ impl Keyspace {
         if self.min_in_sync == 0 || self.min_in_sync > self.backups + 1 {
             return wrong("min_in_sync must be 1 to 1 + backups");
         }
+        rule::check(&self.rules).map_err(|why| Invalid::Rules { name: self.name.clone(), why })?;
         if !self.partitions.is_empty() && self.partitions.len() != self.count() {
             return wrong("either every partition is assigned or none is");
         }

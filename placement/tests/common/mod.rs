@@ -5,7 +5,7 @@
 use doyen_placement::planner::{InSyncChange, InSyncRequest, MoveLimits, adopt, advance, change_in_sync, first, plan};
 use doyen_placement::{
     Addresses, Age, Assignment, ClusterId, Division, Keyspace, KeyspaceId, Location, Member, MemberId, MemberState, Mode, OnLoss,
-    PartitionRef, Role, Settings, Table, TableDelta,
+    PartitionRef, Role, Schedulers, Settings, Table, TableDelta,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,12 +59,13 @@ pub fn keyspace(partitions: u16, backups: u8, on_loss: OnLoss) -> Keyspace {
         min_in_sync: 1,
         on_loss,
         default_ttl_ms: None,
+        rules: Vec::new(),
         partitions: Vec::new(),
     }
 }
 
 pub fn cluster_of(keyspace: Keyspace, assignment: Assignment, members: &[Sketch]) -> Table {
-    let settings = Settings { voters_max: 7, members_min: 1, assignment };
+    let settings = Settings { voters_max: 7, members_min: 1, assignment, schedulers: Schedulers::ALL };
     let founders = members.iter().zip(1..).map(|(sketch, number)| member(number, sketch)).collect();
     first(ClusterId(7), settings, keyspace, founders)
 }

@@ -9,7 +9,7 @@ use doyen_gossip::wire::Message;
 use doyen_gossip::{Agreement, Config, Input, Output, Time};
 use doyen_placement::{
     Addresses, Assignment, Division, Epoch, Keyspace, KeyspaceId, Location, MemberId, Mode, OnLoss, Partition, PartitionId, PartitionRef,
-    Role, Settings, Table, planner,
+    Role, Schedulers, Settings, Table, planner,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -191,7 +191,12 @@ impl Members {
             weight: 100,
             seeds: seeds.iter().map(|s| address(*s)).collect(),
             expect,
-            settings: Settings { voters_max: self.setup.voters_max, members_min: 1, assignment: Assignment::RoundRobin },
+            settings: Settings {
+                voters_max: self.setup.voters_max,
+                members_min: 1,
+                assignment: Assignment::RoundRobin,
+                schedulers: Schedulers::ALL,
+            },
             default_keyspace: Keyspace {
                 id: KeyspaceId(0),
                 name: "default".into(),
@@ -201,6 +206,7 @@ impl Members {
                 min_in_sync: 1,
                 on_loss: self.setup.on_loss,
                 default_ttl_ms: None,
+                rules: Vec::new(),
                 partitions: Vec::new(),
             },
             timing: Timing { listen: Duration::from_millis(300), ..Timing::default() },

@@ -8,7 +8,7 @@ use doyen_gossip::agreement::{InSyncRequest, View};
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::{
     Addresses, Age, Assignment, ClusterId, Division, Epoch, Keyspace, KeyspaceId, Lineage, Location, MapId, Member, MemberId, MemberState,
-    Mode, OnLoss, Partition, PartitionId, PartitionRef, Replica, ReplicaState, Role, Settings, Table, Term, Version,
+    Mode, OnLoss, Partition, PartitionId, PartitionRef, Replica, ReplicaState, Role, Schedulers, Settings, Table, Term, Version,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -104,13 +104,14 @@ pub(super) fn table(members: u64, in_sync: &[Place]) -> Table {
         min_in_sync: 1,
         on_loss: OnLoss::Wait,
         default_ttl_ms: None,
+        rules: Vec::new(),
         partitions: Vec::new(),
     };
     let mut table = Table {
         cluster: ClusterId(7),
         term: Term(1),
         version: Version(0),
-        settings: Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin },
+        settings: Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin, schedulers: Schedulers::ALL },
         members: (1..=members).map(|n| Arc::new(member(n))).collect(),
         voters: (1..=members).map(id).collect(),
         next_age: Age(members + 1),

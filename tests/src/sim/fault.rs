@@ -516,8 +516,16 @@ impl World {
         let backups = self.rng.random_range(0..3);
         let (mode, division) = Placed::ALL[self.rng.random_range(0..3)].among(2, self.mix.founders);
         let on_loss = OnLoss::Reset { after_ms: 1000 };
-        let wanted = NewKeyspace { name, mode, division, backups, min_in_sync: 1, on_loss, default_ttl_ms: None };
-        self.administer(AdminRequest::CreateKeyspace(wanted))
+        self.administer(AdminRequest::CreateKeyspace(NewKeyspace {
+            name,
+            mode,
+            division,
+            backups,
+            min_in_sync: 1,
+            on_loss,
+            default_ttl_ms: None,
+            rules: Vec::new(),
+        }))
     }
 
     fn administer(&mut self, request: AdminRequest) -> bool {

@@ -14,7 +14,9 @@ use doyen::data::siblings::Siblings;
 use doyen::shard::{Limits, Shard};
 use doyen_gossip::agreement::Timing;
 use doyen_gossip::{Agreement, Config};
-use doyen_placement::{Addresses, Assignment, Keyspace, KeyspaceId, Location, MemberId, OnLoss, Role, Settings, Table, ThreadPorts};
+use doyen_placement::{
+    Addresses, Assignment, Keyspace, KeyspaceId, Location, MemberId, OnLoss, Role, Schedulers, Settings, Table, ThreadPorts,
+};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
@@ -365,6 +367,7 @@ impl World {
                 voters_max: mix.voters_max,
                 members_min: mix.members_min,
                 assignment: if mix.rendezvous { Assignment::Rendezvous } else { Assignment::RoundRobin },
+                schedulers: Schedulers::ALL,
             },
             default_keyspace: Keyspace {
                 id: KeyspaceId(0),
@@ -375,6 +378,7 @@ impl World {
                 min_in_sync: 1,
                 on_loss: OnLoss::Reset { after_ms: if mix.reckless { 3_000 } else { 60_000 } },
                 default_ttl_ms: None,
+                rules: Vec::new(),
                 partitions: Vec::new(),
             },
             timing: timing(),

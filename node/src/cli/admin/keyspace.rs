@@ -3,9 +3,10 @@
 use super::{Credentials, Target, failed, json, print, write};
 use crate::cli::Failed;
 use crate::http::client;
-use crate::keyspace::{self, KeyspaceOptions, SplitKey};
-use crate::status::{ClusterReport, KeyspaceReport, PartitionsReport, TableReport};
+use crate::keyspace::{KeyspaceOptions, SplitKey};
+use crate::status::{KeyspaceReport, PartitionsReport, TableReport};
 use doyen_placement::division::splits_of_sample;
+use doyen_placement::planner::Refused;
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{BufRead, IsTerminal, Read};
@@ -84,6 +85,9 @@ struct Alter {
     name: String,
     #[command(flatten)]
     options: KeyspaceOptions,
+    /// No rules any more
+    #[arg(long, conflicts_with = "rules")]
+    no_rules: bool,
     #[command(flatten)]
     target: Target,
     #[command(flatten)]
@@ -186,11 +190,14 @@ impl Show {
 
 impl Alter {
     async fn main(self) -> Result<(), Failed> {
-        let Self { name, options, .. } = &self;
-        options.alter(name)?;
+        let Self { name, mut options, .. } = self;
+        if self.no_rules {
+            options.rules = Some(Vec::new());
+        }
+        options.alter(&name)?;
         let address = self.target.address();
-        the(&keyspaces(&address).await?, name)?;
-        let body = serde_json::to_string(options).map_err(|e| Failed::new(e.to_string()))?;
+        the(&keyspaces(&address).await?, &name)?;
+        let body = serde_json::to_string(&options).map_err(|e| Failed::new(e.to_string()))?;
         let token = self.credentials.token()?;
         let _: Value = client::change(&address, "PATCH", &format!("/keyspaces/{name}"), &token, &body).await.map_err(failed)?;
         write(&format!("keyspace {name} is altered; `doyen status` shows what moves for that\n"))?;
@@ -229,13 +236,12 @@ fn confirm(name: &str) -> Result<(), Failed> {
 }
 
 async fn keyspaces(address: &str) -> Result<Vec<KeyspaceReport>, Failed> {
-    client::get::<ClusterReport>(address, "/status").await.map(|report| report.keyspaces).map_err(failed)
+    client::get(address, "/keyspaces").await.map_err(failed)
 }
 
 fn the(keyspaces: &[KeyspaceReport], name: &str) -> Result<KeyspaceReport, Failed> {
-    let known = || keyspaces.iter().map(|k| k.name.as_str()).collect::<Vec<_>>().join(", ");
     let found = keyspaces.iter().find(|k| k.name == name).cloned();
-    found.ok_or_else(|| Failed::new(keyspace::unknown(name, &known())))
+    found.ok_or_else(|| Failed::new(Refused::no_keyspace(name, keyspaces.iter().map(|k| &k.name)).to_string()))
 }
 
 /// Looks until the node shows it, for a while.

@@ -102,6 +102,14 @@ const SHOWN_MAX: usize = 64;
 /// `doyen keyspace show`.
 pub(super) fn keyspace(keyspace: &KeyspaceReport, partitions: &PartitionsReport, maps: &[String]) -> String {
     let mut text = keyspaces(std::slice::from_ref(keyspace));
+    for rule in &keyspace.rules {
+        let unmet = keyspace.unmet.iter().find(|unmet| unmet.rule == *rule);
+        let unmet = unmet.map(|u| format!("   not met by {} of {} partitions: {}", u.partitions, keyspace.partitions, u.why));
+        let _ = write!(text, "\nrule: {rule}{}", unmet.unwrap_or_default());
+    }
+    if !keyspace.rules.is_empty() {
+        text.push('\n');
+    }
     match partitions.partitions.len() {
         0 => {}
         1..=SHOWN_MAX => _ = write!(text, "\n{}\n{}", runs(partitions), shares(partitions)),

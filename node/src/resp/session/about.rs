@@ -1,7 +1,7 @@
 //! What a client asks of its connection, of the cluster and of the server: nothing that touches a key.
 
 use super::*;
-use doyen_placement::planner::DEFAULT_KEYSPACE;
+use doyen_placement::planner::{DEFAULT_KEYSPACE, Refused};
 
 impl Session {
     pub(super) fn about_connection(&mut self, inner: &Inner, asked: command::Connection) {
@@ -82,8 +82,8 @@ impl Session {
         }
         let table = inner.view.as_ref().map(|v| &v.installed).ok_or("CLUSTERDOWN this node knows no cluster yet")?;
         let wanted = std::str::from_utf8(name).ok().and_then(|name| table.keyspace_named(name));
-        let known = || table.keyspaces.iter().map(|k| k.name.as_str()).collect::<Vec<_>>().join(", ");
-        let missing = || format!("ERR {}", crate::keyspace::unknown(&String::from_utf8_lossy(name), &known()));
+        let known = || table.keyspaces.iter().map(|k| &k.name);
+        let missing = || format!("ERR {}", Refused::no_keyspace(&String::from_utf8_lossy(name), known()));
         self.keyspace = wanted.ok_or_else(missing)?.id;
         Ok(())
     }

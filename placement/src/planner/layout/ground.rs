@@ -51,6 +51,10 @@ impl Ground {
         self.members[place].id
     }
 
+    pub(crate) fn member(&self, place: usize) -> &Member {
+        &self.members[place]
+    }
+
     pub(crate) fn name(&self, place: usize) -> &str {
         &self.members[place].name
     }

@@ -4,6 +4,7 @@ use super::Strategy;
 use crate::division::Division;
 use crate::id::{ClusterId, KeyspaceId, MapId, MemberId, PartitionRef};
 use crate::planner::{self, Departure, InSyncChange, InSyncRequest, MoveLimits, Pace};
+use crate::scheduler::Schedulers;
 use crate::table::{Assignment, Keyspace, Member, Mode, OnLoss, Settings, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -38,10 +39,11 @@ impl Fixed {
             backups: (self.copies - 1) as u8,
             min_in_sync: 1,
             on_loss: OnLoss::Wait,
+            rules: Vec::new(),
             default_ttl_ms: None,
             partitions: Vec::new(),
         };
-        let settings = Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin };
+        let settings = Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin, schedulers: Schedulers::ALL };
         planner::first(ClusterId(0), settings, keyspace, nodes.iter().map(|n| Member::clone(n)).collect())
     }
 

@@ -1,0 +1,222 @@
+//! What a plan would move, as people and files see it: [`RebalancePlan`] is at once what `GET /rebalance` answers, what
+//! `doyen rebalance --plan --json` writes, what `POST /rebalance` takes, and what the library gives and takes.
+
+use doyen_gossip::agreement::AdminRequest;
+use doyen_placement::planner::{self, Action, Operator, Plan};
+use doyen_placement::{MemberId, NoScheduler, NoTableName, PartitionId, PartitionRef, Scheduler, Schedulers, Table, TableName};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Where partitions would go, and every step of it with its reason. It can be applied to the table that it was made for, and to no other.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct RebalancePlan {
+    /// The table that it was made for: `CLUSTER/TERM/VERSION/HASH`.
+    pub table: String,
+    /// For which reasons copies move by themselves: `repair`, `place`, `copies`, `primaries`. The plan itself is for all of them.
+    #[serde(default)]
+    pub automatic: Vec<String>,
+    /// Partitions that would go elsewhere. Those that are under way already are not among them.
+    pub goals: Vec<Goal>,
+    /// The steps, the most urgent first; those of moves under way among them.
+    #[serde(default)]
+    pub operators: Vec<Step>,
+}
+
+/// Where a partition would go.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Goal {
+    /// Its keyspace.
+    pub keyspace: String,
+    /// Its number.
+    pub partition: u32,
+    /// The names of those who would hold it, the primary first.
+    pub members: Vec<String>,
+}
+
+/// One step of a move.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    /// The partition's keyspace.
+    pub keyspace: String,
+    /// The partition's number.
+    pub partition: u32,
+    /// `add learner`, `promote`, `transfer primary` or `remove copy`.
+    pub action: String,
+    /// Of whom; for `transfer primary`, to whom.
+    pub member: String,
+    /// For `transfer primary`, from whom.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// `repair`, `drain`, `rule`, `keep copies apart`, `balance of primaries` or `balance of copies`.
+    pub reason: String,
+    /// 0 goes first.
+    pub priority: u8,
+    /// What is copied, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+}
+
+/// Why a plan says nothing for a table.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unreadable {
+    #[error(transparent)]
+    Name(#[from] NoTableName),
+    #[error("the plan was made for table {made_for}, and table {in_force} is in force: make another plan")]
+    OtherTable { made_for: TableName, in_force: TableName },
+    #[error("the plan names a keyspace {0:?}, which is not there")]
+    Keyspace(String),
+    #[error("the plan names a member {0:?}, which is not there")]
+    Member(String),
+    #[error("the plan moves nothing")]
+    Nothing,
+}
+
+impl RebalancePlan {
+    /// What would move in this table if every scheduler were on. Goes through the whole table.
+    pub(crate) fn new(table: &Table) -> Self {
+        let goals = planner::plan_for(table, Schedulers::ALL);
+        let operators = planner::operators(table, &goals, &BTreeMap::new());
+        let names: BTreeMap<MemberId, &str> = table.members.iter().map(|m| (m.id, m.name.as_str())).collect();
+        let keyspace = |at: PartitionRef| table.keyspace(at.keyspace).map(|k| k.name.clone()).unwrap_or_default();
+        let member = |id: &MemberId| names.get(id).map_or_else(|| id.to_string(), |name| (*name).to_owned());
+        let goal = |(at, members): &(PartitionRef, Vec<MemberId>)| Goal {
+            keyspace: keyspace(*at),
+            partition: at.partition.0,
+            members: members.iter().map(member).collect(),
+        };
+        let step = |operator: &Operator| {
+            let (action, who, from) = match operator.action {
+                Action::AddLearner(m) => ("add learner", m, None),
+                Action::Promote(m) => ("promote", m, None),
+                Action::TransferPrimary { from, to } => ("transfer primary", to, Some(member(&from))),
+                Action::RemoveCopy(m) => ("remove copy", m, None),
+            };
+            Step {
+                keyspace: keyspace(operator.partition),
+                partition: operator.partition.partition.0,
+                action: action.to_owned(),
+                member: member(&who),
+                from,
+                reason: operator.reason.to_string(),
+                priority: operator.reason.priority(),
+                bytes: operator.bytes,
+            }
+        };
+        Self {
+            table: table.name().to_string(),
+            automatic: table.settings.schedulers.iter().map(|scheduler| scheduler.to_string()).collect(),
+            goals: goals.iter().map(goal).collect(),
+            operators: operators.iter().map(step).collect(),
+        }
+    }
+
+    /// What to ask the coordinator for.
+    pub(crate) fn request(&self, table: &Table) -> Result<AdminRequest, Unreadable> {
+        let (made_for, in_force) = (self.table.parse()?, table.name());
+        if made_for != in_force {
+            return Err(Unreadable::OtherTable { made_for, in_force });
+        }
+        if self.goals.is_empty() {
+            return Err(Unreadable::Nothing);
+        }
+        let names: BTreeMap<&str, MemberId> = table.members.iter().map(|m| (m.name.as_str(), m.id)).collect();
+        let member = |name: &String| names.get(name.as_str()).copied().ok_or_else(|| Unreadable::Member(name.clone()));
+        let goal = |goal: &Goal| {
+            let keyspace = table.keyspace_named(&goal.keyspace).ok_or_else(|| Unreadable::Keyspace(goal.keyspace.clone()))?.id;
+            let at = PartitionRef { keyspace, partition: PartitionId(goal.partition) };
+            Ok((at, goal.members.iter().map(member).collect::<Result<Vec<_>, Unreadable>>()?))
+        };
+        let goals = self.goals.iter().map(goal).collect::<Result<Plan, Unreadable>>()?;
+        Ok(AdminRequest::ApplyPlan { base: made_for, goals })
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { keyspace, partition, action, member, from, reason, priority: _, bytes } = self;
+        write!(f, "{keyspace}/{partition}: {action}")?;
+        match from {
+            Some(from) => write!(f, " from {from} to {member}")?,
+            None => write!(f, " {member}")?,
+        }
+        write!(f, " ({reason})")?;
+        match bytes {
+            Some(bytes) if *bytes > 0 => write!(f, ", {bytes} bytes"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The schedulers of these names.
+pub(crate) fn schedulers(names: &[String]) -> Result<Schedulers, NoScheduler> {
+    names.iter().map(|name| name.parse::<Scheduler>()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Defaults, Options};
+    use doyen_placement::planner::DEFAULT_KEYSPACE;
+    use doyen_placement::{Addresses, Age, ClusterId, Location, Member, MemberState, Role, Version};
+
+    fn member(number: u64) -> Member {
+        let control = ([127, 0, 0, 1], 7400 + number as u16).into();
+        Member {
+            id: MemberId(number << 4),
+            age: Age(0),
+            name: format!("n{number}"),
+            role: Role::Data,
+            state: MemberState::Live,
+            addresses: Addresses { control, data: control, resp: None, resp_cluster: None, http: None, further: Vec::new() },
+            location: Location::default(),
+            weight: 100,
+        }
+    }
+
+    /// Two members, and a third that has come since.
+    fn joined() -> Table {
+        let config = Options { partitions: Some(16), ..Options::default() }.resolve(Defaults::Binary).expect("it can hold");
+        let table = planner::first(ClusterId(7), config.settings, config.keyspace, vec![member(1), member(2)]);
+        planner::admit(&table, vec![member(3)])
+    }
+
+    #[test]
+    fn a_plan_comes_back_from_a_file_as_the_request_that_it_is() {
+        let table = joined();
+        let plan = RebalancePlan::new(&table);
+        assert!(plan.operators.iter().any(|step| step.to_string().ends_with("add learner n3 (balance of copies)")), "{plan:?}");
+        let text = serde_json::to_string(&plan).expect("it can be written");
+        let read: RebalancePlan = serde_json::from_str(&text).expect("it can be read");
+        assert_eq!(read, plan);
+        let Ok(AdminRequest::ApplyPlan { base, goals }) = read.request(&table) else { panic!("it is for this table") };
+        assert_eq!((base, goals), (table.name(), planner::plan(&table)));
+    }
+
+    #[test]
+    fn what_a_plan_says_wrong_is_told() {
+        let table = joined();
+        let wrong = |spoil: &dyn Fn(&mut RebalancePlan)| {
+            let mut plan = RebalancePlan::new(&table);
+            spoil(&mut plan);
+            plan.request(&table).expect_err("it says something wrong").to_string()
+        };
+        let later = Table { version: Version(9), ..table.clone() };
+        assert!(wrong(&|p| p.table = later.name().to_string()).contains("make another plan"));
+        assert!(wrong(&|p| p.table = "the one of yesterday".into()).contains("no name of a table"));
+        assert!(wrong(&|p| p.goals.clear()).contains("moves nothing"));
+        assert!(wrong(&|p| p.goals[0].keyspace = "other".into()).contains("keyspace \"other\""));
+        assert!(wrong(&|p| p.goals[0].members[0] = "n9".into()).contains("member \"n9\""));
+        assert_eq!(table.keyspaces[0].name, DEFAULT_KEYSPACE);
+    }
+
+    #[test]
+    fn schedulers_are_named() {
+        let names = |names: &[&str]| schedulers(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+        assert_eq!(names(&["place", "repair"]), Ok(Schedulers::MANUAL));
+        assert!(names(&["balance"]).is_err_and(|why| why.to_string().contains("repair, place, copies and primaries")));
+    }
+}

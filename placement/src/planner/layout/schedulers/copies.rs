@@ -1,0 +1,129 @@
+//! Every member holds its share of copies, by weight, at the fewest moves.
+
+use super::{CHAIN_WORK_MAX, Schedule};
+use crate::planner::layout::{Seats, search::Search};
+
+pub(super) struct Copies;
+
+impl Schedule for Copies {
+    fn improve(&self, seats: &mut Seats<'_>) {
+        if seats.rules.none() {
+            // Repair and spreading may have shifted where the remainders of the shares are.
+            seats.targets = seats.shares();
+            seats.level();
+        } else {
+            seats.even();
+        }
+    }
+}
+
+impl Seats<'_> {
+    /// Moves copies from members that hold more than their share to members that hold less, first directly: and
+    /// first those copies that are only planned.
+    fn level(&mut self) {
+        let mut work = CHAIN_WORK_MAX;
+        self.level_some(&mut work, |seats, p, seat| !seats.present[p].contains(&seats.partitions[p].members[seat]));
+        self.level_some(&mut work, |_, _, _| true);
+    }
+
+    fn level_some(&mut self, work: &mut usize, which: impl Fn(&Self, usize, usize) -> bool) {
+        self.level_directly(&which);
+        while let Some(chain) = self.chain_of_moves(work, &which) {
+            for (p, seat, taker) in chain {
+                self.reseat(p, seat, taker);
+            }
+        }
+    }
+
+    fn level_directly(&mut self, which: &impl Fn(&Self, usize, usize) -> bool) {
+        for p in 0..self.partitions.len() {
+            for seat in (0..self.partitions[p].members.len()).rev() {
+                let over = self.over(self.partitions[p].members[seat]);
+                if self.partitions[p].fixed || over <= 0 || !which(self, p, seat) {
+                    continue;
+                }
+                let poor = (0..self.ground.len()).filter(|&m| self.over(m) < 0 && self.may_reseat(p, seat, m));
+                if let Some(taker) = poor.min_by_key(|&m| (self.over(m), self.scatter(p, m))) {
+                    self.reseat(p, seat, taker);
+                }
+            }
+        }
+    }
+
+    /// A chain of moves, each of another partition, from a member that holds too much over members that stay as loaded as
+    /// they are to one that holds too little. The shortest, by breadth first search.
+    fn chain_of_moves(&self, work: &mut usize, which: &impl Fn(&Self, usize, usize) -> bool) -> Option<Vec<(usize, usize, usize)>> {
+        let rich: Vec<usize> = (0..self.ground.len()).filter(|&m| self.over(m) > 0).collect();
+        if rich.is_empty() || (0..self.ground.len()).all(|m| self.over(m) >= 0) {
+            return None;
+        }
+        let mut held: Vec<Vec<(usize, usize)>> = vec![Vec::new(); self.ground.len()];
+        for (p, seating) in self.partitions.iter().enumerate().filter(|(_, seating)| !seating.fixed) {
+            let seats = seating.members.iter().enumerate().filter(|(seat, _)| which(self, p, *seat));
+            seats.for_each(|(seat, &m)| held[m].push((p, seat)));
+        }
+        let mut search = Search::from(rich, self.ground.len());
+        while let Some(giver) = search.next() {
+            for &(p, seat) in &held[giver] {
+                let mut next = 0;
+                while let Some(&taker) = search.unseen.get(next) {
+                    *work = work.checked_sub(1)?;
+                    if !self.may_reseat(p, seat, taker) || search.on_the_way(giver, p) {
+                        next += 1;
+                        continue;
+                    }
+                    // It is unseen no more: what followed it has moved up to its place.
+                    search.reach(taker, giver, (p, seat));
+                    if self.over(taker) < 0 {
+                        return Some(search.way_to(taker));
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// As [`Self::level`], where there are rules (see `even`): copies that are only planned first, since that costs nothing.
+    fn even(&mut self) {
+        let mut work = CHAIN_WORK_MAX;
+        self.even_some(&mut work, |seats, p, seat| !seats.present[p].contains(&seats.partitions[p].members[seat]));
+        self.even_some(&mut work, |_, _, _| true);
+    }
+
+    fn even_some(&mut self, work: &mut usize, which: impl Fn(&Self, usize, usize) -> bool) {
+        // Most of it needs no chains.
+        let mut moved = true;
+        while std::mem::take(&mut moved) {
+            for p in 0..self.partitions.len() {
+                for seat in (0..self.partitions[p].members.len()).rev() {
+                    let giver = self.partitions[p].members[seat];
+                    if self.partitions[p].fixed || !which(self, p, seat) {
+                        continue;
+                    }
+                    let takers = self.candidates(p, seat, self.harm_in(p, seat));
+                    let takers = takers.filter(|&m| self.evens(&self.loads, giver, m) && self.may_reseat(p, seat, m));
+                    if let Some(taker) = takers.min_by_key(|&m| (self.ground.relative(self.loads[m], m), self.scatter(p, m))) {
+                        self.reseat(p, seat, taker);
+                        moved = true;
+                    }
+                }
+            }
+        }
+        while let Some(chain) = self.chain(
+            &self.loads,
+            |seats, p| 0..seats.partitions[p].members.len(),
+            |seats, p, seat, search| {
+                if !which(seats, p, seat) {
+                    return Some(Vec::new());
+                }
+                let unseen: Vec<usize> = seats.candidates(p, seat, seats.harm_in(p, seat)).filter(|m| !search.seen(*m)).collect();
+                *work = work.checked_sub(1 + unseen.len())?;
+                Some(unseen.into_iter().filter(|m| seats.may_reseat(p, seat, *m)).collect())
+            },
+        ) {
+            for (p, seat, taker) in chain {
+                self.reseat(p, seat, taker);
+            }
+        }
+    }
+}

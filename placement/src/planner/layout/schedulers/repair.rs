@@ -1,0 +1,44 @@
+//! Every partition has its copies: those that are lacking, or on members that drain or are gone, come elsewhere; what is too
+//! many goes.
+
+use super::Schedule;
+use crate::planner::layout::Seats;
+
+pub(super) struct Repair;
+
+impl Schedule for Repair {
+    fn improve(&self, seats: &mut Seats<'_>) {
+        seats.trim();
+        seats.fill();
+    }
+}
+
+impl Seats<'_> {
+    /// Drops copies that are too many: never the primary's, and those that stand near others first.
+    fn trim(&mut self) {
+        for p in 0..self.partitions.len() {
+            while !self.partitions[p].fixed && self.partitions[p].members.len() > self.copies {
+                let seats = 1..self.partitions[p].members.len();
+                let over = |s: usize| self.over(self.partitions[p].members[s]);
+                let rest = |s: usize| self.beside(p, Some(s), None);
+                let ease = |s: usize| std::cmp::Reverse(self.rules.harm(rest(s)));
+                let Some(worst) = seats.max_by_key(|&s| (ease(s), self.harm_in(p, s), over(s), s)) else { break };
+                let gone = self.partitions[p].members.remove(worst);
+                self.loads[gone] -= 1;
+            }
+        }
+    }
+
+    fn fill(&mut self) {
+        for p in 0..self.partitions.len() {
+            while !self.partitions[p].fixed && self.partitions[p].members.len() < self.copies {
+                let Some(best) = self.best_beside(p, None) else { break };
+                if self.partitions[p].members.is_empty() {
+                    self.leads[best] += 1;
+                }
+                self.partitions[p].members.push(best);
+                self.loads[best] += 1;
+            }
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! A plan told step by step, with the reason for each.
+
+use super::Plan;
+use super::edit::{may_receive, states};
+use super::layout::{Bounds, Ground};
+use crate::id::{KeyspaceId, MemberId, PartitionRef};
+use crate::table::{MemberState, Partition, Table};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// One step of a move.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Operator {
+    /// What moves.
+    pub partition: PartitionRef,
+    /// What is done.
+    pub action: Action,
+    /// Why.
+    pub reason: Reason,
+    /// What is copied for that, where it is known: nothing but for a new learner.
+    pub bytes: Option<u64>,
+}
+
+/// What is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// This member begins to receive a copy.
+    AddLearner(MemberId),
+    /// This member's copy counts from then on.
+    Promote(MemberId),
+    /// Another member leads.
+    TransferPrimary {
+        /// Who led.
+        from: MemberId,
+        /// Who leads.
+        to: MemberId,
+    },
+    /// This member's copy is dropped.
+    RemoveCopy(MemberId),
+}
+
+/// Why something moves, the most urgent first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reason {
+    /// There are fewer copies than wanted, or more.
+    Repair,
+    /// A member goes.
+    Drain,
+    /// A rule of the keyspace wants it.
+    Rule,
+    /// Copies stand nearer to one another than they must.
+    Apart,
+    /// Members shall lead their share.
+    Primaries,
+    /// Members shall hold their share.
+    Copies,
+}
+
+impl Reason {
+    /// 0 goes first.
+    #[must_use]
+    pub const fn priority(self) -> u8 {
+        self as u8
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Repair => "repair",
+            Self::Drain => "drain",
+            Self::Rule => "rule",
+            Self::Apart => "keep copies apart",
+            Self::Primaries => "balance of primaries",
+            Self::Copies => "balance of copies",
+        })
+    }
+}
+
+impl fmt::Display for Operator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { partition, action, reason, bytes } = self;
+        write!(f, "{partition}: {action} ({reason})")?;
+        match bytes {
+            Some(bytes) if *bytes > 0 => write!(f, ", {bytes} bytes"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AddLearner(m) => write!(f, "add learner {m}"),
+            Self::Promote(m) => write!(f, "promote {m}"),
+            Self::TransferPrimary { from, to } => write!(f, "transfer primary from {from} to {to}"),
+            Self::RemoveCopy(m) => write!(f, "remove copy of {m}"),
+        }
+    }
+}
+
+/// The steps to these goals, and to those of the table that they do not replace; `bytes` says how large partitions are, as far as
+/// it is known.
+///
+/// What is most urgent stands first: partitions by the most urgent reason among their steps, then by name, each with its steps in the
+/// order in which they are taken. Whatever makes no sense for this table is left out.
+#[must_use]
+pub fn operators(table: &Table, goals: &Plan, bytes: &BTreeMap<PartitionRef, u64>) -> Vec<Operator> {
+    let ground = Ground::new(table.members.iter().filter(|m| may_receive(m)).cloned().collect());
+    let rules: BTreeMap<KeyspaceId, Bounds> = table.keyspaces.iter().map(|k| (k.id, Bounds::new(&ground, &k.rules))).collect();
+    let states = states(table);
+    let goals: BTreeMap<PartitionRef, &Vec<MemberId>> = goals.iter().map(|(at, goal)| (*at, goal)).collect();
+    let moves = table.partitions().filter_map(|(at, partition)| {
+        let goal = goals.get(&at).copied().or(partition.goal.as_ref()).filter(|goal| !goal.is_empty())?;
+        let view = View { ground: &ground, rules: rules.get(&at.keyspace)?, states: &states };
+        let steps = view.steps(partition, goal);
+        Some((steps.iter().map(|(_, reason)| *reason).min()?, at, steps))
+    });
+    let mut moves: Vec<_> = moves.collect();
+    // Partitions come in order of name, and the sort is stable.
+    moves.sort_by_key(|(reason, ..)| *reason);
+    let told = |at, (action, reason)| {
+        let copied = match action {
+            Action::AddLearner(_) => bytes.get(&at).copied(),
+            Action::Promote(_) | Action::TransferPrimary { .. } | Action::RemoveCopy(_) => Some(0),
+        };
+        Operator { partition: at, action, reason, bytes: copied }
+    };
+    moves.into_iter().flat_map(|(_, at, steps)| steps.into_iter().map(move |step| told(at, step))).collect()
+}
+
+/// What one partition's move is judged by.
+struct View<'a> {
+    ground: &'a Ground,
+    rules: &'a Bounds,
+    states: &'a BTreeMap<MemberId, MemberState>,
+}
+
+impl View<'_> {
+    fn steps(&self, partition: &Partition, goal: &[MemberId]) -> Vec<(Action, Reason)> {
+        let arrivals: Vec<MemberId> = goal.iter().copied().filter(|m| !partition.in_sync().any(|held| held == *m)).collect();
+        let gone: Vec<MemberId> = partition.replicas.iter().map(|r| r.member).filter(|m| !goal.contains(m)).collect();
+        let goes = |m: &&MemberId| matches!(self.state(**m), MemberState::Draining | MemberState::Leaving);
+        let answering = partition.in_sync().filter(|m| self.state(*m) != MemberState::Silent).count();
+        // Newcomers first make up for what is lacking, then for who goes; the others stand for copies that are dropped elsewhere.
+        let lacking = goal.len().saturating_sub(answering);
+        let drained = lacking + gone.iter().filter(goes).count();
+        let replaced = arrivals.len().saturating_sub(drained);
+        let dropped: Vec<MemberId> = gone.iter().filter(|m| self.state(**m) == MemberState::Live).copied().take(replaced).collect();
+        let moved = self.moved(goal, arrivals.get(drained..).unwrap_or_default(), &dropped);
+        let why_gone = |m: &MemberId| match self.state(*m) {
+            MemberState::Draining | MemberState::Leaving => Reason::Drain,
+            MemberState::Live if dropped.contains(m) => moved,
+            MemberState::Live | MemberState::Silent => Reason::Repair,
+        };
+
+        let mut steps = Vec::new();
+        for (place, member) in arrivals.into_iter().enumerate() {
+            let reason = if place < lacking {
+                Reason::Repair
+            } else if place < drained {
+                Reason::Drain
+            } else {
+                moved
+            };
+            if !partition.holds(member) {
+                steps.push((Action::AddLearner(member), reason));
+            }
+            steps.push((Action::Promote(member), reason));
+        }
+        let (from, to) = (partition.primary(), goal[0]);
+        if from != to {
+            let reason = if gone.contains(&from) { why_gone(&from) } else { self.why_led(from, to) };
+            steps.push((Action::TransferPrimary { from, to }, reason));
+        }
+        steps.extend(gone.iter().map(|m| (Action::RemoveCopy(*m), why_gone(m))));
+        steps
+    }
+
+    fn state(&self, member: MemberId) -> MemberState {
+        self.states.get(&member).copied().unwrap_or(MemberState::Silent)
+    }
+
+    /// Why copies go from these members to those: what the goal would be without that, and what it is.
+    fn moved(&self, goal: &[MemberId], to: &[MemberId], from: &[MemberId]) -> Reason {
+        let kept = goal.iter().filter(|m| !to.contains(m)).chain(from);
+        let (before, after) = (self.measure(kept), self.measure(goal.iter()));
+        if before.0 > after.0 {
+            Reason::Rule
+        } else if before.1 > after.1 {
+            Reason::Apart
+        } else {
+            Reason::Copies
+        }
+    }
+
+    /// How badly these copies break the rules, and how near they stand to one another.
+    fn measure<'m>(&self, members: impl Iterator<Item = &'m MemberId>) -> (u32, u32) {
+        let places: Vec<usize> = members.filter_map(|m| self.ground.place(*m)).collect();
+        let near = places.iter().enumerate().map(|(n, place)| self.ground.nearness(*place, places[..n].iter().copied())).sum();
+        (self.rules.harm(places.iter().copied()), near)
+    }
+
+    fn why_led(&self, from: MemberId, to: MemberId) -> Reason {
+        let harm = |m| self.ground.place(m).map(|place| self.rules.harm_of_lead(place));
+        match (harm(from), harm(to)) {
+            (Some(before), Some(after)) if before > after => Reason::Rule,
+            (Some(_), _) => Reason::Primaries,
+            // Who led may be given nothing any more, and still holds what nobody else does yet.
+            (None, _) => Reason::Drain,
+        }
+    }
+}

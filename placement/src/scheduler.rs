@@ -1,0 +1,103 @@
+//! The reasons for which copies move, and which of them are on.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// A reason for which the planner moves copies, in order of importance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Scheduler {
+    /// Partitions that have too few copies, too many, or some on members that drain.
+    Repair,
+    /// Copies that break a rule of their keyspace, or stand nearer to others than they must.
+    Place,
+    /// Members that hold more or fewer copies than their share.
+    Copies,
+    /// Members that lead more or fewer partitions than their share.
+    Primaries,
+}
+
+/// Schedulers that are on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Schedulers(u8);
+
+/// Why a text names no scheduler.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no scheduler: there are repair, place, copies and primaries")]
+pub struct NoScheduler(String);
+
+impl Scheduler {
+    /// All of them, the most important first.
+    pub const ALL: [Self; 4] = [Self::Repair, Self::Place, Self::Copies, Self::Primaries];
+
+    const fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
+impl Schedulers {
+    /// Everything moves by itself.
+    pub const ALL: Self = Self(0b1111);
+    /// What is lost or in a wrong place is mended; nothing moves for balance alone.
+    pub const MANUAL: Self = Self(Scheduler::Repair.bit() | Scheduler::Place.bit());
+
+    /// Whether this one is on.
+    #[must_use]
+    pub const fn has(self, scheduler: Scheduler) -> bool {
+        self.0 & scheduler.bit() != 0
+    }
+
+    /// Those that are on, the most important first.
+    pub fn iter(self) -> impl Iterator<Item = Scheduler> {
+        Scheduler::ALL.into_iter().filter(move |scheduler| self.has(*scheduler))
+    }
+
+    /// Whether all of these exist: what came from elsewhere may be any number.
+    #[must_use]
+    pub const fn exist(self) -> bool {
+        self.0 & !Self::ALL.0 == 0
+    }
+}
+
+impl FromIterator<Scheduler> for Schedulers {
+    fn from_iter<I: IntoIterator<Item = Scheduler>>(schedulers: I) -> Self {
+        Self(schedulers.into_iter().fold(0, |bits, scheduler| bits | scheduler.bit()))
+    }
+}
+
+impl fmt::Display for Scheduler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Repair => "repair",
+            Self::Place => "place",
+            Self::Copies => "copies",
+            Self::Primaries => "primaries",
+        })
+    }
+}
+
+impl FromStr for Scheduler {
+    type Err = NoScheduler;
+
+    fn from_str(text: &str) -> Result<Self, NoScheduler> {
+        let named = Self::ALL.into_iter().find(|scheduler| scheduler.to_string() == text);
+        named.ok_or_else(|| NoScheduler(text.chars().take(40).collect()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schedulers_are_told_apart() {
+        for one in Scheduler::ALL {
+            let only: Schedulers = [one].into_iter().collect();
+            assert_eq!(only.iter().collect::<Vec<_>>(), [one]);
+            assert_eq!(one.to_string().parse(), Ok(one));
+        }
+        assert_eq!(Scheduler::ALL.into_iter().collect::<Schedulers>(), Schedulers::ALL);
+        assert!(Schedulers::ALL.exist() && !Schedulers(16).exist());
+        assert!("balance".parse::<Scheduler>().is_err());
+    }
+}

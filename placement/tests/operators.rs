@@ -1,0 +1,186 @@
+//! A plan told step by step leads where the plan leads, for the reasons that the table shows.
+
+mod common;
+
+use common::*;
+use doyen_placement::planner::{
+    self, Action, Departure, KeyspaceChange, NotApplied, Operator, Pace, Reason, adopt, alter_keyspace, plan, plan_for,
+};
+use doyen_placement::{MemberId, PartitionId, PartitionRef, Scheduler, Schedulers, Table};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+fn operators(table: &Table) -> Vec<Operator> {
+    planner::operators(table, &plan(table), &BTreeMap::new())
+}
+
+fn reasons(table: &Table) -> BTreeSet<Reason> {
+    operators(table).into_iter().map(|o| o.reason).collect()
+}
+
+/// Who holds each partition that has steps once all of them are taken, the primary first; the others by id.
+fn taken(table: &Table, operators: &[Operator]) -> BTreeMap<PartitionRef, Vec<MemberId>> {
+    let mut held: BTreeMap<PartitionRef, Vec<MemberId>> = BTreeMap::new();
+    for operator in operators {
+        let partition = table.partition(operator.partition).expect("it is there");
+        let members = held.entry(operator.partition).or_insert_with(|| partition.in_sync().collect());
+        match operator.action {
+            Action::AddLearner(m) => assert!(!members.contains(&m)),
+            Action::Promote(m) => members.push(m),
+            Action::TransferPrimary { from, to } => {
+                assert_eq!(members[0], from);
+                let heir = members.iter().position(|m| *m == to).expect("it holds a copy that counts");
+                members.swap(0, heir);
+            }
+            Action::RemoveCopy(m) => {
+                assert!(members.first() != Some(&m), "no primary is dropped");
+                members.retain(|held| *held != m);
+            }
+        }
+    }
+    held.into_iter().map(|(at, members)| (at, sorted(&members))).collect()
+}
+
+fn sorted(members: &[MemberId]) -> Vec<MemberId> {
+    let mut members = members.to_vec();
+    members[1..].sort_unstable();
+    members
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn the_steps_lead_where_the_plan_leads(
+        members in prop::collection::vec(sketch(), 2..9),
+        newcomers in prop::collection::vec(sketch(), 0..3),
+        gone in prop::collection::btree_set(1_u64..9, 0..3),
+        leaver in 1_u64..9,
+        power in 0_u32..7,
+        backups in 0_u8..4,
+        begun in any::<bool>(),
+    ) {
+        let table = cluster(1 << power, backups, &members);
+        let table = planner::admit(&table, newcomers.iter().zip(100..).map(|(s, number)| member(number, s)).collect());
+        let gone = gone.into_iter().map(|m| (id(m), Departure::Silent)).collect();
+        let mut table = planner::hand_over(&planner::remove(&table, &gone), id(leaver), Pace::Repair);
+        if begun {
+            table = adopt(&table, &plan(&table));
+            table = planner::advance(&table, &LIMITS, &BTreeSet::new()).unwrap_or(table);
+        }
+        let goals = plan(&table);
+        let operators = planner::operators(&table, &goals, &BTreeMap::new());
+        prop_assert_eq!(&operators, &planner::operators(&table.clone(), &goals, &BTreeMap::new()));
+        let under_way = partitions(&table).filter_map(|(at, p)| Some((at, p.goal.clone()?)));
+        let all: BTreeMap<_, _> = under_way.chain(goals).collect();
+        let led: BTreeMap<_, _> = all.into_iter().map(|(at, goal)| (at, sorted(&goal))).collect();
+        let taken = taken(&table, &operators);
+        for (at, goal) in &led {
+            let stays = || sorted(&table.partition(*at).expect("it is there").in_sync().collect::<Vec<_>>());
+            prop_assert_eq!(taken.get(at).cloned().unwrap_or_else(stays), goal.clone(), "{}", at);
+        }
+        prop_assert!(taken.keys().all(|at| led.contains_key(at)));
+        let urgency: Vec<Reason> = operators.chunk_by(|a, b| a.partition == b.partition).map(|steps| steps.iter().map(|o| o.reason).min().expect("steps")).collect();
+        prop_assert!(urgency.is_sorted(), "{:?}", urgency);
+    }
+
+    #[test]
+    fn what_is_off_moves_nothing(
+        members in prop::collection::vec(sketch(), 1..9),
+        newcomers in prop::collection::vec(sketch(), 0..4),
+        gone in prop::collection::btree_set(1_u64..9, 0..2),
+        on in prop::collection::btree_set(0_usize..4, 0..4),
+        power in 0_u32..7,
+        backups in 0_u8..3,
+    ) {
+        let mut table = cluster(1 << power, backups, &members);
+        let on: Schedulers = on.into_iter().map(|place| Scheduler::ALL[place]).collect();
+        table.settings.schedulers = on;
+        let table = planner::admit(&table, newcomers.iter().zip(100..).map(|(s, number)| member(number, s)).collect());
+        let gone = gone.into_iter().map(|m| (id(m), Departure::Silent)).collect();
+        let table = planner::remove(&table, &gone);
+        let reasons = reasons(&table);
+        let belong = |reason: &Reason| match reason {
+            Reason::Repair | Reason::Drain => on.has(Scheduler::Repair),
+            // What moves for balance may come to stand better.
+            Reason::Rule | Reason::Apart => on.has(Scheduler::Place) || on.has(Scheduler::Copies),
+            Reason::Copies => on.has(Scheduler::Copies),
+            Reason::Primaries => on.has(Scheduler::Primaries),
+        };
+        prop_assert!(reasons.iter().all(belong), "{:?} with {:?}", reasons, on);
+        let settled = settle_with(table, check_step);
+        prop_assert_eq!(plan(&settled), vec![]);
+    }
+}
+
+#[test]
+fn each_step_tells_its_reason() {
+    let table = cluster(64, 1, &[PLAIN; 4]);
+    assert_eq!(reasons(&table), BTreeSet::new());
+    let dead = planner::remove(&table, &BTreeMap::from([(id(1), Departure::Dead)]));
+    assert!(operators(&dead).iter().filter(|o| matches!(o.action, Action::AddLearner(_))).all(|o| o.reason == Reason::Repair));
+    let leaving = planner::hand_over(&table, id(1), Pace::Repair);
+    assert!(reasons(&leaving).contains(&Reason::Drain) && !reasons(&leaving).contains(&Reason::Repair));
+    let joined = planner::admit(&table, vec![member(9, &PLAIN)]);
+    assert_eq!(reasons(&joined), BTreeSet::from([Reason::Copies, Reason::Primaries]));
+    let change = |text: &str| KeyspaceChange { rules: Some(vec![text.parse().expect("it is a rule")]), ..KeyspaceChange::default() };
+    let altered = alter_keyspace(&table, "default", change("primary not in name=n1")).expect("it may be").expect("it is new");
+    assert!(reasons(&altered).contains(&Reason::Rule));
+    let fewer = alter_keyspace(&table, "default", KeyspaceChange { backups: Some(0), ..KeyspaceChange::default() });
+    assert!(reasons(&fewer.expect("it may be").expect("it is new")).contains(&Reason::Repair));
+    let zones = cluster(64, 1, &[1, 1].map(|zone| Sketch { zone, ..PLAIN }));
+    let third = planner::admit(&zones, vec![member(9, &Sketch { zone: 2, ..PLAIN })]);
+    assert!(reasons(&third).contains(&Reason::Apart));
+}
+
+#[test]
+fn only_new_copies_cost_bytes() {
+    let joined = planner::admit(&cluster(4, 1, &[PLAIN; 2]), vec![member(9, &PLAIN)]);
+    let sizes: BTreeMap<PartitionRef, u64> = partitions(&joined).map(|(at, _)| (at, 1000)).collect();
+    let told = planner::operators(&joined, &plan(&joined), &sizes);
+    for operator in &told {
+        let copies = matches!(operator.action, Action::AddLearner(_));
+        assert_eq!(operator.bytes, Some(if copies { 1000 } else { 0 }));
+        assert!(!operator.to_string().contains('\n'));
+    }
+    let first = told.iter().find(|o| matches!(o.action, Action::AddLearner(_))).expect("something is copied");
+    assert_eq!(first.to_string(), format!("{}: add learner {} (balance of copies), 1000 bytes", first.partition, id(9)));
+    assert!(operators(&joined).iter().all(|o| o.bytes.is_none() == matches!(o.action, Action::AddLearner(_))));
+}
+
+#[test]
+fn what_a_person_wants_moved_stays_wanted_while_nobody_balances() {
+    let mut table = planner::admit(&cluster(64, 1, &[PLAIN; 2]), vec![member(9, &PLAIN)]);
+    table.settings.schedulers = Schedulers::MANUAL;
+    assert_eq!(plan(&table), vec![], "nothing moves for balance by itself");
+    let wanted = plan_for(&table, Schedulers::ALL);
+    assert!(!wanted.is_empty());
+    let applied = adopt(&table, &wanted);
+    assert_eq!(plan(&applied), vec![]);
+    let settled = settle_with(applied, check_step);
+    assert!(loads(&settled)[&id(9)].0 >= 42, "it has its share");
+    let dead = planner::remove(&settled, &BTreeMap::from([(id(1), Departure::Dead)]));
+    assert_eq!(planner::health(&settle_with(dead, check_step)), planner::Health::default(), "repair goes on");
+}
+
+#[test]
+fn a_plan_is_applied_to_the_table_that_it_was_made_for_alone() {
+    let joined = planner::admit(&cluster(8, 1, &[PLAIN; 2]), vec![member(9, &PLAIN)]);
+    let (name, goals) = (joined.name(), plan(&joined));
+    let applied = planner::apply(&joined, name, &goals).expect("it was made for it");
+    assert_eq!(applied, adopt(&joined, &goals));
+    let other = planner::admit(&joined, vec![member(10, &PLAIN)]);
+    let refused = planner::apply(&other, name, &goals).expect_err("it was made for another");
+    assert_eq!(refused, NotApplied::OtherTable { made_for: name, in_force: other.name() });
+    let at = goals[0].0;
+    let wrong = |goals: Vec<(PartitionRef, Vec<MemberId>)>, expected: &str| {
+        let why = planner::apply(&joined, name, &goals).expect_err("it cannot be").to_string();
+        assert!(why.contains(expected) && !why.contains('\n'), "{why}");
+    };
+    wrong(vec![(PartitionRef { partition: PartitionId(8), ..at }, vec![id(1), id(2)])], "is not there");
+    wrong(vec![(at, vec![id(1), id(2)]), (at, vec![id(1), id(9)])], "named twice");
+    wrong(vec![(at, vec![id(1), id(77)])], "no member that may hold data");
+    wrong(vec![(at, vec![id(1), id(1)])], "two copies on one member");
+    wrong(vec![(at, vec![id(1)])], "another number of copies");
+    wrong(vec![(at, vec![id(1), id(2), id(9)])], "another number of copies");
+}
