@@ -9,9 +9,9 @@ use super::world::World;
 use doyen_gossip::Input;
 use doyen_gossip::agreement::AdminRequest;
 use doyen_gossip::hints::Hint;
-use doyen_placement::OnLoss;
 use doyen_placement::planner::{DEFAULT_KEYSPACE, KeyspaceChange, NewKeyspace, Pace};
 use doyen_placement::quorum::majority;
+use doyen_placement::{OnLoss, Schedulers};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeSet;
@@ -500,10 +500,22 @@ impl World {
         true
     }
 
-    /// Somebody wants another number of copies.
+    /// Somebody wants another number of copies, or has a rule where they stand, or wants nothing to move for balance alone.
     fn alter(&mut self) -> bool {
-        let backups = [0, 1, 1, 2, 2, 3][self.rng.random_range(0..6)];
-        let change = KeyspaceChange { backups: Some(backups), ..KeyspaceChange::default() };
+        let mut change = KeyspaceChange::default();
+        match self.rng.random_range(0..8) {
+            0 => {
+                let schedulers = [Schedulers::ALL, Schedulers::MANUAL][self.rng.random_range(0..2)];
+                return self.administer(AdminRequest::Schedule(schedulers));
+            }
+            1 | 2 => {
+                let name = format!("n{}", self.rng.random_range(0..self.slots.len()));
+                let rules = ["primary in name=", "primary not in name=", "copies not in name="];
+                let rule = format!("{}{name}", rules[self.rng.random_range(0..3)]).parse().ok();
+                change.rules = Some(rule.filter(|_| self.rng.random_bool(0.7)).into_iter().collect());
+            }
+            _ => change.backups = Some([0, 1, 1, 2, 2, 3][self.rng.random_range(0..6)]),
+        }
         self.administer(AdminRequest::AlterKeyspace { name: DEFAULT_KEYSPACE.into(), change })
     }
 
