@@ -231,7 +231,7 @@ pub struct Partition {
     pub id: PartitionId,
     /// Who holds it: the primary first, then the other in-sync copies, then learners. Never empty.
     pub replicas: Vec<Replica>,
-    /// Rises with every change of the primary or of the in-sync set. Adding or dropping a learner leaves it.
+    /// Rises with every change of the primary or of the in-sync set, and where a learner is dropped. Adding one leaves it.
     pub epoch: Epoch,
     /// The epoch in which the present primary's tenure began.
     pub since: Epoch,

@@ -24,7 +24,7 @@ pub enum InSyncChange {
     Remove(MemberId),
     /// This learner has caught up and its checksum agrees: count it.
     Admit(MemberId),
-    /// This learner failed: drop it; nothing else changes.
+    /// This learner failed: drop it, in a new epoch.
     Abandon(MemberId),
     /// The admission of this learner is withdrawn: a new epoch without it.
     Withdraw(MemberId),

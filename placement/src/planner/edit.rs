@@ -1,6 +1,7 @@
 //! Small edits that every concern shares. Epochs change here and nowhere else.
 
 use crate::id::{MemberId, PartitionRef};
+use crate::mutant::{Mutant, broken};
 use crate::table::{Member, MemberState, Partition, Replica, ReplicaState, Role, Table};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,7 +40,8 @@ pub(super) fn set_state(table: &mut Table, member: MemberId, state: MemberState)
 
 impl Partition {
     /// The partition with these replicas, the primary first, and the epochs that follow from that: another primary begins
-    /// a tenure, another in-sync set begins an epoch, learners begin nothing.
+    /// a tenure; another in-sync set begins an epoch, and so does a learner that is dropped: it gives up what it learned, and when it learns
+    /// again, what its primary asked for before is about a copy that is no more.
     pub(super) fn with_replicas(&self, in_sync: &[MemberId], learners: &[MemberId]) -> Self {
         let mut next = self.clone();
         let as_replicas = |members: &[MemberId], state| members.iter().map(move |&member| Replica { member, state }).collect::<Vec<_>>();
@@ -48,7 +50,8 @@ impl Partition {
         let before: Vec<MemberId> = self.in_sync().collect();
         let same_primary = in_sync.first() == before.first();
         let same_set = before.len() == in_sync.len() && before.iter().all(|m| in_sync.contains(m));
-        if !same_primary || !same_set {
+        let mut dropped = self.learners().filter(|m| !next.holds(*m));
+        if !same_primary || !same_set || (dropped.next().is_some() && !broken(Mutant::WithdrawsQuietly)) {
             next.epoch = self.epoch.next();
         }
         if !same_primary {

@@ -172,6 +172,8 @@ pub fn check_step(old: &Table, new: &Table) {
         }
         let same = was == is && partition.primary() == before.primary() && partition.lineage == before.lineage;
         assert!(same || partition.epoch > before.epoch, "{at}: another primary or in-sync set is another epoch");
+        let dropped = before.learners().find(|m| partition.replicas.iter().all(|r| r.member != *m));
+        assert!(dropped.is_none() || partition.epoch > before.epoch, "{at}: {dropped:?} is dropped, and learned within this epoch");
     }
     for keyspace in new.keyspaces.iter().filter(|k| !k.partitions.is_empty()) {
         if keyspace.division != Division::Slots {

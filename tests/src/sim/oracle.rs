@@ -229,7 +229,8 @@ impl Oracle {
                 cluster.removed.insert(gone.id, table.version);
             }
             let in_sync = table.keyspaces.iter().flat_map(|k| &k.partitions).flat_map(|p| p.in_sync());
-            if let Some(back) = in_sync.into_iter().find(|m| cluster.removed.contains_key(m)) {
+            // Of an older table people may hear later.
+            if let Some(back) = in_sync.into_iter().find(|m| cluster.removed.get(m).is_some_and(|removed| *removed < table.version)) {
                 return Err(format!("I11: {back} was removed in {}, and is in sync in {}", cluster.removed[&back], table.version));
             }
             let unheard = self.unheard.get(&(table.cluster, table.term, table.version)).cloned().unwrap_or_default();
@@ -323,6 +324,8 @@ fn descends(before: &Table, after: &Table) -> Result<(), String> {
             let in_sync = |p: &doyen_placement::Partition| p.in_sync().collect::<BTreeSet<_>>();
             if new.epoch == old.epoch {
                 hold!(old.primary() == new.primary(), "I4: {names}: partition {at} changed its primary within an epoch");
+                let dropped = old.learners().find(|m| new.replicas.iter().all(|r| r.member != *m));
+                hold!(dropped.is_none(), "rule 7: {names}: partition {at} dropped the learner {dropped:?} within an epoch");
             }
             if new.since == old.since {
                 hold!(old.primary() == new.primary(), "rule 9: {names}: partition {at} changed its primary within a tenure");
