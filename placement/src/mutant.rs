@@ -84,6 +84,8 @@ mutants! {
     AdmitsUnrequired = ("admits-unrequired", "rule 7"),
     /// A withdrawn newcomer is no new epoch.
     WithdrawsQuietly = ("withdraws-quietly", "rule 7"),
+    /// A learner that is dropped leaves the epoch as it is.
+    DropsQuietly = ("drops-quietly", "rule 7"),
     /// Who alone holds a partition is expelled for silence.
     ExpelsLastCopy = ("expels-last-copy", "rule 7"),
     /// A later process of a member's name proves it dead, wherever it is.

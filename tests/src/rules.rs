@@ -36,6 +36,7 @@ pub const CHECKS: &[(Mutant, Check)] = &[
     (Mutant::AdmitsTheSilent, membership::who_is_on_its_way_out_is_not_admitted),
     (Mutant::AdmitsUnrequired, data::who_is_about_to_count_is_waited_for),
     (Mutant::WithdrawsQuietly, membership::a_withdrawn_learner_is_not_counted),
+    (Mutant::DropsQuietly, membership::who_learns_again_is_not_counted_for_before),
     (Mutant::ExpelsLastCopy, membership::who_alone_holds_something_is_waited_for),
     (Mutant::VouchesFromAnywhere, membership::a_namesake_elsewhere_proves_nobody_dead),
     (Mutant::StaysSilent, elections::who_coordinates_is_not_silent),

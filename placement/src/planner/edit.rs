@@ -50,8 +50,9 @@ impl Partition {
         let before: Vec<MemberId> = self.in_sync().collect();
         let same_primary = in_sync.first() == before.first();
         let same_set = before.len() == in_sync.len() && before.iter().all(|m| in_sync.contains(m));
-        let mut dropped = self.learners().filter(|m| !next.holds(*m));
-        if !same_primary || !same_set || (dropped.next().is_some() && !broken(Mutant::WithdrawsQuietly)) {
+        let quiet = broken(Mutant::WithdrawsQuietly) || broken(Mutant::DropsQuietly);
+        let dropped = self.learners().any(|m| !next.holds(m)) && !quiet;
+        if !same_primary || !same_set || dropped {
             next.epoch = self.epoch.next();
         }
         if !same_primary {

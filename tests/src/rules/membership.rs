@@ -6,8 +6,9 @@ use super::shards;
 use doyen_gossip::Input;
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest};
 use doyen_gossip::wire::Message;
-use doyen_placement::planner::{self, Pace};
+use doyen_placement::planner::{self, Departure, Pace};
 use doyen_placement::{MemberState, OnLoss, PartitionRef};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// First tables and promises of which a course chooses what becomes of them.
 const CHOSEN_MAX: usize = 8;
@@ -47,6 +48,23 @@ pub(super) fn who_is_on_its_way_out_is_not_admitted() -> Result<(), String> {
         if done != [state == MemberState::Live] {
             return Err(format!("I14: a learner that is {state:?} was admitted: {done:?}"));
         }
+    }
+    Ok(())
+}
+
+/// A primary that alone holds a partition has asked to count its learner, and falls silent. When it is back, another one learns, of the same name.
+pub(super) fn who_learns_again_is_not_counted_for_before() -> Result<(), String> {
+    let learning = shards::change(&shards::table(2, &[1]), |p| p.replicas = shards::replicas(&[1], &[2]));
+    let epoch = learning.partition(shards::AT).map(|p| p.epoch).unwrap_or_default();
+    let silent = planner::remove(&learning, &BTreeMap::from([(shards::id(1), Departure::Silent)]));
+    let back = planner::revive(&silent, &BTreeSet::from([shards::id(1)]));
+    if back.partition(shards::AT).is_none_or(|p| p.learners().count() > 0 || p.primary() != shards::id(1)) {
+        return Err("not as the check needs it: it still learns".into());
+    }
+    let again = shards::change(&back, |p| p.replicas = shards::replicas(&[1], &[2]));
+    let admit = [InSyncRequest { partition: shards::AT, epoch, change: InSyncChange::Admit(shards::id(2)) }];
+    if planner::change_in_sync(&again, &admit).1 == [true] {
+        return Err("I13: a learner counts for what it learned before it was dropped".into());
     }
     Ok(())
 }
