@@ -17,7 +17,8 @@ pub const SHARDS_MAX: u16 = 1024;
 /// A number in several keys of a database, from [`Database::sharded_counter`]. Cheap to clone.
 ///
 /// One key takes as many additions as one partition's primary does; `n` keys take about `n` times as many, and a sum costs `n` reads. What `n` buys
-/// on your keys is shown by `doyen simulate --salt n`. The keys are `NAME#0`, `NAME#1` and so on, which Redis clients see as numbers.
+/// on your keys is shown by `doyen simulate --salt n`. The keys are `NAME#0`, `NAME#1` and so on, which Redis clients see as numbers. In a keyspace
+/// of ranges they are neighbours, so that one partition has them all: count elsewhere.
 ///
 /// ```no_run
 /// # async fn example(node: &doyen::Node) -> Result<(), Box<dyn std::error::Error>> {

@@ -155,6 +155,7 @@ impl KeyspaceOptions {
     }
 
     /// Ranges of keys: one before the first of these splits, and one from each of them on. They stand in order. It cannot be altered.
+    /// They divide what Redis clients and [`Database`](crate::Database) see; typed maps are all behind the last one.
     pub fn ranges<K: Into<Vec<u8>>>(mut self, splits: impl IntoIterator<Item = K>) -> Self {
         self.mode = Some(KeyspaceMode::Range);
         self.split_at = splits.into_iter().map(|split| SplitKey(split.into())).collect();

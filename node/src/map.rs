@@ -257,7 +257,7 @@ impl Database {
     }
 
     /// A number that many add to at once, in so many keys: 1 to [`SHARDS_MAX`](crate::SHARDS_MAX), others are taken as the nearest of those. Whoever
-    /// shares it must say the same number, or more; a name with a `{tag}` would keep all of them in one partition.
+    /// shares it must say the same number, and more only after all others do; a name with a `{tag}` would keep all of them in one partition.
     #[must_use]
     pub fn sharded_counter(&self, name: impl AsRef<[u8]>, shards: u16) -> ShardedCounter {
         ShardedCounter::new(self.clone(), name.as_ref(), shards)

@@ -963,13 +963,13 @@ impl Core {
         self.noticed.push(at);
     }
 
-    /// What orders keys: the same at every member of the cluster, so that a place in a scan is, too.
     /// An empty store for a partition of a keyspace, which keeps keys in order where partitions are ranges of them.
     fn store_of(&self, keyspace: KeyspaceId) -> Store {
         let keyspace = self.view.as_ref().and_then(|v| v.installed.keyspace(keyspace));
         Store::new(self.seed()).sorted(keyspace.is_some_and(|k| k.mode == Mode::Range))
     }
 
+    /// What orders keys: the same at every member of the cluster, so that a place in a scan is, too.
     fn seed(&self) -> Seed {
         Seed(self.name.map_or(0, |name| (name.cluster.0 ^ (name.cluster.0 >> 64)) as u64))
     }

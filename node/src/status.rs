@@ -24,7 +24,7 @@ pub struct ClusterReport {
     /// The coordinator's name, if one is known.
     pub coordinator: Option<String>,
     /// Every partition serves, has as many copies in sync as it should have, no move is pending and none is still to be
-    /// planned; and it is the coordinator who says so, of the table that is shown here.
+    /// planned; everybody votes who should; and it is the coordinator who says so, of the table that is shown here.
     pub safe: bool,
     /// The members, oldest first.
     pub members: Vec<MemberReport>,
@@ -246,13 +246,15 @@ impl ClusterReport {
         let moves: Vec<_> = table.keyspaces.iter().flat_map(|k| k.partitions.iter().filter_map(|p| movement(table, k, p))).collect();
         // The coordinator may be a table ahead of this node.
         let current = status.installed.is_some_and(|name| (name.term, name.version) == (table.term, table.version));
+        // Where few vote of many that joined, the death of one of the few stops all.
+        let settled = planner::elders(table) == table.voters;
         let whole = keyspaces.iter().all(|k| k.under_replicated == 0 && k.unavailable == 0);
         Self {
             cluster_id: Some(table.cluster.to_string()),
             term: table.term.0,
             version: table.version.0,
             coordinator: status.coordinator.and_then(|id| table.member(id)).map(|m| m.name.clone()),
-            safe: cluster.from_coordinator && current && whole && moves.is_empty() && !status.planning,
+            safe: cluster.from_coordinator && current && whole && moves.is_empty() && !status.planning && settled,
             members: table.members.iter().map(|m| member(m, unanswered.contains(&m.id))).collect(),
             keyspaces,
             moves,
@@ -511,6 +513,13 @@ mod tests {
         assert!(!report.safe && report.keyspaces[0].under_replicated > 0, "{report:?}");
         let report = ClusterReport::new(&seen(planner::remove(&cluster(2), &gone), vec![], true));
         assert!(report.safe, "one copy is all that one node can hold: {report:?}");
+    }
+
+    #[test]
+    fn a_cluster_of_few_voters_is_not_safe_yet() {
+        let mut table = cluster(3);
+        table.voters.truncate(1);
+        assert!(!ClusterReport::new(&seen(table, vec![], true)).safe, "one death would stop it");
     }
 
     /// `safe` came a moment early after a join: before the plan for the newcomer was made, nothing was on its way.

@@ -131,6 +131,9 @@ fn keyspaces_and_maps_stand_in_order_and_within_limits() {
     assert!(spoilt(|t| t.keyspaces[0].division = Division::no_arcs()).is_err());
     assert!(spoilt(|t| (t.keyspaces[0].mode, t.keyspaces[0].division) = divided(1, 3)).is_err());
     assert!(spoilt(|t| (t.keyspaces[0].mode, t.keyspaces[0].division) = divided(3, 3)).is_err());
+    let long = |n: u32| [&n.to_be_bytes()[..], &[7; 1000]].concat();
+    let said = spoilt(|t| t.keyspaces[0].division = Division::split_at((0..5000).map(long)).expect("in order")).expect_err("too much");
+    assert!(said.to_string().contains("bytes of splits"), "{said}");
     assert!(spoilt(|t| t.keyspaces[0].mode = Mode::Fixed { partitions: 32 }).is_err());
     assert!(spoilt(|t| t.keyspaces[0].min_in_sync = 3).is_err());
     assert!(spoilt(|t| t.keyspaces[0].backups = 8).is_err());

@@ -450,8 +450,16 @@ fn scan(args: Args<'_>) -> Result<Request, ErrorText> {
     Ok(Request::All(All::Scan { cursor, count, pattern, strings }))
 }
 
+/// Longest bound of SCANRANGE: as long as keys are where nothing else is said.
+const BOUND_BYTES_MAX: usize = 64 << 10;
+
 fn scan_range(args: Args<'_>) -> Result<Request, ErrorText> {
-    let mut query = RangeQuery { from: args.bytes(1), to: args.bytes(2), count: u32::MAX, reverse: false, values: false };
+    // Every range is asked with them, and they are held for as long as that takes.
+    let bound = |at| match args.get(at) {
+        long if long.len() > BOUND_BYTES_MAX => Err(ErrorText::from(format!("ERR a bound is too long: at most {BOUND_BYTES_MAX} bytes"))),
+        bound => Ok(Bytes::copy_from_slice(bound)),
+    };
+    let mut query = RangeQuery { from: bound(1)?, to: bound(2)?, count: u32::MAX, reverse: false, values: false };
     let mut i = 3;
     while i < args.len() {
         let option = args.get(i);

@@ -130,6 +130,12 @@ impl Ranges {
         &self.starts
     }
 
+    /// Bytes of all the keys with which ranges begin.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.starts.iter().map(|start| start.key.len()).sum()
+    }
+
     /// The partition of each range, in order.
     pub fn partitions(&self) -> impl Iterator<Item = PartitionId> + '_ {
         self.starts.iter().map(|start| start.partition)

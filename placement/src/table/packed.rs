@@ -45,7 +45,7 @@ pub enum Unpacked {
     /// It names a member that is not in its list.
     #[error("the table names a member that it does not list")]
     Member,
-    /// It has other numbers of keyspaces in two places, or partitions beyond all numbers.
+    /// It has other numbers of keyspaces in two places.
     #[error("the table's partitions belong to no keyspace")]
     Partition,
     /// A tenure began before the first epoch.

@@ -17,6 +17,8 @@ pub const KEYSPACES_MAX: usize = 64;
 pub const PARTITIONS_MAX: usize = SLOTS as usize;
 /// Partitions of all keyspaces together.
 pub const PARTITIONS_ALL_MAX: usize = 1 << 16;
+/// Bytes of the splits of all keyspaces together, at most: a table must fit into one message.
+pub const SPLIT_BYTES_ALL_MAX: usize = 4 << 20;
 /// Tokens that a member of weight 100 brings, at most.
 pub const TOKENS_EACH_MAX: u16 = 256;
 /// Copies of a partition beside the primary, as a keyspace may ask for them.
@@ -179,6 +181,8 @@ impl Table {
         // Whoever is not assigned yet will be.
         let partitions = self.keyspaces.iter().map(Keyspace::count).sum();
         at_most("partitions of all keyspaces together", PARTITIONS_ALL_MAX, partitions)?;
+        let splits = self.keyspaces.iter().map(|k| if let Division::Ranges(ranges) = &k.division { ranges.bytes() } else { 0 });
+        at_most("bytes of splits of all keyspaces together", SPLIT_BYTES_ALL_MAX, splits.sum())?;
         let holders: BTreeSet<MemberId> = self.members.iter().filter(|m| m.role == Role::Data).map(|m| m.id).collect();
         let mut names = BTreeSet::new();
         let mut after = None;
