@@ -238,7 +238,7 @@ impl DataHandle {
         let local = self.0.shared.local();
         match &local.view.as_ref()?.installed.keyspace(keyspace)?.division {
             Division::Ranges(ranges) => Some(ranges.clone()),
-            Division::Slots | Division::Arcs(_) => None,
+            Division::Slots | Division::Runs(_) | Division::Arcs(_) => None,
         }
     }
 

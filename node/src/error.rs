@@ -145,7 +145,7 @@ impl From<Failure> for ReadError {
     fn from(failure: Failure) -> Self {
         match failure {
             // A read changes nothing: not to know whether it happened is not to have an answer.
-            Failure::Unavailable | Failure::NoPartition | Failure::Unknown | Failure::Overtaken => Self::Unavailable,
+            Failure::Unavailable | Failure::NoPartition | Failure::Unknown | Failure::Overtaken | Failure::Stale => Self::Unavailable,
             Failure::Overloaded => Self::Overloaded,
             other => Self::Unexpected(other.to_string()),
         }
@@ -158,7 +158,7 @@ impl From<Failure> for WriteError {
             Failure::TooLarge => Self::TooLarge,
             Failure::OutOfMemory => Self::OutOfMemory,
             Failure::TooFewCopies => Self::TooFewCopies,
-            Failure::NoPartition | Failure::Unavailable | Failure::Overtaken => Self::Unavailable,
+            Failure::NoPartition | Failure::Unavailable | Failure::Overtaken | Failure::Stale => Self::Unavailable,
             Failure::Overloaded => Self::Overloaded,
             Failure::Unknown => Self::Unknown,
             other @ (Failure::NotAnInteger | Failure::NotAFloat | Failure::Overflow) => Self::Unexpected(other.to_string()),

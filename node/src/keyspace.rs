@@ -254,7 +254,7 @@ impl KeyspaceOptions {
 
     /// A change of the keyspace of this name.
     pub(crate) fn alter(&self, name: &str) -> Result<AdminRequest, ConfigError> {
-        if self.mode.is_some() || self.partitions.is_some() || self.tokens.is_some() || self.random_tokens || !self.split_at.is_empty() {
+        if self.mode.is_some() || self.tokens.is_some() || self.random_tokens || !self.split_at.is_empty() {
             return fail("how the keys of a keyspace are divided cannot be altered: create another keyspace".into());
         }
         let change = KeyspaceChange {
@@ -263,9 +263,12 @@ impl KeyspaceOptions {
             on_loss: self.on_loss.map(|policy| policy.0),
             default_ttl_ms: self.default_ttl.map(Lifetime::millis),
             rules: self.checked_rules()?,
+            partitions: self.partitions,
         };
         if change == KeyspaceChange::default() {
-            return fail("say what to alter: --backups, --min-in-sync, --on-loss, --default-ttl, --rule or --no-rules".into());
+            return fail(
+                "say what to alter: --backups, --min-in-sync, --on-loss, --default-ttl, --partitions, --rule or --no-rules".into(),
+            );
         }
         Ok(AdminRequest::AlterKeyspace { name: name.to_owned(), change })
     }

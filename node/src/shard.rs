@@ -33,6 +33,7 @@ mod inspect;
 mod log;
 mod peers;
 mod replication;
+mod reshaping;
 mod scan;
 mod slots;
 mod store;
@@ -48,7 +49,7 @@ use dedup::Dedup;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest, View};
 use doyen_placement::mutant::{Mutant, broken};
-use doyen_placement::{Epoch, KeyspaceId, Lineage, MapId, MemberId, Mode, Partition, PartitionRef, TableName};
+use doyen_placement::{Epoch, KeyspaceId, Lineage, MapId, MemberId, Mode, Partition, PartitionRef, Reshape, TableName};
 use following::Follow;
 use forwarding::{Call, Calls, Executed, Source};
 use frame::Frame;
@@ -57,6 +58,7 @@ use log::Log;
 use op::{Failure, Operation, Outcome, PartitionOperation, Work};
 use peers::Peers;
 use replication::{Clock, Lead};
+use reshaping::Draining;
 use slots::Slots;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -143,6 +145,8 @@ struct Core {
     /// What was dropped, to be freed in slices.
     garbage: Vec<Map>,
     old_logs: Vec<Log>,
+    /// Partitions that were split or merged and are drained into what came of them.
+    draining: Vec<Draining>,
     free_at: Time,
     /// Partitions with overdue keys, and when some of those are expired next.
     expiring: VecDeque<PartitionRef>,
@@ -179,6 +183,10 @@ struct Slot {
     noticed: bool,
     /// Whether it is among `Core::expiring`.
     expiring: bool,
+    /// Whether the installed table splits or merges it, so that it takes no writes.
+    still: bool,
+    /// Whether what it holds is still being drained out of what it was before.
+    drains: bool,
 }
 
 /// What a table says of a partition: whole, and beside it what every operation asks, because the table is elsewhere in memory.
@@ -268,7 +276,7 @@ impl Slot {
 
     /// Whether upkeep has nothing to do here until something happens.
     fn quiet(&self) -> bool {
-        self.calls.is_empty() && self.held.as_ref().is_none_or(|h| h.quiet())
+        self.calls.is_empty() && !self.still && self.held.as_ref().is_none_or(|h| h.quiet())
     }
 
     /// Whether fewer copies are in sync than a write needs.
@@ -330,6 +338,7 @@ impl Shard {
             timers: BTreeSet::new(),
             garbage: Vec::new(),
             old_logs: Vec::new(),
+            draining: Vec::new(),
             free_at: now,
             expiring: VecDeque::new(),
             expire_at: now,
@@ -371,7 +380,7 @@ impl Shard {
             }
         }
         for (_, slot) in self.slots.iter_mut() {
-            (slot.installed, slot.accepted) = (None, None);
+            (slot.installed, slot.accepted, slot.still) = (None, None, false);
         }
         for keyspace in &view.installed.keyspaces {
             for partition in &keyspace.partitions {
@@ -387,6 +396,14 @@ impl Shard {
                 self.slots.get_or_insert(at).accepted = Some(Assigned::new(partition, &self.core.threads));
             }
         }
+        for keyspace in &view.installed.keyspaces {
+            for partition in keyspace.reshaping.under_way.iter().flat_map(Reshape::partitions) {
+                if let Some(slot) = self.slots.get_mut(PartitionRef { keyspace: keyspace.id, partition }) {
+                    slot.still = true;
+                }
+            }
+        }
+        self.reshape();
         for (at, slot) in self.slots.iter_mut() {
             self.core.turn(at, slot, renamed);
             self.core.notice(at, slot);
@@ -412,6 +429,7 @@ impl Shard {
         self.slots.iter_mut().for_each(|(_, slot)| self.core.discard(slot));
         heir.core.garbage.append(&mut self.core.garbage);
         heir.core.old_logs.append(&mut self.core.old_logs);
+        heir.core.garbage.extend(self.core.draining.drain(..).flat_map(Draining::into_maps));
         let mut ready: BTreeMap<PartitionRef, Vec<Executed>> = BTreeMap::new();
         self.core.ready.into_iter().for_each(|(at, executed)| ready.entry(at).or_default().push(executed));
         let calls = self.slots.into_iter().flat_map(move |(at, s)| s.calls.into_all(ready.remove(&at).unwrap_or_default(), at.keyspace));
@@ -467,8 +485,10 @@ impl Shard {
     }
 
     fn submit_at(&mut self, at: Option<PartitionRef>, token: Token, work: Work) -> bool {
-        let Some((at, slot)) = at.and_then(|at| self.slots.get_mut(at).map(|s| (at, s))).filter(|(_, s)| s.installed.is_some()) else {
-            self.core.outcomes.push_back((token, Outcome::Failed(Failure::NoPartition)));
+        let found = at.filter(|at| self.slots.get(*at).is_some_and(|s| s.installed.is_some()));
+        let Some((at, slot)) = found.and_then(|at| self.slots.get_mut(at).map(|s| (at, s))) else {
+            let failure = at.map_or(Failure::NoPartition, |at| self.core.missing(at));
+            self.core.outcomes.push_back((token, Outcome::Failed(failure)));
             return false;
         };
         if self.core.outstanding >= self.core.limits.waiting_max {
@@ -938,6 +958,13 @@ impl Core {
     fn place(&self, keyspace: KeyspaceId, map: MapId, key: &[u8]) -> Option<PartitionRef> {
         let partition = self.view.as_ref()?.installed.keyspace(keyspace)?.partition_of(map, key)?;
         Some(PartitionRef { keyspace, partition })
+    }
+
+    /// Why there is no such partition.
+    fn missing(&self, at: PartitionRef) -> Failure {
+        let keyspace = self.view.as_ref().and_then(|v| v.installed.keyspace(at.keyspace));
+        let was = keyspace.is_some_and(|k| !k.partitions.is_empty() && at.partition < k.next_partition());
+        if was { Failure::Stale } else { Failure::NoPartition }
     }
 
     /// Whether the caller of an operation that ends now still waits for it.

@@ -319,7 +319,7 @@ fn slots(keyspace: &Keyspace, partition: PartitionId) -> KeysReport {
 /// The keys of each partition, where they are no slots.
 fn keys(division: &Division) -> BTreeMap<PartitionId, KeysReport> {
     match division {
-        Division::Slots => BTreeMap::new(),
+        Division::Slots | Division::Runs(_) => BTreeMap::new(),
         Division::Arcs(arcs) => {
             let bounds = |arc: usize| arcs.ring().arc(arc).map(|arc| KeysReport::Tokens([arc.after.0, arc.upto.0]));
             arcs.partitions().enumerate().filter_map(|(arc, partition)| Some((partition, bounds(arc)?))).collect()

@@ -1,7 +1,7 @@
 //! How the keys of a keyspace are divided among its partitions.
 //!
 //! ```text
-//!  fixed   {tag} or key ── crc16 ──> slot            ── runs of slots ──> partition      Division::Slots
+//!  fixed   {tag} or key ── crc16 ──> slot            ── runs of slots ──> partition      Division::Slots, Runs
 //!  ring    {tag} or key ── murmur3 ──> token         ── arcs of a ring ──> partition     Division::Arcs
 //!  range   map, key                                  ── ordered ranges ──> partition     Division::Ranges
 //! ```
@@ -9,11 +9,16 @@
 //! long as it is the same, and a look-up can never belong to another table. Over the wire go the boundaries alone.
 
 mod arcs;
+mod cut;
 mod ranges;
+mod runs;
 
 pub use arcs::{Arcs, ArcsError, Brought};
+pub use cut::{Cut, NotDivided};
 pub use ranges::{RangeStart, Ranges, RangesError, SPLIT_BYTES_MAX, splits_of_sample};
+pub use runs::{RunStart, Runs, RunsError};
 
+use crate::hash;
 use crate::id::{MapId, PartitionId};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -21,9 +26,11 @@ use std::sync::Arc;
 /// Which partition has which keys.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Division {
-    /// Runs of slots, as many as the mode says.
+    /// Runs of slots, as many as the mode says, of equal length.
     #[default]
     Slots,
+    /// Runs of slots, some of which were split.
+    Runs(Arc<Runs>),
     /// Arcs of a ring; none before members have brought tokens.
     Arcs(Arc<Arcs>),
     /// Ranges of keys in the order of their bytes.
@@ -54,22 +61,35 @@ impl Division {
         Ranges::split_at(splits).map(|ranges| Self::Ranges(Arc::new(ranges)))
     }
 
-    /// The numbers of the partitions among which it divides, in the order in which they stand; none for slots, where the mode knows.
+    /// The numbers of the partitions among which it divides, in the order in which they stand; none for equal runs of slots, where the mode
+    /// knows.
     #[must_use]
     pub fn partitions(&self) -> Vec<PartitionId> {
         match self {
             Self::Slots => Vec::new(),
+            Self::Runs(runs) => runs.partitions().collect(),
             Self::Arcs(arcs) => arcs.partitions().collect(),
             Self::Ranges(ranges) => ranges.partitions().collect(),
         }
     }
 
+    /// Which partition has this key of this map; `None` for equal runs of slots, where the mode knows, and on a ring without tokens.
+    #[must_use]
+    pub fn holder_of(&self, map: MapId, key: &[u8]) -> Option<PartitionId> {
+        if let Self::Runs(runs) = self { runs.partition_of_slot(slot_of(map, key)) } else { self.partition_of(map, key) }
+    }
+
     /// Which partition has this key of this map, where that is not a matter of slots.
     pub(crate) fn partition_of(&self, map: MapId, key: &[u8]) -> Option<PartitionId> {
         match self {
-            Self::Slots => None,
+            Self::Slots | Self::Runs(_) => None,
             Self::Arcs(arcs) => arcs.partition_of(map, key),
             Self::Ranges(ranges) => Some(ranges.partition_of(map, key)),
         }
     }
+}
+
+/// The slot of a key of a map. `{hash tags}` count only in map 0; in other maps the map's id is hashed with the key.
+pub(crate) fn slot_of(map: MapId, key: &[u8]) -> u16 {
+    if map == MapId(0) { hash::slot(key) } else { hash::slot_of_prefixed(&map.0.to_be_bytes(), key) }
 }

@@ -138,6 +138,20 @@ pub struct PartitionRef {
     pub partition: PartitionId,
 }
 
+impl PartitionId {
+    /// Which data thread of a member with so many has it. By a hash of its number: the planner deals partitions to members in turn, and by
+    /// the number itself a member of two would have only even ones, and nothing for its second thread.
+    #[must_use]
+    pub const fn thread(self, threads: u8) -> u8 {
+        // Fibonacci hashing: multiples of the golden ratio lie evenly, and those of every n-th number, too. Members tell it by themselves:
+        // it must stay what it is.
+        let hash = self.0.wrapping_mul(0x9E37_79B9) as u64;
+        let threads = if threads == 0 { 1 } else { threads as u64 };
+        // Below the number of threads.
+        ((hash * threads) >> 32) as u8
+    }
+}
+
 impl fmt::Display for PartitionRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.keyspace, self.partition)

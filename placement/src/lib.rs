@@ -25,7 +25,7 @@ pub use id::{Age, ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, Partit
 pub use rule::{Label, Place, Rule, RuleError, RulesError};
 pub use scheduler::{NoScheduler, Scheduler, Schedulers};
 pub use table::{
-    Addresses, Assignment, DeltaError, Invalid, Keyspace, Location, MapEntry, Member, MemberState, Mode, NoTableName, OnLoss, Partition,
-    Replica, ReplicaState, Role, Settings, Table, TableDelta, TableName, ThreadPorts,
+    Addresses, Assignment, DeltaError, Invalid, Keyspace, Location, MapEntry, Member, MemberState, Mode, NoTableName, OnLoss, Origin,
+    Partition, Replica, ReplicaState, Reshape, Reshaping, Role, Settings, Table, TableDelta, TableName, ThreadPorts,
 };
 pub use token::Token;

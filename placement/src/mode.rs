@@ -2,8 +2,8 @@
 
 mod fixed;
 
-use crate::division::Division;
-use crate::hash::{self, SLOTS};
+use crate::division::{Division, slot_of};
+use crate::hash::SLOTS;
 use crate::id::{MapId, PartitionId};
 use crate::table::{Keyspace, Mode};
 use std::ops::RangeInclusive;
@@ -13,6 +13,7 @@ impl Keyspace {
     #[must_use]
     pub fn count(&self) -> usize {
         match (self.mode, &self.division) {
+            (_, Division::Runs(runs)) => runs.starts().len(),
             (Mode::Fixed { partitions }, _) => partitions.into(),
             (_, Division::Ranges(ranges)) => ranges.starts().len(),
             _ => self.partitions.len().max(1),
@@ -25,17 +26,19 @@ impl Keyspace {
     /// several maps spread.
     #[must_use]
     pub fn partition_of(&self, map: MapId, key: &[u8]) -> Option<PartitionId> {
-        if !matches!(self.division, Division::Slots) {
+        if !matches!(self.division, Division::Slots | Division::Runs(_)) {
             return if self.partitions.is_empty() { None } else { self.division.partition_of(map, key) };
         }
-        let slot = if map == MapId(0) { hash::slot(key) } else { hash::slot_of_prefixed(&map.0.to_be_bytes(), key) };
-        self.partition_of_slot(slot)
+        self.partition_of_slot(slot_of(map, key))
     }
 
     /// Which partition holds this slot; `None` while the keyspace is not assigned yet, where it has no slots, and for what is no slot.
     #[must_use]
     pub fn partition_of_slot(&self, slot: u16) -> Option<PartitionId> {
         let Mode::Fixed { partitions } = self.mode else { return None };
+        if let Division::Runs(runs) = &self.division {
+            return runs.partition_of_slot(slot).filter(|_| !self.partitions.is_empty());
+        }
         let partition = (slot < SLOTS).then(|| fixed::partition_of_slot(partitions, slot))?;
         ((partition.0 as usize) < self.partitions.len()).then_some(partition)
     }
@@ -44,6 +47,9 @@ impl Keyspace {
     #[must_use]
     pub fn slots_of(&self, partition: PartitionId) -> RangeInclusive<u16> {
         let Mode::Fixed { partitions } = self.mode else { return fixed::NO_SLOTS };
+        if let Division::Runs(runs) = &self.division {
+            return runs.slots_of(partition).unwrap_or(fixed::NO_SLOTS);
+        }
         fixed::slots_of(partitions, partition)
     }
 }

@@ -198,6 +198,12 @@ mutants! {
     FoundsWithHalf = ("founds-with-half", "bootstrap"),
     /// After an operator's word most of those who are left are enough.
     RecoversWithMost = ("recovers-with-most", "recover"),
+    /// A partition takes writes while it is split or merged.
+    WritesWhileReshaped = ("writes-while-reshaped", "splits"),
+    /// A primary says that all copies have everything without their word in that epoch.
+    ReshapesUnconfirmed = ("reshapes-unconfirmed", "splits"),
+    /// What was split or merged opens at once.
+    OpensReshaped = ("opens-reshaped", "rule 9"),
     /// A used cluster of one gives way.
     SurrendersUsed = ("surrenders-used", "bootstrap"),
 }

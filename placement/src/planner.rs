@@ -5,6 +5,7 @@
 //!  keyspaces   create_keyspace   alter_keyspace   drop_keyspace   create_map
 //!  members     admit   elders   remove (failover)   revive   hand_over (leaving)   reset (giving up)
 //!  partitions  change_in_sync (primaries ask)
+//!  shape       reshape::{begin ── finish or cancel} (splits and merges)
 //!  moves       plan ──> adopt or apply (goals) ──> advance ──> advance ──> ... ──> goals are gone
 //!  reporting   health   holds_anything   rules_unmet   operators
 //! ```
@@ -30,6 +31,7 @@ mod operators;
 mod plan;
 mod remove;
 mod reset;
+pub mod reshape;
 mod revive;
 mod unmet;
 
@@ -43,11 +45,14 @@ pub use elders::elders;
 pub use first::first;
 pub use hand_over::{Pace, hand_over};
 pub use health::{Health, health, holds_anything};
-pub use keyspaces::{DEFAULT_KEYSPACE, KeyspaceChange, NewKeyspace, Refused, alter_keyspace, create_keyspace, create_map, drop_keyspace};
+pub use keyspaces::{
+    DEFAULT_KEYSPACE, KeyspaceChange, NewKeyspace, Refused, alter_keyspace, create_keyspace, create_map, drop_keyspace, merge_at, split_at,
+};
 pub use operators::{Action, Operator, Reason, operators};
 pub use plan::{plan, plan_for};
 pub use remove::{Departure, remove};
 pub use reset::reset;
+pub use reshape::{NotReshaped, Stillness};
 pub use revive::revive;
 pub use unmet::{Unmet, Why, rules_unmet};
 

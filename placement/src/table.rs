@@ -11,7 +11,7 @@ pub use delta::{DeltaError, TableDelta};
 pub use name::NoTableName;
 pub use validate::Invalid;
 
-use crate::division::Division;
+use crate::division::{Cut, Division};
 use crate::hash::Digest;
 use crate::id::{Age, ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, PartitionId, PartitionRef, THREADS_MAX, Term, Version};
 use crate::rule::Rule;
@@ -191,6 +191,35 @@ pub struct Keyspace {
     pub rules: Vec<Rule>,
     /// Partitions in order of id; empty until the first assignment.
     pub partitions: Vec<Arc<Partition>>,
+    /// What is split and merged.
+    pub reshaping: Reshaping,
+}
+
+/// Splits and merges of a keyspace.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub struct Reshaping {
+    /// No partition had this number yet, or a higher one: those of partitions that were split or merged are not given again. 0 where there
+    /// are none.
+    pub next: PartitionId,
+    /// Those under way, in order.
+    pub under_way: Vec<Reshape>,
+}
+
+/// A partition that is split, or two that are merged. Until it is done they take no writes.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Reshape {
+    /// One becomes two.
+    Split {
+        /// Which.
+        partition: PartitionId,
+        /// Where.
+        cut: Cut,
+    },
+    /// Two neighbours become one.
+    Merge {
+        /// Which, in their order.
+        partitions: [PartitionId; 2],
+    },
 }
 
 /// How a key finds its partition.
@@ -239,6 +268,17 @@ pub struct Partition {
     pub lineage: Lineage,
     /// Where a move under way leads: the replicas as they shall be, primary first.
     pub goal: Option<Vec<MemberId>>,
+    /// Of which it is a part, or which became it. Empty: it began with its keyspace.
+    pub from: Vec<Origin>,
+}
+
+/// What a partition was before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Origin {
+    /// The partition, which is no more.
+    pub partition: PartitionId,
+    /// By how many milliseconds its clock was behind this one's: what expires there does so that much later by this one's.
+    pub behind_ms: u64,
 }
 
 /// One copy of a partition.
@@ -348,6 +388,48 @@ impl Partition {
     }
 }
 
+impl Reshape {
+    /// The partitions that take part.
+    pub fn partitions(&self) -> impl Iterator<Item = PartitionId> + use<> {
+        let (first, second) = match self {
+            Self::Split { partition, .. } => (*partition, None),
+            Self::Merge { partitions: [first, second] } => (*first, Some(*second)),
+        };
+        std::iter::once(first).chain(second)
+    }
+}
+
+impl Keyspace {
+    /// The partition of this id.
+    #[must_use]
+    pub fn partition(&self, id: PartitionId) -> Option<&Arc<Partition>> {
+        self.place(id).map(|place| &self.partitions[place])
+    }
+
+    /// Where the partition of this id stands: mostly where its number says.
+    #[must_use]
+    pub(crate) fn place(&self, id: PartitionId) -> Option<usize> {
+        let guess = id.0 as usize;
+        match self.partitions.get(guess) {
+            Some(there) if there.id == id => Some(guess),
+            _ => self.partitions.binary_search_by_key(&id, |p| p.id).ok(),
+        }
+    }
+
+    /// The least number that no partition has or had.
+    #[must_use]
+    pub fn next_partition(&self) -> PartitionId {
+        let last = self.partitions.last().map_or(0, |p| p.id.0.saturating_add(1));
+        PartitionId(self.reshaping.next.0.max(last))
+    }
+
+    /// Whether this partition is being split or merged, and takes no writes.
+    #[must_use]
+    pub fn is_reshaped(&self, id: PartitionId) -> bool {
+        self.reshaping.under_way.iter().any(|reshape| reshape.partitions().any(|p| p == id))
+    }
+}
+
 impl Table {
     /// What this table is called. Goes through the whole table: keep the name where it is needed often.
     #[must_use]
@@ -363,11 +445,17 @@ impl Table {
     #[must_use]
     pub fn may_follow(&self, committed: &Self) -> bool {
         let member = |m: &Arc<Member>| committed.member(m.id).map_or(m.age >= committed.next_age, |before| before.age == m.age);
-        let partition = |before: &Arc<Partition>, now: &Arc<Partition>| {
+        let later = |before: &Arc<Partition>, now: &Arc<Partition>| {
             Arc::ptr_eq(before, now) || (now.epoch >= before.epoch && now.since >= before.since && now.lineage >= before.lineage)
         };
+        // One that is gone was split or merged: its number is given to no other, either.
+        let partition = |before: &Keyspace, now: &Arc<Partition>| {
+            before.partition(now.id).map_or(now.id >= before.next_partition(), |known| later(known, now))
+        };
         let same = |before: &Keyspace, now: &Keyspace| {
-            now.partitions.len() >= before.partitions.len() && before.partitions.iter().zip(&now.partitions).all(|(b, n)| partition(b, n))
+            (before.partitions.is_empty() || !now.partitions.is_empty())
+                && now.next_partition() >= before.next_partition()
+                && now.partitions.iter().all(|p| partition(before, p))
         };
         // One that is gone was dropped: its number is given to no other.
         let keyspace = |k: &Keyspace| committed.keyspace(k.id).map_or(k.id >= committed.next_keyspace, |before| same(before, k));
@@ -402,7 +490,7 @@ impl Table {
     /// The partition of this name.
     #[must_use]
     pub fn partition(&self, at: PartitionRef) -> Option<&Arc<Partition>> {
-        self.keyspace(at.keyspace)?.partitions.get(at.partition.0 as usize)
+        self.keyspace(at.keyspace)?.partition(at.partition)
     }
 
     /// Every partition, with its name.

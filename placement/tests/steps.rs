@@ -4,10 +4,14 @@
 mod common;
 
 use common::*;
+use doyen_placement::division::Cut;
 use doyen_placement::planner::{
-    self, DEFAULT_KEYSPACE, Departure, InSyncChange, InSyncRequest, KeyspaceChange, NewKeyspace, Pace, adopt, advance, change_in_sync, plan,
+    self, DEFAULT_KEYSPACE, Departure, InSyncChange, InSyncRequest, KeyspaceChange, NewKeyspace, Pace, Stillness, adopt, advance,
+    change_in_sync, plan, reshape,
 };
-use doyen_placement::{Assignment, Keyspace, MemberId, MemberState, OnLoss, PartitionRef, Scheduler, Schedulers, Table};
+use doyen_placement::{
+    Assignment, Division, Keyspace, MapId, MemberId, MemberState, OnLoss, PartitionRef, Reshape, Scheduler, Schedulers, Table, Token,
+};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,6 +34,11 @@ enum Act {
     Rule(u8, Option<usize>),
     Schedule(Vec<usize>),
     Drop(u8),
+    Split(usize, u64),
+    Merge(usize),
+    Double(u8),
+    Finish(Option<usize>),
+    Cancel,
 }
 
 /// Rules that people set one after the other, or one of them alone: not all of them can be met at once.
@@ -54,8 +63,18 @@ fn act() -> impl Strategy<Value = Act> {
         1 => (0_u8..4, prop::option::of(0..RULES.len())).prop_map(|(name, rule)| Act::Rule(name, rule)),
         1 => prop::collection::vec(0_usize..4, 0..5).prop_map(Act::Schedule),
         1 => (0_u8..4).prop_map(Act::Drop),
+        2 => (number(), any::<u64>()).prop_map(|(p, place)| Act::Split(p, place)),
+        1 => number().prop_map(Act::Merge),
+        1 => (0_u8..4).prop_map(Act::Double),
+        3 => prop::option::of(number()).prop_map(Act::Finish),
+        1 => Just(Act::Cancel),
         4 => (number(), number(), 0_u8..4, any::<bool>()).prop_map(|(p, m, what, stale)| Act::Ask(p, m, what, stale)),
     ]
+}
+
+/// What a primary says whose copies all have everything.
+fn still(table: &Table, at: PartitionRef) -> Option<Stillness> {
+    Some(Stillness { epoch: table.partition(at)?.epoch, ahead_ms: i64::from(at.partition.0) * 100 })
 }
 
 fn pick(table: &Table, number: usize) -> MemberId {
@@ -110,6 +129,48 @@ fn perform(table: &Table, act: &Act, next_id: &mut u64) -> Table {
             next
         }
         Act::Drop(name) => planner::drop_keyspace(table, &named(*name)).unwrap_or_else(|_| table.clone()),
+        Act::Split(p, place) => {
+            let Some((at, partition)) = all.get(p % all.len().max(1)) else { return table.clone() };
+            let Some(keyspace) = table.keyspace(at.keyspace) else { return table.clone() };
+            let cut = match keyspace.division {
+                Division::Slots | Division::Runs(_) => Cut::Half,
+                Division::Arcs(_) => Cut::Token { token: Token::at(*place), by: partition.primary() },
+                Division::Ranges(_) => Cut::Key { map: MapId(0), key: format!("key{:04}", place % 100).as_bytes().into() },
+            };
+            // Where it may be: the place decides which one it is.
+            let partition = match &cut {
+                Cut::Half => at.partition,
+                Cut::Token { token, .. } => match &keyspace.division {
+                    Division::Arcs(arcs) => arcs.partitions().nth(arcs.ring().arc_of(*token).unwrap_or(0)).unwrap_or(at.partition),
+                    _ => at.partition,
+                },
+                Cut::Key { map, key } => keyspace.partition_of(*map, key).unwrap_or(at.partition),
+            };
+            reshape::begin(table, at.keyspace, Reshape::Split { partition, cut }).unwrap_or_else(|_| table.clone())
+        }
+        Act::Merge(p) => {
+            let Some((at, _)) = all.get(p % all.len().max(1)) else { return table.clone() };
+            let stand = table.keyspace(at.keyspace).map(|k| k.division.partitions()).unwrap_or_default();
+            let place = stand.iter().position(|id| *id == at.partition).unwrap_or(0);
+            let Some(next) = stand.get((place + 1) % stand.len().max(1)) else { return table.clone() };
+            let merge = Reshape::Merge { partitions: [at.partition, *next] };
+            reshape::begin(table, at.keyspace, merge).unwrap_or_else(|_| table.clone())
+        }
+        Act::Double(name) => {
+            let Some(keyspace) = table.keyspace_named(&named(*name)) else { return table.clone() };
+            let partitions = u16::try_from(2 * keyspace.count().next_power_of_two()).unwrap_or(64).min(64);
+            let change = KeyspaceChange { partitions: Some(partitions), ..KeyspaceChange::default() };
+            let mut next = planner::alter_keyspace(table, &named(*name), change).ok().flatten().unwrap_or_else(|| table.clone());
+            for halved in next.keyspaces.iter().flat_map(|k| reshape::doublings(k, 4).into_iter().map(|r| (k.id, r))).collect::<Vec<_>>() {
+                next = reshape::begin(&next, halved.0, halved.1).unwrap_or(next);
+            }
+            next
+        }
+        Act::Finish(but) => {
+            let but = but.and_then(|p| all.get(p % all.len().max(1))).map(|(at, _)| *at);
+            reshape::finish(table, |at| still(table, at).filter(|_| but != Some(at))).unwrap_or_else(|| table.clone())
+        }
+        Act::Cancel => reshape::cancel(table, |_, _| true),
         Act::Ask(p, m, what, stale) => {
             let Some((at, partition)) = all.get(p % all.len().max(1)) else { return table.clone() };
             let member = pick(table, *m);
@@ -158,7 +219,8 @@ proptest! {
         }
         // From wherever that led, planning comes to an end, in a table that is safe as far as members answer.
         table.settings.schedulers = Schedulers::ALL;
-        let settled = settle_with(planner::assign(&table), check_step);
+        let table = reshape::cancel(&planner::assign(&table), |_, _| true);
+        let settled = settle_with(table, check_step);
         prop_assert_eq!(plan(&settled), vec![]);
         check_members_of_answering_partitions(&settled);
     }

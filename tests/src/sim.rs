@@ -64,6 +64,8 @@ pub struct Report {
     pub tables: u64,
     /// Copies that learned a partition and were admitted.
     pub moves: u64,
+    /// Partitions that came of splits and merges.
+    pub reshaped: u64,
     /// Primaries that changed.
     pub failovers: u64,
     /// Operations called.
@@ -122,6 +124,7 @@ impl Report {
         self.events += other.events;
         self.tables += other.tables;
         self.moves += other.moves;
+        self.reshaped += other.reshaped;
         self.failovers += other.failovers;
         self.operations += other.operations;
         self.answered += other.answered;
@@ -251,7 +254,7 @@ pub fn seeds(from: u64, count: u64) -> Result<Range<u64>, String> {
 pub fn summary(total: &Report) -> String {
     let faults: Vec<String> = total.faults.iter().map(|(kind, n)| format!("{n} {kind}")).collect();
     format!(
-        "{:.2} cluster-hours, {} events, {} tables, {} failovers, {} moves ({} without a snapshot), {} partitions lost, {} maps\n\
+        "{:.2} cluster-hours, {} events, {} tables, {} failovers, {} moves ({} without a snapshot), {} partitions made by splits and merges, {} partitions lost, {} maps\n\
          {} operations: {} answered ({} reads at once, {} taken back; {} writes the short way; {} overtaken and asked again, {} refused; {} batches between threads of a process), {} refused ({} for memory), {} unknown, {} keys expired; {} keys judged, {} undecided, {} copies compared, {} times congested\n\
          healed within {:.2} s at worst; faults: {}",
         total.hours(),
@@ -260,6 +263,7 @@ pub fn summary(total: &Report) -> String {
         total.failovers,
         total.moves,
         total.caught_up,
+        total.reshaped,
         total.lost,
         total.maps,
         total.operations,

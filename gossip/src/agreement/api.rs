@@ -5,7 +5,7 @@ use crate::time::Time;
 use crate::wire::Message;
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::planner::{InSyncRequest, KeyspaceChange, NewKeyspace, Pace};
-use doyen_placement::{Addresses, Epoch, Location, MapEntry, MemberId, PartitionRef, Role, Schedulers, Settings, Table, TableName};
+use doyen_placement::{Addresses, Epoch, Location, MapEntry, MapId, MemberId, PartitionRef, Role, Schedulers, Settings, Table, TableName};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -113,6 +113,24 @@ pub enum AdminRequest {
     DropKeyspace {
         /// Its name.
         name: String,
+    },
+    /// Splits a range of a keyspace at a key, which begins the second part.
+    SplitAt {
+        /// The name of the keyspace.
+        keyspace: String,
+        /// The map of the key.
+        map: MapId,
+        /// The key.
+        key: Box<[u8]>,
+    },
+    /// Merges the range that begins with a key with the one before it.
+    MergeAt {
+        /// The name of the keyspace.
+        keyspace: String,
+        /// The map of the key.
+        map: MapId,
+        /// The key.
+        key: Box<[u8]>,
     },
     /// Gives up a silent member: what it alone held is lost.
     GiveUp {

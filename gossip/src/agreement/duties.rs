@@ -9,9 +9,11 @@ use super::election::Role;
 use crate::time::Time;
 use crate::wire::{LeaveStep, Message, Stand};
 use doyen_placement::mutant::{Mutant, broken};
-use doyen_placement::planner::{self, Departure, InSyncChange, InSyncRequest, MoveLimits, Pace, Plan};
+use doyen_placement::planner::{self, Departure, InSyncChange, InSyncRequest, MoveLimits, Pace, Plan, Stillness};
 use doyen_placement::quorum::majority;
-use doyen_placement::{Epoch, MapEntry, Member, MemberId, MemberState, OnLoss, PartitionRef, Table, TableName};
+use doyen_placement::{
+    Epoch, Keyspace, KeyspaceId, MapEntry, Member, MemberId, MemberState, OnLoss, PartitionRef, Reshape, Table, TableName,
+};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -44,6 +46,12 @@ const BACKOFF: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// Copies under way at the same time.
 const MOVES: MoveLimits = MoveLimits { learners_per_source: 256, learners_per_target: 512, learners: 1024 };
+/// Writes of a partition that is split or merged wait: what is not done after this long is given up,
+const RESHAPE_PATIENCE: Duration = Duration::from_secs(1);
+/// and partitions are halved again after this.
+const RESHAPE_PAUSE: Duration = Duration::from_secs(5);
+/// Partitions of a keyspace that are halved at the same time.
+const HALVED_MAX: usize = 16;
 
 /// A coordinator's list of things to do.
 #[derive(Debug)]
@@ -76,6 +84,12 @@ pub(super) struct Duties {
     outdone: bool,
     /// Tenures that their primaries reported as open.
     opened: BTreeMap<PartitionRef, Epoch>,
+    /// Partitions that take no more writes, because they are split or merged: what their primaries said.
+    still: BTreeMap<PartitionRef, Stillness>,
+    /// Since when this coordinator has known what is split and merged.
+    reshaping: BTreeMap<(KeyspaceId, Reshape), Time>,
+    /// After one that came to nothing, when partitions are halved again.
+    reshape_at: Time,
 }
 
 /// A newcomer that is asked whether it hears and is heard.
@@ -121,15 +135,20 @@ impl Duties {
             batch_at: now,
             outdone: false,
             opened: BTreeMap::new(),
+            still: BTreeMap::new(),
+            reshaping: BTreeMap::new(),
+            reshape_at: Time::ZERO,
         }
     }
 
     pub(super) fn timeout(&self, cx: &Context) -> Option<Time> {
-        let batched = self.moving || !self.in_sync.is_empty() || self.goals.is_some();
+        let batched = self.moving || !self.in_sync.is_empty() || self.goals.is_some() || !self.still.is_empty();
         let batch = (batched && self.batch_at > cx.now).then_some(self.batch_at);
         let retry = self.backoff.values().map(|(until, _)| *until).filter(|until| *until > cx.now).min();
         let plan = self.plan_asked.map(|at| at + PLAN_PATIENCE);
-        [batch, retry, plan, self.reset_at.filter(|at| *at > cx.now)].into_iter().fold(None, earlier)
+        let given_up = self.reshaping.values().map(|since| *since + RESHAPE_PATIENCE).min();
+        let reshape = (self.reshape_at > cx.now).then_some(self.reshape_at);
+        [batch, retry, plan, given_up, reshape, self.reset_at.filter(|at| *at > cx.now)].into_iter().fold(None, earlier)
     }
 
     /// A member follows, and holds a proposal that its proposer could not commit. Only a newer table takes it out of that
@@ -158,7 +177,12 @@ impl Duties {
         }
     }
 
-    pub(super) fn ask(&mut self, requests: Vec<InSyncRequest>) {
+    pub(super) fn ask(&mut self, mut requests: Vec<InSyncRequest>) {
+        requests.retain(|request| {
+            let InSyncChange::Still { ahead_ms } = request.change else { return true };
+            self.still.insert(request.partition, Stillness { epoch: request.epoch, ahead_ms });
+            false
+        });
         let room = IN_SYNC_MAX.saturating_sub(self.in_sync.len());
         for request in requests.into_iter().take(room) {
             if !self.in_sync.contains(&request) {
@@ -392,8 +416,10 @@ impl Council {
         let now = self.committed.clone();
         if let Role::Leader(leader) = &mut self.role {
             let duties = &mut leader.duties;
-            duties.moving = now.partitions().any(|(_, p)| p.goal.is_some());
-            duties.plan_wanted |= draft.unplanned || before.members != now.members || !duties.moving;
+            let halved = |k: &Keyspace| !planner::reshape::doublings(k, HALVED_MAX).is_empty();
+            let moving = now.partitions().any(|(_, p)| p.goal.is_some());
+            duties.moving = moving || now.keyspaces.iter().any(halved);
+            duties.plan_wanted |= draft.unplanned || before.members != now.members || !moving;
             duties.opened.retain(|at, since| now.partition(*at).is_some_and(|p| p.since == *since));
             duties
                 .backoff
@@ -516,6 +542,7 @@ fn draft_moves(cx: &Context, duties: &mut Duties, base: TableName, table: &mut C
             }
         }
     }
+    draft_reshapes(cx, duties, table, draft);
     if let Some((planned, goals)) = duties.goals.take() {
         if planned != base {
             duties.plan_wanted = true;
@@ -527,6 +554,37 @@ fn draft_moves(cx: &Context, duties: &mut Duties, base: TableName, table: &mut C
     if duties.moving {
         let paused = duties.backoff.iter().filter(|(_, (until, _))| *until > cx.now).map(|(key, _)| *key).collect();
         if let Some(next) = planner::advance(table, &MOVES, &paused) {
+            *table = Cow::Owned(next);
+        }
+    }
+}
+
+/// What is split and merged: what is ready is done, what takes too long is given up, because writes wait for it, and some more begins.
+fn draft_reshapes(cx: &Context, duties: &mut Duties, table: &mut Cow<'_, Table>, draft: &mut Draft) {
+    let is_reshaped = |at: &PartitionRef| table.keyspace(at.keyspace).is_some_and(|k| k.is_reshaped(at.partition));
+    duties.still.retain(|at, still| is_reshaped(at) && table.partition(*at).is_some_and(|p| p.epoch == still.epoch));
+    if let Some(next) = planner::reshape::finish(table, |at| duties.still.get(&at).copied()) {
+        *table = Cow::Owned(next);
+        draft.unplanned = true;
+    }
+    let under_way = table.keyspaces.iter().flat_map(|k| k.reshaping.under_way.iter().map(|r| (k.id, r.clone())));
+    let under_way: BTreeSet<(KeyspaceId, Reshape)> = under_way.collect();
+    duties.reshaping.retain(|reshape, _| under_way.contains(reshape));
+    under_way.into_iter().for_each(|reshape| _ = duties.reshaping.entry(reshape).or_insert(cx.now));
+    let late = |since: &Time| cx.now.since(*since) >= RESHAPE_PATIENCE;
+    if duties.reshaping.values().any(late) {
+        let given_up = |keyspace, reshape: &Reshape| duties.reshaping.get(&(keyspace, reshape.clone())).is_some_and(late);
+        *table = Cow::Owned(planner::reshape::cancel(table, given_up));
+        duties.reshape_at = cx.now + RESHAPE_PAUSE;
+    }
+    if cx.now < duties.reshape_at {
+        return;
+    }
+    let halves = table.keyspaces.iter().flat_map(|k| planner::reshape::doublings(k, HALVED_MAX).into_iter().map(|r| (k.id, r)));
+    let halves: Vec<(KeyspaceId, Reshape)> = halves.collect();
+    for (keyspace, reshape) in halves {
+        // What cannot begin now is asked for again with the next table.
+        if let Ok(next) = planner::reshape::begin(table, keyspace, reshape) {
             *table = Cow::Owned(next);
         }
     }
@@ -572,6 +630,8 @@ fn administer(table: &Table, request: AdminRequest) -> Administered {
         AdminRequest::CreateKeyspace(wanted) => planner::create_keyspace(table, wanted),
         AdminRequest::AlterKeyspace { name, change } => planner::alter_keyspace(table, &name, change),
         AdminRequest::DropKeyspace { name } => planner::drop_keyspace(table, &name).map(Some),
+        AdminRequest::SplitAt { keyspace, map, key } => planner::split_at(table, &keyspace, map, &key),
+        AdminRequest::MergeAt { keyspace, map, key } => planner::merge_at(table, &keyspace, map, &key),
         AdminRequest::ApplyPlan { base, goals } => {
             return Ok((Some(planner::apply(table, base, &goals).map_err(|why| why.to_string())?), None));
         }

@@ -5,7 +5,7 @@ use crate::time::Time;
 use crate::wire::Commit;
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::quorum::majority;
-use doyen_placement::{Epoch, MemberId, PartitionRef, Table, Term, Version};
+use doyen_placement::{Epoch, MemberId, Origin, PartitionRef, Table, Term, Version};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -136,13 +136,22 @@ impl Tenures {
             if partition.primary() != me {
                 continue;
             }
-            let wait = match (known, before) {
-                // Rule 9: the predecessor is the one of the table before, and the commit says what is known of it.
-                (Some(commit), Some(before)) => wait(commit, at, before.primary(), whole),
+            // Of what was split or merged, those that it was before.
+            let former = |from: &Origin| PartitionRef { partition: from.partition, ..at };
+            let formers = partition.from.iter().map(former).filter(|_| before.is_none());
+            let mut before = before.is_some().then_some(at).into_iter().chain(formers).peekable();
+            let wait = match known {
                 // Nobody ever led it.
-                (Some(_), None) => Duration::ZERO,
-                (None, _) if old.is_none() && new.version == Version(1) => Duration::ZERO,
-                (None, _) => whole,
+                Some(_) if before.peek().is_none() || (broken(Mutant::OpensReshaped) && old.is_some_and(|o| o.partition(at).is_none())) => {
+                    Duration::ZERO
+                }
+                // Rule 9: the predecessor is the one of the table before, and the commit says what is known of it.
+                Some(commit) => {
+                    let led = |at| Some((at, old?.partition(at)?.primary()));
+                    before.map(|at| led(at).map_or(whole, |(at, primary)| wait(commit, at, primary, whole))).max().unwrap_or(whole)
+                }
+                None if old.is_none() && new.version == Version(1) => Duration::ZERO,
+                None => whole,
             };
             self.opens_at.insert(at, (partition.since, now + wait));
         }

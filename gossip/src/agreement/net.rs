@@ -6,8 +6,8 @@ use crate::hints::Hint;
 use crate::time::Time;
 use crate::wire::Message;
 use doyen_placement::{
-    Addresses, Assignment, ClusterId, Division, Epoch, Keyspace, KeyspaceId, Location, MemberId, Mode, OnLoss, PartitionRef, Role,
-    Schedulers, Settings, Table, TableName, Term, Version, planner,
+    Addresses, Assignment, ClusterId, Division, Epoch, Keyspace, KeyspaceId, Location, MemberId, Mode, OnLoss, PartitionRef, Reshaping,
+    Role, Schedulers, Settings, Table, TableName, Term, Version, planner,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -159,6 +159,7 @@ impl Net {
                 default_ttl_ms: None,
                 rules: Vec::new(),
                 partitions: Vec::new(),
+                reshaping: Reshaping::default(),
             },
             timing: Timing::default(),
             rng_seed: self.random(),

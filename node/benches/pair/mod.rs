@@ -7,7 +7,7 @@ use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
 use doyen_placement::{
     Addresses, Age, Assignment, ClusterId, Division, Epoch, Keyspace, KeyspaceId, Lineage, Location, MapId, Member, MemberId, MemberState,
-    Mode, OnLoss, Partition, PartitionId, PartitionRef, Replica, ReplicaState, Role, Schedulers, Settings, Table, Term, Version,
+    Mode, OnLoss, Partition, PartitionId, PartitionRef, Replica, ReplicaState, Reshaping, Role, Schedulers, Settings, Table, Term, Version,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -170,7 +170,15 @@ pub(crate) fn table(members: u64, partitions: u16, holders: impl Fn(u64) -> Vec<
     };
     let partition = |p: u64| {
         let replicas = holders(p).into_iter().map(|m| Replica { member: id(m), state: ReplicaState::InSync }).collect();
-        Arc::new(Partition { id: PartitionId(p as u32), replicas, epoch: Epoch(1), since: Epoch(1), lineage: Lineage(1), goal: None })
+        Arc::new(Partition {
+            id: PartitionId(p as u32),
+            replicas,
+            epoch: Epoch(1),
+            since: Epoch(1),
+            lineage: Lineage(1),
+            goal: None,
+            from: Vec::new(),
+        })
     };
     Table {
         cluster: ClusterId(7),
@@ -191,6 +199,7 @@ pub(crate) fn table(members: u64, partitions: u16, holders: impl Fn(u64) -> Vec<
             default_ttl_ms: None,
             rules: Vec::new(),
             partitions: (0..u64::from(partitions)).map(partition).collect(),
+            reshaping: Reshaping::default(),
         }],
         next_keyspace: doyen_placement::KeyspaceId(1),
         maps: Vec::new(),

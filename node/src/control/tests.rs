@@ -5,7 +5,8 @@ use crate::clock;
 use doyen_gossip::agreement::Timing;
 use doyen_placement::planner::Pace;
 use doyen_placement::{
-    Addresses, Assignment, Division, Keyspace, KeyspaceId, Location, MemberId, MemberState, Mode, OnLoss, Role, Schedulers, Settings, Table,
+    Addresses, Assignment, Division, Keyspace, KeyspaceId, Location, MemberId, MemberState, Mode, OnLoss, Reshaping, Role, Schedulers,
+    Settings, Table,
 };
 use std::net::SocketAddr;
 use tokio::task::JoinHandle as Task;
@@ -55,6 +56,7 @@ impl Node {
                 default_ttl_ms: None,
                 rules: Vec::new(),
                 partitions: Vec::new(),
+                reshaping: Reshaping::default(),
             },
             timing: Timing::default(),
             rng_seed: rand::random(),

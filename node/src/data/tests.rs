@@ -7,7 +7,7 @@ use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
 use doyen_placement::{
     Addresses, Age, Assignment, ClusterId, Division, Keyspace, KeyspaceId, Location, MapId, Member, MemberState, Mode, OnLoss, PartitionId,
-    PartitionRef, Role, Schedulers, Settings, Table, ThreadPorts,
+    PartitionRef, Reshaping, Role, Schedulers, Settings, Table, ThreadPorts,
 };
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -131,6 +131,7 @@ fn view(me: MemberId, resp: SocketAddr, clusters: &[SocketAddr]) -> View {
         default_ttl_ms: None,
         rules: Vec::new(),
         partitions: Vec::new(),
+        reshaping: Reshaping::default(),
     };
     let settings = Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin, schedulers: Schedulers::ALL };
     let table: Arc<Table> = Arc::new(doyen_placement::planner::first(ClusterId(7), settings, keyspace, vec![member]));

@@ -10,7 +10,7 @@ use doyen_gossip::wire::{LeaveStep, Message};
 use doyen_placement::planner::{self, InSyncChange, InSyncRequest, KeyspaceChange, Pace};
 use doyen_placement::{
     Addresses, Assignment, Division, Epoch, Keyspace, KeyspaceId, Label, Location, MemberId, Mode, OnLoss, PartitionId, PartitionRef,
-    Place, Role, Rule, Schedulers, Settings, Table,
+    Place, Reshaping, Role, Rule, Schedulers, Settings, Table,
 };
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -67,6 +67,7 @@ fn config(place: usize) -> Config {
             default_ttl_ms: None,
             rules: Vec::new(),
             partitions: Vec::new(),
+            reshaping: Reshaping::default(),
         },
         timing: Timing::default(),
         rng_seed: 7,

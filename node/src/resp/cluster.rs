@@ -35,7 +35,7 @@ pub fn assigned(view: Option<&View>, id: KeyspaceId) -> Option<&Keyspace> {
 #[must_use]
 pub fn partition_of(view: Option<&View>, slot: u16) -> Option<&Partition> {
     let keyspace = keyspace(view)?;
-    keyspace.partitions.get(keyspace.partition_of_slot(slot)?.0 as usize).map(|p| &**p)
+    keyspace.partition(keyspace.partition_of_slot(slot)?).map(|p| &**p)
 }
 
 /// Whether this data thread, one of so many of its node, leads a partition.

@@ -114,6 +114,20 @@ impl Dedup {
         self.origins.iter_mut().for_each(|(_, origin)| origin.touched = false);
     }
 
+    /// Takes what another partition knows that is merged with this one. An origin asks for nothing again that it has finished with in either.
+    pub(super) fn join(&mut self, other: &Self) {
+        for (id, theirs) in other.origins.iter() {
+            let Some(own) = self.origins.get_mut(id) else {
+                self.origins.insert(*id, theirs.clone());
+                continue;
+            };
+            own.finished = own.finished.min(theirs.finished);
+            own.touched |= theirs.touched;
+            own.applied.extend(theirs.applied.iter().cloned());
+            own.applied.make_contiguous().sort_by_key(|(n, ..)| *n);
+        }
+    }
+
     /// Everything, for a snapshot: (origin, finished, [(n, seq, outcome)]).
     pub(super) fn all(&self) -> impl Iterator<Item = (MemberId, u64, &VecDeque<(u64, u64, Outcome)>)> {
         self.origins.iter().map(|(id, o)| (*id, o.finished, &o.applied))

@@ -36,7 +36,8 @@ impl Core {
             return None;
         }
         if slot.primary() == Some(self.me) {
-            return if slot.serving() { self.execute(at, slot, call) } else { Some(call) };
+            let takes = slot.serving() && !(slot.still && call.work.is_write() && !broken(Mutant::WritesWhileReshaped));
+            return if takes { self.execute(at, slot, call) } else { Some(call) };
         }
         if let Source::Peer { member, attempt, .. } = call.source {
             // Not ours any more, or not yet.
@@ -115,8 +116,9 @@ impl Core {
     ) -> Result<(), Malformed> {
         let at = forwarded.at;
         let right = match &work {
-            Work::Key(op) => op.keyspace == at.keyspace && self.belongs(at, op.map, &op.key),
-            Work::Partition(op) => op.keyspace == at.keyspace && op.partition == at.partition,
+            Work::Key(op) if op.keyspace == at.keyspace => self.belongs(at, op.map, &op.key),
+            Work::Key(_) => Some(false),
+            Work::Partition(op) => Some(op.keyspace == at.keyspace && op.partition == at.partition),
         };
         if before.is_some_and(|before| before <= forwarded.n) {
             return Err(Malformed("an operation that comes after itself"));
@@ -157,19 +159,29 @@ impl Core {
         }
     }
 
-    /// Whether a key is one of this partition.
-    fn belongs(&self, at: PartitionRef, map: MapId, key: &[u8]) -> bool {
-        let keyspace = self.view.as_ref().and_then(|v| v.installed.keyspace(at.keyspace));
-        key.len() <= self.limits.key_bytes_max && keyspace.is_some_and(|k| k.partition_of(map, key) == Some(at.partition))
+    /// Whether a key is one of this partition, which has the same ones all its life; `None` where no table knows the partition.
+    fn belongs(&self, at: PartitionRef, map: MapId, key: &[u8]) -> Option<bool> {
+        let view = self.view.as_ref()?;
+        let tables = [&view.installed, &view.accepted].into_iter().filter_map(|table| table.keyspace(at.keyspace));
+        let keyspace = tables.into_iter().find(|k| k.partition(at.partition).is_some())?;
+        Some(key.len() <= self.limits.key_bytes_max && keyspace.partition_of(map, key) == Some(at.partition))
     }
 
     /// Whether a peer's operation is taken; if not, it was refused, or is of an attempt that was.
-    fn admits(&mut self, slot: &mut Slot, right: bool, peer: MemberId, forwarded: &Forwarded, write: bool) -> Result<bool, Malformed> {
+    fn admits(
+        &mut self,
+        slot: &mut Slot,
+        right: Option<bool>,
+        peer: MemberId,
+        forwarded: &Forwarded,
+        write: bool,
+    ) -> Result<bool, Malformed> {
         let Forwarded { at, n, finished, attempt, .. } = *forwarded;
-        if !right || finished > n {
+        if right == Some(false) || finished > n {
             return Err(Malformed("an operation that does not belong to its partition"));
         }
-        if !self.may_ask(peer) || (peer.is_client() && write && !self.is_fresh(peer)) {
+        // Its caller has not heard that it was split or merged.
+        if right.is_none() || !self.may_ask(peer) || (peer.is_client() && write && !self.is_fresh(peer)) {
             self.refuse(at, peer, n, attempt);
             return Ok(false);
         }

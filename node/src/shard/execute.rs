@@ -123,7 +123,8 @@ impl Core {
     /// Whether nothing stands in the way of a write without conditions: this node leads and acknowledges, nothing waits, and
     /// there is room.
     fn is_clear(&self, slot: &Slot, key: &[u8], value: &[u8]) -> bool {
-        let clear = self.used && slot.serving() && slot.calls.parked.is_empty() && !slot.has_too_few_copies();
+        let still = slot.still && !broken(Mutant::WritesWhileReshaped);
+        let clear = self.used && slot.serving() && !still && slot.calls.parked.is_empty() && !slot.has_too_few_copies();
         let held = slot.held.as_deref().filter(|h| clear && h.lead.as_ref().is_some_and(|l| l.open));
         value.len() <= self.limits.value_bytes_max && held.is_some_and(|held| self.room(held, key.len() + value.len()))
     }

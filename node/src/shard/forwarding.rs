@@ -196,6 +196,13 @@ impl Calls {
         self.unfinished.push_back((n, false));
     }
 
+    /// A local operation goes on here that began elsewhere.
+    pub(super) fn resume(&mut self, n: u64) {
+        if let Err(place) = self.unfinished.binary_search_by_key(&n, |(n, _)| *n) {
+            self.unfinished.insert(place, (n, false));
+        }
+    }
+
     /// A local operation is answered, for good.
     pub(super) fn finish(&mut self, n: u64) {
         // Mostly they finish in order.

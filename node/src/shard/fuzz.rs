@@ -12,8 +12,8 @@ use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
 use doyen_placement::{
     Addresses, Age, Assignment, ClusterId, Division, Epoch, Keyspace, KeyspaceId, Lineage, Location, MapEntry, MapId, Member, MemberId,
-    MemberState, Mode, OnLoss, Partition, PartitionId, PartitionRef, Replica, ReplicaState, Role, Schedulers, Settings, Table, TableName,
-    Term, Version,
+    MemberState, Mode, OnLoss, Partition, PartitionId, PartitionRef, Replica, ReplicaState, Reshaping, Role, Schedulers, Settings, Table,
+    TableName, Term, Version,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -157,7 +157,15 @@ fn table() -> Table {
         let (primary, other) = if p < 2 { (A, B) } else { (B, A) };
         let state = if p.is_multiple_of(2) { ReplicaState::InSync } else { ReplicaState::Learner };
         let replicas = vec![Replica { member: id(primary), state: ReplicaState::InSync }, Replica { member: id(other), state }];
-        Arc::new(Partition { id: PartitionId(p), replicas, epoch: Epoch(1), since: Epoch(1), lineage: Lineage(1), goal: None })
+        Arc::new(Partition {
+            id: PartitionId(p),
+            replicas,
+            epoch: Epoch(1),
+            since: Epoch(1),
+            lineage: Lineage(1),
+            goal: None,
+            from: Vec::new(),
+        })
     };
     Table {
         cluster: ClusterId(7),
@@ -178,6 +186,7 @@ fn table() -> Table {
             default_ttl_ms: None,
             rules: Vec::new(),
             partitions: (0..4).map(partition).collect(),
+            reshaping: Reshaping::default(),
         }],
         next_keyspace: doyen_placement::KeyspaceId(1),
         maps: Vec::new(),

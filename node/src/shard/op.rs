@@ -329,6 +329,9 @@ pub enum Failure {
     /// No such keyspace, or it has no partitions yet. Nothing happened.
     #[error("no such keyspace, or no partition is assigned yet")]
     NoPartition,
+    /// The partition was split or merged. Nothing happened: ask those that came of it.
+    #[error("the partition was split or merged: nothing happened, ask again")]
+    Stale,
     /// Nobody serves the partition, and parking ended. Nothing happened.
     #[error("the partition is not served at the moment: nothing happened")]
     Unavailable,

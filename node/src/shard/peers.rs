@@ -121,6 +121,11 @@ const fn index(lane: Lane) -> usize {
 }
 
 impl Peers {
+    /// A partition is no more: nothing of it is refused to anybody.
+    pub(super) fn forget_refused(&mut self, at: PartitionRef) {
+        self.all.iter_mut().for_each(|(_, peer)| _ = peer.refused.remove(&at));
+    }
+
     /// A connection begins: nothing is in flight.
     pub(super) fn connect(&mut self, id: MemberId) {
         self.disconnect(id);

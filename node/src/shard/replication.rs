@@ -72,6 +72,8 @@ pub(super) struct Lead {
     /// Its copies and learners.
     pub(super) links: LiteMap<MemberId, Link>,
     said_clock: Time,
+    /// When it was said that a partition that takes no writes is the same everywhere.
+    pub(super) said_still: Option<Time>,
 }
 
 impl Lead {
@@ -155,7 +157,7 @@ impl Core {
         if slot.lineage.replace(installed.lineage).is_some_and(|before| before != installed.lineage) {
             self.lost(at, slot);
         }
-        if slot.held.is_none() && (in_sync || learner) {
+        if slot.held.is_none() && !slot.drains && (in_sync || learner) {
             // In sync without data: the lineage began with this node, and its primary still has every entry, because none
             // was committed without this copy.
             slot.held = Some(Box::new(Held::empty(installed.lineage, self.store_of(at.keyspace), self.now)));
@@ -255,6 +257,7 @@ impl Core {
                 serving,
                 links: LiteMap::new(),
                 said_clock: Time::ZERO,
+                said_still: None,
             });
             self.timers.insert((opens_at, at));
         }
@@ -308,7 +311,10 @@ impl Core {
         for (_, link) in lead.links.iter_mut().filter(|_| moved) {
             link.stalled = None;
             link.asks = 0;
+            // What was confirmed before this epoch does not count for a split or a merge.
+            link.aligned &= !slot.still || link.teaching.is_some();
         }
+        lead.said_still = lead.said_still.filter(|_| !moved);
         for id in ids {
             let fresh = slot.held.as_ref().and_then(|h| h.lead.as_ref()).is_some_and(|l| l.links.get(&id).is_some_and(|l| l.fresh));
             if moved || fresh {
@@ -604,6 +610,7 @@ impl Core {
             }
             begin_anew(&mut slot.calls.waiting);
         }
+        self.report_still(at, slot);
     }
 
     /// How much of a log is kept that every copy has: its share of the node's tail, and little beside what is stored, because a
@@ -695,7 +702,7 @@ impl Core {
     /// Keys that are overdue are expired by and by.
     fn note_overdue(&mut self, at: PartitionRef, slot: &mut Slot) {
         let Some(held) = &slot.held else { return };
-        let expires = self.used && held.lead.as_ref().is_some_and(|l| l.open && l.serving);
+        let expires = self.used && !slot.still && held.lead.as_ref().is_some_and(|l| l.open && l.serving);
         if expires && !slot.expiring && held.store.is_overdue(held.clock.advance(self.now)) {
             slot.expiring = true;
             self.expiring.push_back(at);
@@ -705,7 +712,7 @@ impl Core {
     /// Expires some keys, which are taken off the budget; true if there may be more.
     pub(super) fn expire_some(&mut self, at: PartitionRef, slot: &mut Slot, budget: &mut usize) -> bool {
         let Some(held) = &mut slot.held else { return false };
-        if !self.used || !held.lead.as_ref().is_some_and(|l| l.open && l.serving) {
+        if !self.used || slot.still || !held.lead.as_ref().is_some_and(|l| l.open && l.serving) {
             return false;
         }
         let most = EXPIRE_SLICE.min(*budget);

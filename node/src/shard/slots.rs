@@ -54,6 +54,13 @@ impl Slots {
         &mut slots[place].1
     }
 
+    /// Forgets those for which this does not hold.
+    pub(super) fn retain(&mut self, mut keep: impl FnMut(PartitionRef, &Slot) -> bool) {
+        for (keyspace, slots) in &mut self.keyspaces {
+            slots.retain(|(partition, slot)| keep(PartitionRef { keyspace: *keyspace, partition: *partition }, slot));
+        }
+    }
+
     /// Forgets the keyspaces that are gone, as soon as nothing of them is left here.
     pub(super) fn prune(&mut self, is_gone: impl Fn(KeyspaceId) -> bool) {
         self.keyspaces.retain(|(id, slots)| !is_gone(*id) || slots.iter().any(|(_, slot)| slot.held.is_some() || !slot.calls.is_empty()));

@@ -538,6 +538,19 @@ impl Store {
         self.sums.clear();
     }
 
+    /// Takes some entry away, while everything is given up: nothing is found any more, and what it costs is not told. Maps that are empty go
+    /// to the garbage.
+    pub(super) fn take_any(&mut self, garbage: &mut Vec<Map>) -> Option<(MapId, Entry)> {
+        self.sums.clear();
+        loop {
+            let id = *self.maps.last()?.0;
+            if let Some(entry) = self.maps.get_mut(&id)?.index.take_any() {
+                return Some((id, entry));
+            }
+            garbage.extend(self.maps.remove(&id));
+        }
+    }
+
     /// Gives up everything, to be freed in slices.
     pub(super) fn take(&mut self) -> Vec<Map> {
         self.sums.clear();

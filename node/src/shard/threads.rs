@@ -59,15 +59,10 @@ pub(super) fn tells_tables(me: MemberId, peer: MemberId) -> bool {
     peer.is_client() || (peer.member() != me.member() && peer.thread_number() == me.thread_number())
 }
 
-/// Which thread of a member with so many has a partition. By a hash of its number: the planner deals partitions to members in turn, and by
-/// the number itself a member of two would have only even ones, and nothing for its second thread.
+/// Which thread of a member with so many has a partition.
 #[must_use]
-pub fn thread_of(partition: PartitionId, threads: u8) -> u8 {
-    // Fibonacci hashing: multiples of the golden ratio lie evenly, and those of every n-th number, too. Members tell it by themselves:
-    // it must stay what it is.
-    let hash = u64::from(partition.0.wrapping_mul(0x9E37_79B9));
-    // Below the number of threads.
-    ((hash * u64::from(threads.max(1))) >> 32) as u8
+pub const fn thread_of(partition: PartitionId, threads: u8) -> u8 {
+    partition.thread(threads)
 }
 
 #[cfg(test)]

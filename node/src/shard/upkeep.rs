@@ -47,6 +47,7 @@ impl Shard {
         if self.core.upkeep_at() <= now {
             self.upkeep(now);
         }
+        self.drain_due();
         self.expire_due(now);
         self.copy_due(now);
         self.core.free(now);
@@ -61,8 +62,9 @@ impl Shard {
         let ready = core.ready.front().map(|(_, e)| e.until);
         let expiry = (!core.expiring.is_empty()).then_some(core.expire_at);
         let copy = (!core.to_copy.is_empty()).then_some(core.copy_at);
+        let drain = core.drains().then_some(core.now);
         let garbage = core.has_garbage().then_some(core.free_at);
-        [upkeep, timer, ready, expiry, copy, garbage].into_iter().flatten().min()
+        [upkeep, timer, ready, expiry, copy, drain, garbage].into_iter().flatten().min()
     }
 
     /// Partitions whose timers are due: sums of contents above all.

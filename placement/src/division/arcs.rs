@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 
 /// A token, who brought it, and the partition that is the arc which it ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Brought {
     /// Where.
     pub token: Token,
@@ -78,7 +78,8 @@ impl Arcs {
         self.lookup.arc_of(token).map(|arc| self.partitions[arc])
     }
 
-    fn brought(&self) -> impl Iterator<Item = Brought> + '_ {
+    /// The tokens with who brought them and the arcs that they end, in order.
+    pub fn brought(&self) -> impl Iterator<Item = Brought> + '_ {
         let tokens = self.ring.tokens().iter().zip(&self.partitions);
         tokens.map(|(&(token, by), &partition)| Brought { token, by, partition })
     }

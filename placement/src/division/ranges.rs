@@ -16,7 +16,7 @@ use std::hash::{Hash, Hasher};
 pub const SPLIT_BYTES_MAX: usize = 1024;
 
 /// Where a range begins, and the partition that it is.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RangeStart {
     /// In which map.
     pub map: MapId,

@@ -19,6 +19,10 @@ pub fn adopt(table: &Table, plan: &Plan) -> Table {
         plan.iter().filter(|(_, goal)| possible(goal)).map(|(at, goal)| (*at, goal)).collect();
     let states = states(table);
     change_partitions(table, |at, partition| {
+        // Another one takes its place soon.
+        if table.keyspace(at.keyspace).is_some_and(|k| k.is_reshaped(at.partition)) {
+            return None;
+        }
         if states.get(&partition.primary()) == Some(&MemberState::Silent) {
             return None;
         }

@@ -87,7 +87,7 @@ fn begun(number: usize, seats: &Seats<'_>) -> Partition {
     let members = seats.members(number);
     let replicas = members.into_iter().map(|member| Replica { member, state: ReplicaState::InSync }).collect();
     let id = PartitionId(u32::try_from(number).unwrap_or(u32::MAX));
-    Partition { id, replicas, epoch: Epoch(1), since: Epoch(1), lineage: Lineage(1), goal: None }
+    Partition { id, replicas, epoch: Epoch(1), since: Epoch(1), lineage: Lineage(1), goal: None, from: Vec::new() }
 }
 
 /// Primaries in turn, by order of age, a heavier member more often (nginx's smooth weighted round robin). The copies are

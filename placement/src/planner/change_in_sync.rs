@@ -1,8 +1,11 @@
 //! What primaries ask for (rule 7).
 
+use super::reshape;
+use crate::division::Cut;
 use crate::id::{Epoch, MemberId, PartitionRef};
 use crate::mutant::{Mutant, broken};
-use crate::table::{MemberState, Partition, Table};
+use crate::scheduler::Scheduler;
+use crate::table::{MemberState, Partition, Reshape, Table};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -28,6 +31,13 @@ pub enum InSyncChange {
     Abandon(MemberId),
     /// The admission of this learner is withdrawn: a new epoch without it.
     Withdraw(MemberId),
+    /// The partition has grown too large or too busy for one: split it there.
+    Split(Cut),
+    /// It takes no more writes, because it is to be split or merged, and all its copies have everything ([`Stillness`](super::Stillness)).
+    Still {
+        /// By how much its clock is ahead of its primary's own.
+        ahead_ms: i64,
+    },
 }
 
 /// The table with these changes, and for each whether it was made.
@@ -46,18 +56,28 @@ fn change_one(table: &mut Table, request: &InSyncRequest) -> Option<()> {
     if partition.epoch != request.epoch && !broken(Mutant::AnyoneAsks) {
         return None;
     }
+    if let InSyncChange::Split(cut) = &request.change {
+        let PartitionRef { keyspace, partition } = request.partition;
+        if !table.settings.schedulers.has(Scheduler::Splits) {
+            return None;
+        }
+        *table = reshape::begin(table, keyspace, Reshape::Split { partition, cut: cut.clone() }).ok()?;
+        return Some(());
+    }
     let out = |state| matches!(state, MemberState::Silent | MemberState::Leaving) && !broken(Mutant::AdmitsTheSilent);
     let may_count = |m: MemberId| table.member(m).is_some_and(|m| !out(m.state));
     let changed = changed(partition, &request.change, may_count)?;
     let PartitionRef { keyspace, partition: number } = request.partition;
     let keyspace = table.keyspaces.iter_mut().find(|k| k.id == keyspace)?;
-    *keyspace.partitions.get_mut(number.0 as usize)? = Arc::new(changed);
+    let place = keyspace.place(number)?;
+    keyspace.partitions[place] = Arc::new(changed);
     Some(())
 }
 
 fn changed(partition: &Partition, change: &InSyncChange, may_count: impl Fn(MemberId) -> bool) -> Option<Partition> {
     let member = match *change {
         InSyncChange::Remove(m) | InSyncChange::Admit(m) | InSyncChange::Abandon(m) | InSyncChange::Withdraw(m) => m,
+        InSyncChange::Split(_) | InSyncChange::Still { .. } => return None,
     };
     if member == partition.primary() {
         return None;

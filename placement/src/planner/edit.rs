@@ -65,7 +65,7 @@ impl Partition {
     pub(super) fn begun_anew(&self, members: &[MemberId]) -> Self {
         let epoch = self.epoch.next();
         let replicas = members.iter().map(|&member| Replica { member, state: ReplicaState::InSync }).collect();
-        Self { id: self.id, replicas, epoch, since: epoch, lineage: self.lineage.next(), goal: None }
+        Self { id: self.id, replicas, epoch, since: epoch, lineage: self.lineage.next(), goal: None, from: self.from.clone() }
     }
 
     /// Whether this member holds a copy, counted or not.

@@ -12,7 +12,7 @@ pub struct Health {
     pub under_replicated: BTreeMap<KeyspaceId, usize>,
     /// Partitions that are not assigned, or whose primary is silent.
     pub unavailable: BTreeMap<KeyspaceId, usize>,
-    /// Partitions that are on their way elsewhere.
+    /// Partitions that are on their way elsewhere, are split or are merged.
     pub moves: usize,
 }
 
@@ -30,7 +30,7 @@ pub fn health(table: &Table) -> Health {
         let unassigned = if keyspace.partitions.is_empty() { keyspace.count() } else { 0 };
         note(&mut health.under_replicated, keyspace.id, unassigned + partitions().filter(|p| short(p)).count());
         note(&mut health.unavailable, keyspace.id, unassigned + partitions().filter(|p| silent(p.primary())).count());
-        health.moves += partitions().filter(|p| p.goal.is_some()).count();
+        health.moves += partitions().filter(|p| p.goal.is_some()).count() + keyspace.reshaping.under_way.len();
     }
     health
 }

@@ -1,10 +1,11 @@
 //! Keyspaces that people make, change and drop.
 
-use super::assign;
-use crate::division::Division;
+use super::{NotReshaped, assign, reshape};
+use crate::division::{Cut, Division, RangeStart, Runs};
+use crate::hash::SLOTS;
 use crate::id::{KeyspaceId, MapId};
 use crate::rule::Rule;
-use crate::table::{Invalid, Keyspace, MapEntry, Mode, OnLoss, Table};
+use crate::table::{Invalid, Keyspace, MapEntry, Mode, OnLoss, Reshape, Reshaping, Table};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -37,7 +38,19 @@ impl NewKeyspace {
     #[must_use]
     pub fn numbered(self, id: KeyspaceId) -> Keyspace {
         let Self { name, mode, division, backups, min_in_sync, on_loss, default_ttl_ms, rules } = self;
-        Keyspace { id, name, mode, division, backups, min_in_sync, on_loss, default_ttl_ms, rules, partitions: Vec::new() }
+        Keyspace {
+            id,
+            name,
+            mode,
+            division,
+            backups,
+            min_in_sync,
+            on_loss,
+            default_ttl_ms,
+            rules,
+            partitions: Vec::new(),
+            reshaping: Reshaping::default(),
+        }
     }
 }
 
@@ -54,6 +67,8 @@ pub struct KeyspaceChange {
     pub default_ttl_ms: Option<Option<u64>>,
     /// Which members may hold and lead its partitions: instead of all rules that there are.
     pub rules: Option<Vec<Rule>>,
+    /// Partitions of a fixed keyspace: a power of two times as many as there are, which they are halved to.
+    pub partitions: Option<u16>,
 }
 
 /// Why a keyspace or a map is not made, changed or dropped. The table stays as it was.
@@ -76,6 +91,23 @@ pub enum Refused {
     /// There is a map of this name in another keyspace.
     #[error("map {0:?} exists in another keyspace")]
     OtherKeyspace(String),
+    /// Only slots are halved.
+    #[error("keyspace {0:?} is not fixed: only the number of partitions of fixed keyspaces can be set")]
+    NotFixed(String),
+    /// Partitions are doubled, and not put together again.
+    #[error("{wanted} partitions cannot be made of {now}: name a power of two from {now} to 16384")]
+    Partitions {
+        /// How many are wanted.
+        wanted: u16,
+        /// How many there are, or shall be already.
+        now: u16,
+    },
+    /// Nothing is split or merged.
+    #[error(transparent)]
+    NotReshaped(#[from] NotReshaped),
+    /// No range begins there.
+    #[error("no range of keyspace {0:?} begins with this key: `doyen keyspace show` lists where they begin")]
+    NoSplit(String),
     /// All numbers are used up.
     #[error("no number is left for another one")]
     NoNumber,
@@ -100,9 +132,10 @@ impl Refused {
 pub fn create_keyspace(table: &Table, wanted: NewKeyspace) -> Result<Option<Table>, Refused> {
     if let Some(known) = table.keyspace_named(&wanted.name) {
         let name = wanted.name.clone();
-        let mut same = Keyspace { partitions: known.partitions.clone(), ..wanted.numbered(known.id) };
-        if matches!(known.mode, Mode::Ring { .. }) {
-            // Members brought the tokens.
+        let (partitions, reshaping) = (known.partitions.clone(), known.reshaping.clone());
+        let mut same = Keyspace { partitions, reshaping, ..wanted.numbered(known.id) };
+        if matches!(known.mode, Mode::Ring { .. }) || known.next_partition().0 as usize > known.partitions.len() {
+            // Members brought the tokens, or partitions were split since.
             same.division = known.division.clone();
         }
         let same = same == *known;
@@ -127,7 +160,10 @@ pub fn alter_keyspace(table: &Table, name: &str, change: KeyspaceChange) -> Resu
     let at = place(table, name)?;
     let mut next = table.clone();
     let keyspace = &mut next.keyspaces[at];
-    let KeyspaceChange { backups, min_in_sync, on_loss, default_ttl_ms, rules } = change;
+    let KeyspaceChange { backups, min_in_sync, on_loss, default_ttl_ms, rules, partitions } = change;
+    if let Some(partitions) = partitions {
+        grow(keyspace, partitions)?;
+    }
     let (backups, rules) = (backups.unwrap_or(keyspace.backups), rules.unwrap_or_else(|| keyspace.rules.clone()));
     if backups != keyspace.backups || rules != keyspace.rules {
         (keyspace.backups, keyspace.rules) = (backups, rules);
@@ -142,6 +178,20 @@ pub fn alter_keyspace(table: &Table, name: &str, change: KeyspaceChange) -> Resu
     keyspace.default_ttl_ms = default_ttl_ms.unwrap_or(keyspace.default_ttl_ms);
     next.validate()?;
     Ok((next != *table).then_some(next))
+}
+
+/// As many partitions shall there be. Where there are some, they are halved by and by ([`super::reshape::doublings`]).
+fn grow(keyspace: &mut Keyspace, wanted: u16) -> Result<(), Refused> {
+    let Mode::Fixed { partitions } = &mut keyspace.mode else { return Err(Refused::NotFixed(keyspace.name.clone())) };
+    if wanted < *partitions || !wanted.is_power_of_two() || wanted > SLOTS {
+        return Err(Refused::Partitions { wanted, now: *partitions });
+    }
+    if wanted > *partitions && keyspace.division == Division::Slots && !keyspace.partitions.is_empty() {
+        let runs = Runs::even(*partitions).map_err(|_| Refused::Partitions { wanted, now: *partitions })?;
+        keyspace.division = Division::Runs(Arc::new(runs));
+    }
+    *partitions = wanted;
+    Ok(())
 }
 
 /// The table without this keyspace, its maps, and all that is in them.
@@ -174,6 +224,39 @@ pub fn create_map(table: &Table, name: &str, keyspace: &str) -> Result<(Option<T
     next.maps.push(entry.clone());
     next.validate()?;
     Ok((Some(next), entry))
+}
+
+/// The table in which a range is being split at this key of this map. `None`: one begins there, or is about to.
+///
+/// # Errors
+/// There is no such keyspace, or nothing can be split there now.
+pub fn split_at(table: &Table, name: &str, map: MapId, key: &[u8]) -> Result<Option<Table>, Refused> {
+    let keyspace = &table.keyspaces[place(table, name)?];
+    let partition = keyspace.partition_of(map, key).ok_or(NotReshaped::NoKeyspace(keyspace.id))?;
+    let split = Reshape::Split { partition, cut: Cut::Key { map, key: key.into() } };
+    if starts(keyspace).iter().any(|s| s.map == map && *s.key == *key) || keyspace.reshaping.under_way.contains(&split) {
+        return Ok(None);
+    }
+    Ok(Some(reshape::begin(table, keyspace.id, split)?))
+}
+
+/// The table in which the range that begins with this key of this map is being merged with the one before it. `None`: it is already.
+///
+/// # Errors
+/// There is no such keyspace, no range begins there, or they cannot be merged now.
+pub fn merge_at(table: &Table, name: &str, map: MapId, key: &[u8]) -> Result<Option<Table>, Refused> {
+    let keyspace = &table.keyspaces[place(table, name)?];
+    let begins = starts(keyspace).windows(2).find(|two| two[1].map == map && *two[1].key == *key);
+    let two = begins.ok_or_else(|| Refused::NoSplit(name.to_owned()))?;
+    let merge = Reshape::Merge { partitions: [two[0].partition, two[1].partition] };
+    if keyspace.reshaping.under_way.contains(&merge) {
+        return Ok(None);
+    }
+    Ok(Some(reshape::begin(table, keyspace.id, merge)?))
+}
+
+fn starts(keyspace: &Keyspace) -> &[RangeStart] {
+    if let Division::Ranges(ranges) = &keyspace.division { ranges.starts() } else { &[] }
 }
 
 fn place(table: &Table, name: &str) -> Result<usize, Refused> {

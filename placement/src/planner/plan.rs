@@ -4,9 +4,10 @@ use super::Plan;
 use super::edit::{may_receive, states};
 use super::health::copies_wanted;
 use super::layout::{Ground, Seating, Seats};
-use crate::id::{MemberId, PartitionRef};
+use crate::id::{MemberId, PartitionId, PartitionRef};
 use crate::scheduler::{Scheduler, Schedulers};
-use crate::table::{Keyspace, MemberState, Partition, Table};
+use crate::table::{Keyspace, MemberState, Partition, Reshape, Table};
+use std::collections::BTreeSet;
 
 /// Goals for the partitions whose replicas should be others, for whatever reason is on (`Settings::schedulers`). Empty: all is well, or
 /// under way.
@@ -33,7 +34,14 @@ fn plan_keyspace(ground: &Ground, keyspace: &Keyspace, on: Schedulers, silent: i
     if copies == 0 {
         return Plan::new();
     }
-    let present: Vec<Seating> = keyspace.partitions.iter().map(|p| seating(ground, p, copies, on, &silent)).collect();
+    let reshaped: BTreeSet<PartitionId> = keyspace.reshaping.under_way.iter().flat_map(Reshape::partitions).collect();
+    let present = keyspace.partitions.iter().map(|p| {
+        // Another one takes its place soon.
+        let stays = reshaped.contains(&p.id) && !silent(p.primary());
+        let members = || p.in_sync().filter_map(|m| ground.place(m)).collect();
+        if stays { Seating { members: members(), fixed: true } } else { seating(ground, p, copies, on, &silent) }
+    });
+    let present: Vec<Seating> = present.collect();
     let fixed: Vec<bool> = present.iter().map(|p| p.fixed).collect();
     let better = Seats::new(ground, keyspace, copies, present).improve(on);
     let changes = keyspace.partitions.iter().enumerate().filter(|(number, _)| !fixed[*number]).filter_map(|(number, partition)| {

@@ -4,7 +4,8 @@
 //! that holds another base, or that derives otherwise, notices before it acts.
 
 use super::{Invalid, Keyspace, MapEntry, Member, Partition, Settings, Table, TableName};
-use crate::id::{Age, KeyspaceId, MapId, MemberId};
+use crate::division::{Arcs, Brought, Division, NotDivided, RangeStart, Ranges, RunStart, Runs};
+use crate::id::{Age, KeyspaceId, MapId, MemberId, PartitionId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,12 +35,30 @@ pub struct TableDelta {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct KeyspaceDelta {
     id: KeyspaceId,
-    /// Everything but the partitions, where that is new.
+    /// Nothing of what there was is left.
+    whole: bool,
+    /// Everything but the partitions and, unless it is whole, how keys are divided among them, where that is new.
     head: Option<Keyspace>,
-    /// How many partitions there are.
-    count: u32,
+    division: Option<DivisionDelta>,
+    /// Partitions that were split or merged.
+    gone: Vec<PartitionId>,
     /// Partitions that are new, or other than before.
     partitions: Vec<Arc<Partition>>,
+}
+
+/// Where partitions begin otherwise.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+enum DivisionDelta {
+    Runs(Places<RunStart>),
+    Arcs(Places<Brought>),
+    Ranges(Places<RangeStart>),
+}
+
+/// Which places of a sorted list are gone, by their numbers, and which are new.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Places<T> {
+    gone: Vec<u32>,
+    new: Vec<T>,
 }
 
 /// Why a delta does not apply. The old table stays as it was.
@@ -54,6 +73,9 @@ pub enum DeltaError {
     /// It refers to what is not there.
     #[error("the delta refers to a keyspace or partition that is not there")]
     Dangling,
+    /// It divides keys as they cannot be divided.
+    #[error("the delta leads to a keyspace whose keys are divided wrongly: {0}")]
+    Division(#[from] NotDivided),
     /// It leads to a table that is not valid.
     #[error("the delta leads to an invalid table: {0}")]
     Invalid(#[from] Invalid),
@@ -136,7 +158,7 @@ impl TableDelta {
         let mut keyspaces: BTreeMap<KeyspaceId, Keyspace> = old.keyspaces.iter().map(|k| (k.id, k.clone())).collect();
         self.keyspaces_gone.iter().for_each(|id| _ = keyspaces.remove(id));
         for delta in &self.keyspaces {
-            let keyspace = delta.apply(keyspaces.remove(&delta.id)).ok_or(DeltaError::Dangling)?;
+            let keyspace = delta.apply(keyspaces.remove(&delta.id))?;
             keyspaces.insert(delta.id, keyspace);
         }
         Ok(keyspaces.into_values().collect())
@@ -152,38 +174,107 @@ impl TableDelta {
 
 impl KeyspaceDelta {
     fn between(old: Option<&Keyspace>, new: &Keyspace) -> Option<Self> {
-        let before = |i: usize| old.and_then(|k| k.partitions.get(i));
-        let changed = |(i, p): &(usize, &Arc<Partition>)| before(*i).is_none_or(|b| !same(b, p));
+        let (Some(old), true) = (old, old.is_some_and(|old| DivisionDelta::is_possible(&old.division, &new.division))) else {
+            let (head, partitions) = (Keyspace { partitions: Vec::new(), ..new.clone() }, new.partitions.clone());
+            return Some(Self { id: new.id, head: Some(head), division: None, gone: Vec::new(), partitions, whole: true });
+        };
         let delta = Self {
             id: new.id,
-            head: (old.is_none_or(|k| !same_head(k, new))).then(|| Keyspace { partitions: Vec::new(), ..new.clone() }),
-            count: u32::try_from(new.partitions.len()).unwrap_or(u32::MAX),
-            partitions: new.partitions.iter().enumerate().filter(changed).map(|(_, p)| p.clone()).collect(),
+            head: (!same_head(old, new)).then(|| Keyspace { partitions: Vec::new(), division: Division::default(), ..new.clone() }),
+            division: (old.division != new.division).then(|| DivisionDelta::between(&old.division, &new.division)),
+            gone: old.partitions.iter().map(|p| p.id).filter(|id| new.partition(*id).is_none()).collect(),
+            partitions: new.partitions.iter().filter(|p| old.partition(p.id).is_none_or(|before| !same(before, p))).cloned().collect(),
+            whole: false,
         };
-        let nothing =
-            delta.head.is_none() && delta.partitions.is_empty() && old.is_some_and(|k| k.partitions.len() == new.partitions.len());
+        let nothing = delta.head.is_none() && delta.division.is_none() && delta.gone.is_empty() && delta.partitions.is_empty();
         (!nothing).then_some(delta)
     }
 
-    /// `None`: it refers to what is not there. Allocates no more than what the delta itself brought.
-    fn apply(&self, old: Option<Keyspace>) -> Option<Keyspace> {
-        let mut partitions = old.as_ref().map(|k| k.partitions.clone()).unwrap_or_default();
-        let mut keyspace = match &self.head {
-            Some(head) if head.id == self.id => head.clone(),
-            Some(_) => return None,
-            None => old?,
-        };
-        for partition in &self.partitions {
-            let place = partition.id.0 as usize;
-            if place == partitions.len() {
-                partitions.push(partition.clone());
-            } else {
-                *partitions.get_mut(place)? = partition.clone();
-            }
+    /// Allocates no more than what the delta itself brought.
+    fn apply(&self, old: Option<Keyspace>) -> Result<Keyspace, DeltaError> {
+        if self.head.as_ref().is_some_and(|head| head.id != self.id) {
+            return Err(DeltaError::Dangling);
         }
-        partitions.truncate(self.count as usize);
-        keyspace.partitions = partitions;
-        (keyspace.partitions.len() == self.count as usize).then_some(keyspace)
+        if self.whole {
+            let head = self.head.clone().ok_or(DeltaError::Dangling)?;
+            return Ok(Keyspace { partitions: self.partitions.clone(), ..head });
+        }
+        let Keyspace { partitions, division, .. } = old.as_ref().ok_or(DeltaError::Dangling)?;
+        let mut known: BTreeMap<PartitionId, &Arc<Partition>> = partitions.iter().map(|p| (p.id, p)).collect();
+        self.gone.iter().for_each(|id| _ = known.remove(id));
+        self.partitions.iter().for_each(|p| _ = known.insert(p.id, p));
+        let partitions = known.into_values().cloned().collect();
+        let division = match &self.division {
+            Some(delta) => delta.apply(division)?,
+            None => division.clone(),
+        };
+        let head = self.head.clone().or(old).ok_or(DeltaError::Dangling)?;
+        Ok(Keyspace { partitions, division, ..head })
+    }
+}
+
+impl DivisionDelta {
+    /// Whether one becomes the other by other places alone.
+    const fn is_possible(old: &Division, new: &Division) -> bool {
+        matches!(
+            (old, new),
+            (Division::Slots, Division::Slots)
+                | (Division::Runs(_), Division::Runs(_))
+                | (Division::Arcs(_), Division::Arcs(_))
+                | (Division::Ranges(_), Division::Ranges(_))
+        )
+    }
+
+    fn between(old: &Division, new: &Division) -> Self {
+        match (old, new) {
+            (Division::Runs(old), Division::Runs(new)) => Self::Runs(Places::between(old.starts(), new.starts())),
+            (Division::Arcs(old), Division::Arcs(new)) => {
+                Self::Arcs(Places::between(&old.brought().collect::<Vec<_>>(), &new.brought().collect::<Vec<_>>()))
+            }
+            (Division::Ranges(old), Division::Ranges(new)) => Self::Ranges(Places::between(old.starts(), new.starts())),
+            // Others are the same, or travel whole.
+            _ => Self::Runs(Places { gone: Vec::new(), new: Vec::new() }),
+        }
+    }
+
+    fn apply(&self, old: &Division) -> Result<Division, DeltaError> {
+        match (self, old) {
+            (Self::Runs(places), Division::Runs(old)) => {
+                let runs = Runs::new(places.apply(old.starts().to_vec())?).map_err(NotDivided::Runs)?;
+                Ok(Division::Runs(Arc::new(runs)))
+            }
+            (Self::Arcs(places), Division::Arcs(old)) => {
+                let arcs = Arcs::new(places.apply(old.brought().collect())?).map_err(NotDivided::Arcs)?;
+                Ok(Division::Arcs(Arc::new(arcs)))
+            }
+            (Self::Ranges(places), Division::Ranges(old)) => {
+                let ranges = Ranges::new(places.apply(old.starts().to_vec())?).map_err(NotDivided::Ranges)?;
+                Ok(Division::Ranges(Arc::new(ranges)))
+            }
+            _ => Err(DeltaError::Dangling),
+        }
+    }
+}
+
+impl<T: Ord + Clone> Places<T> {
+    /// Both in order.
+    fn between(old: &[T], new: &[T]) -> Self {
+        let gone = (0..).zip(old).filter(|(_, place)| new.binary_search(place).is_err()).map(|(number, _)| number).collect();
+        Self { gone, new: new.iter().filter(|place| old.binary_search(place).is_err()).cloned().collect() }
+    }
+
+    fn apply(&self, mut old: Vec<T>) -> Result<Vec<T>, DeltaError> {
+        if !self.gone.is_sorted_by(|a, b| a < b) || self.gone.last().is_some_and(|last| *last as usize >= old.len()) {
+            return Err(DeltaError::Dangling);
+        }
+        let mut number = 0;
+        old.retain(|_| {
+            number += 1;
+            self.gone.binary_search(&(number - 1)).is_err()
+        });
+        old.extend(self.new.iter().cloned());
+        old.sort_unstable();
+        Ok(old)
     }
 }
 
@@ -192,8 +283,9 @@ fn same<T: PartialEq>(one: &Arc<T>, other: &Arc<T>) -> bool {
     Arc::ptr_eq(one, other) || one == other
 }
 
+/// Whether all but the partitions and how keys are divided among them is the same.
 fn same_head(one: &Keyspace, other: &Keyspace) -> bool {
-    let Keyspace { id, name, mode, backups, min_in_sync, on_loss, default_ttl_ms, rules, division, partitions: _ } = other;
-    (one.id, &one.name, one.mode, &one.division, one.backups, one.min_in_sync, one.on_loss, one.default_ttl_ms, &one.rules)
-        == (*id, name, *mode, division, *backups, *min_in_sync, *on_loss, *default_ttl_ms, rules)
+    let Keyspace { id, name, mode, backups, min_in_sync, on_loss, default_ttl_ms, rules, reshaping, division: _, partitions: _ } = other;
+    (one.id, &one.name, one.mode, one.backups, one.min_in_sync, one.on_loss, one.default_ttl_ms, &one.rules, &one.reshaping)
+        == (*id, name, *mode, *backups, *min_in_sync, *on_loss, *default_ttl_ms, rules, reshaping)
 }

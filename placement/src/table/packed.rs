@@ -1,7 +1,7 @@
 //! How whole tables travel: members are called by their place in the list, which takes a byte or two instead of nine, and partitions say only
 //! what is other than expected. A table of 16,384 partitions in three copies on 100 members takes a third of what it would by identities.
 
-use super::{Age, ClusterId, Keyspace, MapEntry, Member, Partition, Replica, ReplicaState, Settings, Table};
+use super::{Age, ClusterId, Keyspace, MapEntry, Member, Origin, Partition, Replica, ReplicaState, Settings, Table};
 use crate::id::{Epoch, KeyspaceId, Lineage, MapId, MemberId, PartitionId, Term, Version};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -37,6 +37,7 @@ struct PackedPartition {
     tenure: u64,
     lineage: Lineage,
     goal: Option<Vec<u16>>,
+    from: Vec<Origin>,
 }
 
 /// What travelled is no table.
@@ -74,6 +75,7 @@ impl From<Table> for Packed {
                     tenure: p.epoch.0.wrapping_sub(p.since.0),
                     lineage: p.lineage,
                     goal: p.goal.as_ref().map(|goal| goal.iter().map(place).collect()),
+                    from: p.from.clone(),
                 }
             };
             std::mem::take(&mut keyspace.partitions).into_iter().map(pack).collect()
@@ -120,6 +122,7 @@ impl TryFrom<Packed> for Table {
                     since: Epoch(p.epoch.0.checked_sub(p.tenure).ok_or(Unpacked::Tenure)?),
                     lineage: p.lineage,
                     goal: p.goal.map(|goal| goal.into_iter().map(member).collect()).transpose()?,
+                    from: p.from,
                 }))
             };
             keyspace.partitions = packed.into_iter().map(unpack).collect::<Result<_, _>>()?;

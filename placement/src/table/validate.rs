@@ -1,9 +1,9 @@
 //! What makes a table valid. Tables of peers are checked before anything acts on them.
 
-use super::{Addresses, Keyspace, Member, MemberState, Mode, Partition, ReplicaState, Role, Table};
-use crate::division::Division;
+use super::{Addresses, Keyspace, Member, MemberState, Mode, Partition, ReplicaState, Reshape, Role, Table};
+use crate::division::{Cut, Division, SPLIT_BYTES_MAX};
 use crate::hash::SLOTS;
-use crate::id::{KeyspaceId, MapId, MemberId, PartitionRef, THREADS_MAX};
+use crate::id::{KeyspaceId, MapId, MemberId, PartitionId, PartitionRef, THREADS_MAX};
 use crate::rule::{self, RulesError};
 use std::collections::BTreeSet;
 
@@ -21,6 +21,10 @@ pub const PARTITIONS_ALL_MAX: usize = 1 << 16;
 pub const SPLIT_BYTES_ALL_MAX: usize = 4 << 20;
 /// Tokens that a member of weight 100 brings, at most.
 pub const TOKENS_EACH_MAX: u16 = 256;
+/// Splits and merges under way in a keyspace.
+pub const RESHAPED_MAX: usize = 64;
+/// What numbers of partitions stay below.
+pub const PARTITION_ID_MAX: u32 = 1 << 31;
 /// Copies of a partition beside the primary, as a keyspace may ask for them.
 pub const BACKUPS_MAX: u8 = 6;
 /// Copies of a partition while it moves: those that there are and those that shall be.
@@ -274,7 +278,7 @@ impl Keyspace {
             return wrong("its name must have 1 to 64 letters, digits, dots, hyphens and underscores");
         }
         match (self.mode, &self.division) {
-            (Mode::Fixed { partitions }, Division::Slots) => {
+            (Mode::Fixed { partitions }, Division::Slots | Division::Runs(_)) => {
                 if !partitions.is_power_of_two() || usize::from(partitions) > PARTITIONS_MAX {
                     return wrong("the number of partitions must be a power of two up to 16384");
                 }
@@ -301,16 +305,42 @@ impl Keyspace {
         if matches!(self.mode, Mode::Ring { .. }) && divided.len() != self.partitions.len() {
             return wrong("its arcs are others than its partitions");
         }
-        // Each has a number of its own, so that they are those of the partitions.
-        if divided.iter().any(|p| p.0 as usize >= divided.len()) {
+        // Each has a number of its own, and there are as many, so that they are those of the partitions.
+        let is_there = |id: PartitionId| match (&self.division, self.partitions.is_empty()) {
+            (Division::Slots, _) | (_, true) => (id.0 as usize) < self.count(),
+            _ => self.place(id).is_some(),
+        };
+        if divided.iter().any(|p| !is_there(*p)) {
             return wrong("keys are divided among partitions that are not there");
         }
-        for (number, partition) in self.partitions.iter().enumerate() {
+        let mut after = None;
+        for partition in &self.partitions {
             let at = PartitionRef { keyspace: self.id, partition: partition.id };
-            if partition.id.0 as usize != number {
-                return Err(Invalid::Partition { at, why: "stands in another's place" });
+            if after >= Some(partition.id) || (self.division == Division::Slots && !is_there(partition.id)) {
+                return Err(Invalid::Partition { at, why: "is there twice, stands out of order or has no slots" });
             }
+            after = Some(partition.id);
             partition.validate(holders).map_err(|why| Invalid::Partition { at, why })?;
+        }
+        self.validate_reshaping()
+    }
+
+    fn validate_reshaping(&self) -> Result<(), Invalid> {
+        let wrong = |why| Err(Invalid::Keyspace { name: self.name.clone(), why });
+        if self.next_partition().0 > PARTITION_ID_MAX {
+            return wrong("the number of a partition is out of range");
+        }
+        at_most("splits and merges under way in a keyspace", RESHAPED_MAX, self.reshaping.under_way.len())?;
+        let mut taking_part = BTreeSet::new();
+        for reshape in &self.reshaping.under_way {
+            if reshape.partitions().any(|p| self.place(p).is_none() || !taking_part.insert(p)) {
+                return wrong("a partition that is split or merged is not there, or is there twice");
+            }
+            if let Reshape::Split { cut: Cut::Key { key, .. }, .. } = reshape
+                && key.len() > SPLIT_BYTES_MAX
+            {
+                return wrong("a key to split at is too long");
+            }
         }
         Ok(())
     }
@@ -334,6 +364,9 @@ impl Partition {
             return Err("in-sync replicas must stand before learners");
         }
         distinct_holders(self.replicas.iter().map(|r| r.member), holders)?;
+        if self.from.len() > 2 || self.from.iter().any(|from| from.partition >= self.id || from.behind_ms > COUNT_MAX) {
+            return Err("comes from partitions that it cannot come from");
+        }
         match &self.goal {
             Some(goal) if goal.is_empty() || goal.len() > REPLICAS_MAX => Err("a goal names 1 to 32 members"),
             Some(goal) => distinct_holders(goal.iter().copied(), holders),

@@ -5,7 +5,7 @@
 use doyen_placement::planner::{InSyncChange, InSyncRequest, MoveLimits, adopt, advance, change_in_sync, first, plan};
 use doyen_placement::{
     Addresses, Age, Assignment, ClusterId, Division, Keyspace, KeyspaceId, Location, Member, MemberId, MemberState, Mode, OnLoss,
-    PartitionRef, Role, Schedulers, Settings, Table, TableDelta,
+    Partition, PartitionRef, Reshaping, Role, Schedulers, Settings, Table, TableDelta,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -61,6 +61,7 @@ pub fn keyspace(partitions: u16, backups: u8, on_loss: OnLoss) -> Keyspace {
         default_ttl_ms: None,
         rules: Vec::new(),
         partitions: Vec::new(),
+        reshaping: Reshaping::default(),
     }
 }
 
@@ -157,7 +158,10 @@ pub fn check_step(old: &Table, new: &Table) {
     assert_eq!(old == new, old.name() == new.name());
     let before: BTreeMap<PartitionRef, _> = partitions(old).collect();
     for (at, partition) in partitions(new) {
-        let Some(before) = before.get(&at) else { continue };
+        let Some(before) = before.get(&at) else {
+            check_origins(old, new, at, partition);
+            continue;
+        };
         assert!(partition.epoch >= before.epoch, "{at}: epochs never fall");
         assert!(partition.since >= before.since, "{at}: tenures never fall");
         assert_eq!(partition.since > before.since, partition.primary() != before.primary() || partition.lineage != before.lineage, "{at}");
@@ -188,6 +192,21 @@ pub fn check_step(old: &Table, new: &Table) {
         }
         assert_eq!(next, 16384, "every slot is covered (I15)");
     }
+}
+
+/// What was split or merged is held by whoever held it before, all of them in sync, in a tenure and an epoch of its own.
+fn check_origins(old: &Table, new: &Table, at: PartitionRef, partition: &Partition) {
+    let mut lineage = partition.lineage;
+    for (number, from) in partition.from.iter().enumerate() {
+        let at = PartitionRef { partition: from.partition, ..at };
+        let before = old.partition(at).expect("what it was is there");
+        assert!(new.partition(at).is_none(), "{at}: it is no more");
+        assert!(before.learners().next().is_none() && before.primary() == partition.primary());
+        assert_eq!(before.in_sync().collect::<BTreeSet<_>>(), partition.in_sync().collect::<BTreeSet<_>>());
+        assert!(partition.epoch > before.epoch && partition.since == partition.epoch && partition.lineage >= before.lineage);
+        lineage = if number == 0 { before.lineage } else { lineage.max(before.lineage) };
+    }
+    assert_eq!(lineage, partition.lineage);
 }
 
 /// Every boundary leads to the partition that it bounds, and every partition is bounded once (I15).

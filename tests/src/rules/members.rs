@@ -9,7 +9,7 @@ use doyen_gossip::wire::Message;
 use doyen_gossip::{Agreement, Config, Input, Output, Time};
 use doyen_placement::{
     Addresses, Assignment, Division, Epoch, Keyspace, KeyspaceId, Location, MemberId, Mode, OnLoss, Partition, PartitionId, PartitionRef,
-    Role, Schedulers, Settings, Table, planner,
+    Reshaping, Role, Schedulers, Settings, Table, planner,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -208,6 +208,7 @@ impl Members {
                 default_ttl_ms: None,
                 rules: Vec::new(),
                 partitions: Vec::new(),
+                reshaping: Reshaping::default(),
             },
             timing: Timing { listen: Duration::from_millis(300), ..Timing::default() },
             rng_seed: place,

@@ -8,7 +8,7 @@ use doyen_gossip::agreement::{InSyncRequest, View};
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::{
     Addresses, Age, Assignment, ClusterId, Division, Epoch, Keyspace, KeyspaceId, Lineage, Location, MapId, Member, MemberId, MemberState,
-    Mode, OnLoss, Partition, PartitionId, PartitionRef, Replica, ReplicaState, Role, Schedulers, Settings, Table, Term, Version,
+    Mode, OnLoss, Partition, PartitionId, PartitionRef, Replica, ReplicaState, Reshaping, Role, Schedulers, Settings, Table, Term, Version,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -106,6 +106,7 @@ pub(super) fn table(members: u64, in_sync: &[Place]) -> Table {
         default_ttl_ms: None,
         rules: Vec::new(),
         partitions: Vec::new(),
+        reshaping: Reshaping::default(),
     };
     let mut table = Table {
         cluster: ClusterId(7),
@@ -120,7 +121,15 @@ pub(super) fn table(members: u64, in_sync: &[Place]) -> Table {
         maps: Vec::new(),
         next_map: doyen_placement::MapId(1),
     };
-    let none = Partition { id: AT.partition, replicas: Vec::new(), epoch: Epoch(0), since: Epoch(0), lineage: Lineage(1), goal: None };
+    let none = Partition {
+        id: AT.partition,
+        replicas: Vec::new(),
+        epoch: Epoch(0),
+        since: Epoch(0),
+        lineage: Lineage(1),
+        goal: None,
+        from: Vec::new(),
+    };
     table.keyspaces[0].partitions.push(Arc::new(none));
     next(&table, in_sync, &[])
 }

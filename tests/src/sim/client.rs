@@ -368,7 +368,12 @@ impl World {
             }
             Outcome::Failed(Failure::Unknown) => None,
             Outcome::Failed(
-                Failure::Unavailable | Failure::Overloaded | Failure::TooFewCopies | Failure::NoPartition | Failure::OutOfMemory,
+                Failure::Unavailable
+                | Failure::Overloaded
+                | Failure::TooFewCopies
+                | Failure::NoPartition
+                | Failure::OutOfMemory
+                | Failure::Stale,
             ) => {
                 self.histories.refused += 1;
                 self.histories.full += u64::from(*outcome == Outcome::Failed(Failure::OutOfMemory));

@@ -1,6 +1,6 @@
 //! Faults: what goes wrong, for how long, and what must not be broken by the test itself.
 
-use super::mix::Placed;
+use super::mix::{Placed, SPLITS};
 use super::network::Plane;
 use super::process::{ControlInput, DataInput, Leaving, ProcessId};
 use super::schedule::{Event, MS, Nanos, SECOND};
@@ -11,7 +11,7 @@ use doyen_gossip::agreement::AdminRequest;
 use doyen_gossip::hints::Hint;
 use doyen_placement::planner::{DEFAULT_KEYSPACE, KeyspaceChange, NewKeyspace, Pace};
 use doyen_placement::quorum::majority;
-use doyen_placement::{OnLoss, Schedulers};
+use doyen_placement::{MapId, OnLoss, Schedulers};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeSet;
@@ -49,6 +49,7 @@ pub(crate) const KINDS: &[Kind] = &[
     Kind { name: "restart of all", weight: 1, begin: World::restart_all },
     Kind { name: "alteration", weight: 2, begin: World::alter },
     Kind { name: "keyspace", weight: 1, begin: World::make_or_drop },
+    Kind { name: "reshaping", weight: 4, begin: World::reshape },
 ];
 
 /// Faults disturb a cluster that forms for so long, and then wait until it has.
@@ -538,6 +539,20 @@ impl World {
             default_ttl_ms: None,
             rules: Vec::new(),
         }))
+    }
+
+    /// Somebody splits or merges partitions, of the keyspace that clients use mostly.
+    fn reshape(&mut self) -> bool {
+        let keyspace = [DEFAULT_KEYSPACE, DEFAULT_KEYSPACE, DEFAULT_KEYSPACE, "one"][self.rng.random_range(0..4)].to_owned();
+        if self.mix.placed == Placed::Fixed {
+            let partitions = self.mix.partitions << self.rng.random_range(1..4);
+            let change = KeyspaceChange { partitions: Some(partitions), ..KeyspaceChange::default() };
+            return self.administer(AdminRequest::AlterKeyspace { name: keyspace, change });
+        }
+        let key = SPLITS[self.rng.random_range(0..SPLITS.len())].as_bytes().into();
+        let map = MapId([0, 0, 0, 1, 2][self.rng.random_range(0..5)]);
+        let split = self.rng.random_bool(0.6);
+        self.administer(if split { AdminRequest::SplitAt { keyspace, map, key } } else { AdminRequest::MergeAt { keyspace, map, key } })
     }
 
     fn administer(&mut self, request: AdminRequest) -> bool {

@@ -270,7 +270,7 @@ impl Placed {
 }
 
 /// Among the keys of clients, in order.
-const SPLITS: [&str; 8] = ["counter-", "counter-1", "fleeting", "list-", "list-1", "list-2", "register-1", "register-2"];
+pub(crate) const SPLITS: [&str; 8] = ["counter-", "counter-1", "fleeting", "list-", "list-1", "list-2", "register-1", "register-2"];
 
 impl fmt::Display for Mix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

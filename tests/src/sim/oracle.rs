@@ -14,7 +14,7 @@ use doyen_gossip::agreement::View;
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest};
 use doyen_placement::division::RangeStart;
 use doyen_placement::{
-    ClusterId, Division, Epoch, Keyspace, KeyspaceId, Lineage, MapEntry, MapId, MemberId, MemberState, PartitionId, PartitionRef,
+    ClusterId, Division, Epoch, Keyspace, KeyspaceId, Lineage, MapEntry, MapId, MemberId, MemberState, Origin, PartitionId, PartitionRef,
     ReplicaState, Role, Table, TableName, Term, Version,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,6 +41,7 @@ pub(crate) struct Oracle {
     installed: BTreeMap<(MemberId, ClusterId), (Term, Version)>,
     accepted: BTreeMap<(MemberId, ClusterId), (Term, Version)>,
     moves: u64,
+    reshaped: u64,
     failovers: u64,
     /// Partitions that began empty since somebody looked.
     pub(crate) newly_lost: Vec<(PartitionId, Keyspace)>,
@@ -269,8 +270,11 @@ impl Oracle {
 
     fn count(&mut self, before: &Table, after: &Table) {
         for keyspace in &after.keyspaces {
-            for (index, partition) in keyspace.partitions.iter().enumerate() {
-                let Some(old) = before.keyspace(keyspace.id).and_then(|k| k.partitions.get(index)) else { continue };
+            for partition in &keyspace.partitions {
+                let Some(old) = before.keyspace(keyspace.id).and_then(|k| k.partition(partition.id)) else {
+                    self.reshaped += u64::from(!partition.from.is_empty());
+                    continue;
+                };
                 let admitted = partition.in_sync().filter(|m| old.learners().any(|l| l == *m)).count();
                 self.moves += admitted as u64;
                 self.failovers += u64::from(old.primary() != partition.primary());
@@ -288,6 +292,7 @@ impl Oracle {
         report.moves = self.moves;
         report.failovers = self.failovers;
         report.lost = self.lost_count;
+        report.reshaped = self.reshaped;
         report.compared = self.logs.compared;
     }
 }
@@ -313,12 +318,18 @@ fn descends(before: &Table, after: &Table) -> Result<(), String> {
     for keyspace in &before.keyspaces {
         // One that is gone was dropped, with all that was in it.
         let Some(later) = after.keyspace(keyspace.id) else { continue };
-        hold!(
-            keyspace.partitions.is_empty() || keyspace.partitions.len() == later.partitions.len(),
-            "I15: {names}: the partitions changed"
-        );
-        for (old, new) in keyspace.partitions.iter().zip(&later.partitions) {
-            let at = old.id;
+        hold!(keyspace.partitions.is_empty() || !later.partitions.is_empty(), "I15: {names}: the partitions are gone");
+        hold!(later.next_partition() >= keyspace.next_partition(), "I4: {names}: the next number of a partition fell");
+        if after.version.0 == before.version.0 + 1 {
+            reshaped(keyspace, later).map_err(|why| format!("{names}: {why}"))?;
+        }
+        for new in &later.partitions {
+            let at = new.id;
+            let Some(old) = keyspace.partition(at) else {
+                let given = keyspace.partitions.is_empty() || at >= keyspace.next_partition();
+                hold!(given, "I4: {names}: the number of partition {at} was given twice");
+                continue;
+            };
             hold!(new.epoch >= old.epoch && new.lineage >= old.lineage, "I4: {names}: partition {at} went back");
             hold!(new.since >= old.since && new.since <= new.epoch, "I4: {names}: the tenure of partition {at} went back");
             let in_sync = |p: &doyen_placement::Partition| p.in_sync().collect::<BTreeSet<_>>();
@@ -344,6 +355,29 @@ fn descends(before: &Table, after: &Table) -> Result<(), String> {
     Ok(())
 }
 
+/// Splits and merges from one table to the next: what is gone has become others, which whoever was in sync holds, and which have all of
+/// its keys (I15); and no other partition has come or gone.
+fn reshaped(before: &Keyspace, after: &Keyspace) -> Result<(), String> {
+    if before.partitions.is_empty() {
+        return Ok(());
+    }
+    let in_sync = |p: &doyen_placement::Partition| p.in_sync().collect::<BTreeSet<_>>();
+    for old in before.partitions.iter().filter(|p| after.partition(p.id).is_none()) {
+        let parts: Vec<_> = after.partitions.iter().filter(|p| p.from.iter().any(|from| from.partition == old.id)).collect();
+        hold!(!parts.is_empty(), "I15: partition {} is gone", old.id);
+        for part in parts {
+            hold!(in_sync(part) == in_sync(old), "I13: partition {} is held by others than {}, of which it came", part.id, old.id);
+            hold!(part.epoch > old.epoch && part.since > old.epoch, "rule 9: partition {} has the tenure of {}", part.id, old.id);
+            hold!(part.lineage >= old.lineage, "I4: partition {} has an older lineage than {}", part.id, old.id);
+        }
+    }
+    for new in after.partitions.iter().filter(|p| before.partition(p.id).is_none()) {
+        let known = |from: &Origin| before.partition(from.partition).is_some() && after.partition(from.partition).is_none();
+        hold!(!new.from.is_empty() && new.from.iter().all(known), "I15: partition {} came of nothing", new.id);
+    }
+    covered(after)
+}
+
 /// Whether most voters of a configuration are among these; of half of them the oldest is one.
 fn most_accepted(table: &Table, acceptors: &BTreeSet<MemberId>) -> bool {
     let accepted = table.voters.iter().filter(|v| acceptors.contains(v)).count();
@@ -365,7 +399,8 @@ fn enough_copies(
         // One that was dropped has no copies to keep.
         let Some(later) = after.keyspace(keyspace.id) else { continue };
         let wanted = (1 + usize::from(later.backups)).min(data);
-        for (old, new) in keyspace.partitions.iter().zip(&later.partitions).filter(|(old, new)| old.lineage == new.lineage) {
+        let both = keyspace.partitions.iter().filter_map(|old| Some((old, later.partition(old.id)?)));
+        for (old, new) in both.filter(|(old, new)| old.lineage == new.lineage) {
             let at = PartitionRef { keyspace: keyspace.id, partition: old.id };
             let dropped = |m: &MemberId| !unheard.contains(m) && !new.in_sync().any(|n| n == *m) && live(before, *m) && live(after, *m);
             let dropped = old.in_sync().filter(dropped).find(|m| !asked_out.contains(&(at, old.epoch, *m)));
@@ -380,7 +415,7 @@ fn enough_copies(
 
 /// I15: every slot belongs to exactly one partition, or every arc or range is one, and is found by where it begins.
 fn covered(keyspace: &Keyspace) -> Result<(), String> {
-    if keyspace.division != Division::Slots {
+    if !matches!(keyspace.division, Division::Slots | Division::Runs(_)) {
         let divided: BTreeSet<PartitionId> = keyspace.division.partitions().into_iter().collect();
         let there: BTreeSet<PartitionId> = keyspace.partitions.iter().map(|p| p.id).collect();
         hold!(there.is_empty() || divided == there, "I15: {} is divided among others than its partitions", keyspace.name);

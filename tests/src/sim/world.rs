@@ -15,7 +15,7 @@ use doyen::shard::{Limits, Shard};
 use doyen_gossip::agreement::Timing;
 use doyen_gossip::{Agreement, Config};
 use doyen_placement::{
-    Addresses, Assignment, Keyspace, KeyspaceId, Location, MemberId, OnLoss, Role, Schedulers, Settings, Table, ThreadPorts,
+    Addresses, Assignment, Keyspace, KeyspaceId, Location, MemberId, OnLoss, Reshaping, Role, Schedulers, Settings, Table, ThreadPorts,
 };
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -380,6 +380,7 @@ impl World {
                 default_ttl_ms: None,
                 rules: Vec::new(),
                 partitions: Vec::new(),
+                reshaping: Reshaping::default(),
             },
             timing: timing(),
             rng_seed: self.rng.random(),

@@ -130,6 +130,7 @@ pub(super) fn put_outcome(out: &mut Out, outcome: &Outcome) {
                 Failure::Unknown => 8,
                 Failure::Overloaded => 9,
                 Failure::Overtaken => 10,
+                Failure::Stale => 11,
             });
         }
     }

@@ -204,6 +204,7 @@ impl<B: Buf> Reader<B> {
                 8 => Failure::Unknown,
                 9 => Failure::Overloaded,
                 10 => Failure::Overtaken,
+                11 => Failure::Stale,
                 _ => return Err(Malformed("unknown failure")),
             }),
             _ => return Err(Malformed("unknown outcome")),

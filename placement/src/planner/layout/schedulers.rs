@@ -33,13 +33,15 @@ trait Schedule {
     fn improve(&self, seats: &mut Seats<'_>);
 }
 
-const fn schedule(scheduler: Scheduler) -> &'static dyn Schedule {
-    match scheduler {
+/// `None`: it moves nothing (`planner::reshape`).
+const fn schedule(scheduler: Scheduler) -> Option<&'static dyn Schedule> {
+    Some(match scheduler {
         Scheduler::Repair => &repair::Repair,
         Scheduler::Place => &place::Place,
         Scheduler::Copies => &copies::Copies,
         Scheduler::Primaries => &primaries::Primaries,
-    }
+        Scheduler::Splits | Scheduler::Merges => return None,
+    })
 }
 
 impl Seats<'_> {
@@ -48,8 +50,8 @@ impl Seats<'_> {
         for _ in 0..ROUNDS_MAX {
             let before = self.partitions.clone();
             self.targets = self.shares();
-            for scheduler in on.iter() {
-                schedule(scheduler).improve(&mut self);
+            for scheduler in on.iter().filter_map(schedule) {
+                scheduler.improve(&mut self);
             }
             if self.partitions == before {
                 break;

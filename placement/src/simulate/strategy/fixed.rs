@@ -5,7 +5,7 @@ use crate::division::Division;
 use crate::id::{ClusterId, KeyspaceId, MapId, MemberId, PartitionRef};
 use crate::planner::{self, Departure, InSyncChange, InSyncRequest, MoveLimits, Pace};
 use crate::scheduler::Schedulers;
-use crate::table::{Assignment, Keyspace, Member, Mode, OnLoss, Settings, Table};
+use crate::table::{Assignment, Keyspace, Member, Mode, OnLoss, Reshaping, Settings, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -42,6 +42,7 @@ impl Fixed {
             rules: Vec::new(),
             default_ttl_ms: None,
             partitions: Vec::new(),
+            reshaping: Reshaping::default(),
         };
         let settings = Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin, schedulers: Schedulers::ALL };
         planner::first(ClusterId(0), settings, keyspace, nodes.iter().map(|n| Member::clone(n)).collect())

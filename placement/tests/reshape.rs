@@ -1,0 +1,147 @@
+//! Splits and merges as tables: what takes part stands still, what comes of it is held alike, and no number is given twice.
+
+mod common;
+
+use common::*;
+use doyen_placement::division::Cut;
+use doyen_placement::planner::{self, KeyspaceChange, NotReshaped, Stillness, alter_keyspace, merge_at, reshape, split_at};
+use doyen_placement::{
+    Assignment, Keyspace, KeyspaceId, MapId, Mode, OnLoss, Origin, PartitionId, PartitionRef, Reshape, Table, ThreadPorts,
+};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+const K: KeyspaceId = KeyspaceId(0);
+
+fn ranges(members: &[Sketch]) -> Table {
+    let (mode, division) = divided(1, 2);
+    cluster_of(Keyspace { mode, division, ..keyspace(1, 1, OnLoss::Wait) }, Assignment::RoundRobin, members)
+}
+
+fn still(table: &Table, at: PartitionRef) -> Option<Stillness> {
+    Some(Stillness { epoch: table.partition(at)?.epoch, ahead_ms: -i64::from(at.partition.0) })
+}
+
+fn finish(table: &Table) -> Table {
+    let next = reshape::finish(table, |at| still(table, at)).expect("something is under way");
+    check_step(table, &next);
+    next
+}
+
+fn holder(table: &Table, key: &str) -> PartitionId {
+    table.keyspaces[0].partition_of(MapId(0), key.as_bytes()).expect("assigned")
+}
+
+#[test]
+fn a_range_is_split_and_merged_again() {
+    let before = ranges(&[PLAIN, PLAIN, PLAIN]);
+    let name = before.keyspaces[0].name.clone();
+    let begun = split_at(&before, &name, MapId(0), b"key0000b").expect("it can be").expect("it was not");
+    check_step(&before, &begun);
+    let whole = holder(&before, "key0000a");
+    let epoch = |table: &Table, id| table.keyspaces[0].partition(id).expect("it is there").epoch;
+    assert_eq!(epoch(&begun, whole), epoch(&before, whole).next(), "what was confirmed before counts no more");
+    assert!(begun.keyspaces[0].is_reshaped(whole));
+    assert_eq!(planner::health(&begun).moves, 1);
+    assert_eq!(split_at(&begun, &name, MapId(0), b"key0000b"), Ok(None), "asked again");
+    assert_eq!(reshape::finish(&begun, |_| None), None);
+    let stale = |at| still(&before, at);
+    assert_eq!(reshape::finish(&begun, stale), None, "said in another epoch");
+
+    let split = finish(&begun);
+    let (one, two) = (holder(&split, "key0000a"), holder(&split, "key0000b"));
+    assert!(one != two && one > whole && two > whole);
+    let origin = [Origin { partition: whole, behind_ms: 0 }];
+    assert!([one, two].iter().all(|id| split.keyspaces[0].partition(*id).expect("it is there").from == origin));
+    assert_eq!(split_at(&split, &name, MapId(0), b"key0000b"), Ok(None), "it begins there");
+
+    let merging = merge_at(&split, &name, MapId(0), b"key0000b").expect("it can be").expect("it was not");
+    check_step(&split, &merging);
+    let merged = finish(&merging);
+    let both = holder(&merged, "key0000a");
+    assert_eq!(both, holder(&merged, "key0000b"));
+    assert!(both > two, "numbers are not given again");
+    // The clock that is ahead is taken; the other's deadlines are moved by the difference.
+    let from = merged.keyspaces[0].partition(both).expect("it is there").from.clone();
+    assert_eq!(from, [Origin { partition: one, behind_ms: 0 }, Origin { partition: two, behind_ms: u64::from(two.0 - one.0) }]);
+    assert!(merge_at(&merged, &name, MapId(0), b"key0000b").is_err());
+}
+
+#[test]
+fn what_cannot_be_split_or_merged_is_told_why() {
+    let table = ranges(&[PLAIN, PLAIN, PLAIN]);
+    let name = table.keyspaces[0].name.clone();
+    let why = |found: Result<Option<Table>, planner::Refused>| found.expect_err("it cannot be").to_string();
+    assert!(why(split_at(&table, "nowhere", MapId(0), b"k")).contains("nowhere"));
+    assert!(why(merge_at(&table, &name, MapId(0), b"k")).contains("no range"));
+    assert!(why(merge_at(&table, &name, MapId(0), b"key0001")).contains("not held alike"));
+    assert!(why(split_at(&table, &name, MapId(0), &[7; 2000])).contains("1024 bytes"));
+    let half = Reshape::Split { partition: PartitionId(0), cut: Cut::Half };
+    assert!(matches!(reshape::begin(&table, K, half), Err(NotReshaped::Division(_))));
+    let begun = split_at(&table, &name, MapId(0), b"a").expect("it can be").expect("it was not");
+    assert!(why(split_at(&begun, &name, MapId(0), b"b")).contains("try again later"));
+}
+
+#[test]
+fn what_is_given_up_takes_writes_again_in_another_epoch() {
+    let table = ranges(&[PLAIN, PLAIN]);
+    let begun = split_at(&table, &table.keyspaces[0].name, MapId(0), b"a").expect("it can be").expect("it was not");
+    let cancelled = reshape::cancel(&begun, |_, _| true);
+    check_step(&begun, &cancelled);
+    assert!(cancelled.keyspaces[0].reshaping.under_way.is_empty());
+    assert_eq!(reshape::finish(&cancelled, |at| still(&begun, at)), None);
+    assert_eq!(reshape::cancel(&begun, |_, _| false), begun);
+}
+
+#[test]
+fn a_fixed_keyspace_is_doubled_by_and_by() {
+    let table = cluster(4, 1, &[PLAIN, PLAIN, PLAIN]);
+    let name = table.keyspaces[0].name.clone();
+    let change = KeyspaceChange { partitions: Some(16), ..KeyspaceChange::default() };
+    let mut now = alter_keyspace(&table, &name, change).expect("it can be").expect("it is another");
+    check_step(&table, &now);
+    let mut rounds = 0;
+    loop {
+        let halves = reshape::doublings(&now.keyspaces[0], 3);
+        if halves.is_empty() {
+            break;
+        }
+        let mut next = now.clone();
+        for half in halves {
+            next = reshape::begin(&next, K, half).expect("nothing stands in its way");
+        }
+        check_step(&now, &next);
+        now = finish(&next);
+        rounds += 1;
+    }
+    assert!(rounds >= 4, "three at a time");
+    let keyspace = &now.keyspaces[0];
+    assert_eq!((keyspace.partitions.len(), keyspace.mode), (16, Mode::Fixed { partitions: 16 }));
+    let slots: BTreeSet<usize> = keyspace.partitions.iter().map(|p| keyspace.slots_of(p.id).count()).collect();
+    assert_eq!(slots, BTreeSet::from([1024]));
+    let fewer = KeyspaceChange { partitions: Some(8), ..KeyspaceChange::default() };
+    assert!(alter_keyspace(&now, &name, fewer).expect_err("they are not put together").to_string().contains("16 to 16384"));
+    let settled = settle(now);
+    let counts: Vec<u64> = loads(&settled).values().map(|(copies, _)| *copies).collect();
+    assert!(counts.iter().all(|count| (10..=11).contains(count)), "{counts:?}");
+}
+
+#[test]
+fn parts_belong_to_the_same_data_thread_at_every_member() {
+    let mut table = ranges(&[PLAIN, PLAIN, PLAIN]);
+    for (member, threads) in table.members.iter_mut().zip([2_u16, 3, 16]) {
+        let ports = |n| ThreadPorts { data: 5000 + n, resp_cluster: None };
+        Arc::make_mut(member).addresses.further = (1..threads).map(ports).collect();
+    }
+    for n in 0..20 {
+        let key = format!("key0001{n:03}");
+        let whole = holder(&table, &key);
+        let begun = split_at(&table, &table.keyspaces[0].name, MapId(0), key.as_bytes()).expect("it can be").expect("it was not");
+        table = reshape::finish(&begun, |at| still(&begun, at)).expect("it is under way");
+        for part in [holder(&table, &key), holder(&table, "key0001")] {
+            assert!([2, 3, 16].iter().all(|threads| n > 0 || part.thread(*threads) == whole.thread(*threads)));
+        }
+        let part = holder(&table, &key);
+        assert!([2, 3, 16].iter().all(|threads| part.thread(*threads) == whole.thread(*threads)));
+    }
+}
