@@ -46,6 +46,8 @@ const BEGIN_AGAIN: Duration = Duration::from_millis(200);
 const BEGINS_MAX: u32 = 5;
 /// Entries looked at for one chunk at most.
 const CHUNK_ENTRIES: usize = 1_000;
+/// Bytes of the log that a learner may lack when writes begin to wait for it.
+const ADMITTED_LAG: u64 = 256 << 10;
 /// Entries of a cleared map that are looked at and freed in one go.
 const SIFTED: usize = 500;
 
@@ -453,7 +455,12 @@ impl Core {
         let Some(link) = lead.links.get_mut(&id) else { return };
         let Some(teaching) = &mut link.teaching else { return };
         match teaching.phase {
-            Phase::Verified(seq) if link.acked >= log.committed() && log.committed() >= seq && self.peers.up(id) => {
+            // From here on nothing is committed without it: where writes never end, it would never have all of them otherwise.
+            Phase::Verified(seq)
+                if link.acked.min(log.committed()) >= seq
+                    && log.bytes_between(link.acked, log.committed()) <= ADMITTED_LAG
+                    && self.peers.up(id) =>
+            {
                 link.required = !broken(Mutant::AdmitsUnrequired);
                 link.stalled = None;
                 teaching.phase = Phase::Admitting(seq);
@@ -462,8 +469,9 @@ impl Core {
             Phase::Admitting(_) => {}
             _ => return,
         }
-        // While it is stalled it may have to be withdrawn instead.
-        if now < teaching.ask_at || link.stalled.is_some_and(|s| now.since(s) > self.limits.copy_silent_max) {
+        // It counts as soon as it is admitted, so it must have what is committed. While it is stalled it may have to be withdrawn instead.
+        if link.acked < log.committed() || now < teaching.ask_at || link.stalled.is_some_and(|s| now.since(s) > self.limits.copy_silent_max)
+        {
             return;
         }
         teaching.asks += 1;

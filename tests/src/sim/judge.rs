@@ -207,7 +207,9 @@ impl World {
             return;
         }
         self.last_calls_begun = true;
-        let running: Vec<ProcessId> = self.slots.iter().filter_map(|s| s.process).collect();
+        // Who has just begun belongs to no cluster yet, and says so.
+        let running = self.slots.iter().filter_map(|s| s.process).filter(|p| self.processes[*p].view.is_some());
+        let running: Vec<ProcessId> = running.collect();
         let mut turn = 0;
         for (k, key) in self.keys.iter().enumerate() {
             // What the stranger may hold alone is asked of it, and nothing else.
