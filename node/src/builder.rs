@@ -146,6 +146,12 @@ impl Builder {
         self
     }
 
+    /// Bytes from which on a range of keys is split; 64 MiB where nothing is said, 64 KiB at least.
+    pub fn range_max(mut self, bytes: u64) -> Self {
+        self.options.range_max = Some(Size(bytes));
+        self
+    }
+
     /// Bytes of data at most; by default three quarters of the machine's, or the container's.
     pub fn memory_max(mut self, bytes: u64) -> Self {
         self.options.memory_max = Some(Size(bytes));
@@ -384,6 +390,7 @@ fn limits(config: &Config, timing: &Timing) -> Limits {
         memory_bytes_max: config.memory_bytes_max,
         tail_bytes_max: 64 << 20,
         tail_bytes_least: 0,
+        range_bytes_max: config.range_bytes_max,
         park: Duration::from_secs(5),
         waiting_max: WAITING_MAX,
         copy_silent_max: Duration::from_millis(1500),

@@ -42,6 +42,8 @@ pub const RESP_CLUSTER_PORT: u16 = 7380;
 pub const HTTP_PORT: u16 = 7480;
 /// A file that is read as configuration, secret, password or token is at most this long.
 const FILE_BYTES_MAX: u64 = 1 << 20;
+/// The least that `--range-max` may be.
+const RANGE_BYTES_LEAST: usize = 64 << 10;
 /// The least that `--value-max` may be.
 const VALUE_BYTES_LEAST: usize = 1024;
 /// The least that a data thread may have of `--memory-max`.
@@ -136,6 +138,8 @@ pub struct Config {
     pub memory_bytes_max: usize,
     /// The largest value.
     pub value_bytes_max: usize,
+    /// Bytes from which on a range of keys is split.
+    pub range_bytes_max: usize,
     /// RESP connections at most.
     pub connections_max: usize,
     /// Native clients at most.
@@ -253,6 +257,10 @@ impl Options {
                 "--value-max {value_bytes_max} is more than what each of --threads {threads} has of --memory-max {memory_bytes_max}: no such value would fit"
             ));
         }
+        let range_bytes_max = self.range_max.map_or(64 << 20, bytes);
+        if range_bytes_max < RANGE_BYTES_LEAST {
+            return fail(format!("--range-max {range_bytes_max} would split ranges without end: at least 64kb"));
+        }
         Ok(Config {
             seeds,
             expect: at_least("--expect", self.expect, 1)?,
@@ -277,6 +285,7 @@ impl Options {
             resp_password,
             memory_bytes_max,
             value_bytes_max,
+            range_bytes_max,
             connections_max: at_least("--connections-max", self.connections_max, 1)?.unwrap_or(10_000) as usize,
             clients_max: self.clients_max.unwrap_or(1_000) as usize,
             leave_timeout: self.leave_timeout.map_or(Duration::from_secs(30), |s| s.0),

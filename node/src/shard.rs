@@ -28,6 +28,7 @@ mod forwarding;
 mod frame;
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) mod fuzz;
+mod halving;
 mod index;
 mod inspect;
 mod log;
@@ -53,6 +54,7 @@ use doyen_placement::{Epoch, KeyspaceId, Lineage, MapId, MemberId, Mode, Partiti
 use following::Follow;
 use forwarding::{Call, Calls, Executed, Source};
 use frame::Frame;
+use halving::Halving;
 use index::Seed;
 use log::Log;
 use op::{Failure, Operation, Outcome, PartitionOperation, Work};
@@ -185,6 +187,8 @@ struct Slot {
     expiring: bool,
     /// Whether the installed table splits or merges it, so that it takes no writes.
     still: bool,
+    /// Whether it is a range of keys.
+    ranged: bool,
     /// Whether what it holds is still being drained out of what it was before.
     drains: bool,
 }
@@ -234,6 +238,8 @@ struct Held {
     /// The last thing that was asked of the primary, not to ask it for every frame.
     wanted: Option<(Epoch, u64)>,
     drop_at: Option<Time>,
+    /// A search for where it is split.
+    halving: Option<Box<Halving>>,
     /// Which of the acks of a batch is this partition's, if it has one.
     ack_noted: usize,
 }
@@ -254,6 +260,7 @@ impl Held {
             sink: None,
             wanted: None,
             drop_at: None,
+            halving: None,
             ack_noted: 0,
         }
     }
@@ -264,7 +271,7 @@ impl Held {
 
     /// Whether upkeep has nothing to do here until something happens.
     fn quiet(&self) -> bool {
-        self.drop_at.is_none() && self.lead.as_ref().is_none_or(|l| l.quiet(&self.log) && !self.store.expires())
+        self.drop_at.is_none() && self.halving.is_none() && self.lead.as_ref().is_none_or(|l| l.quiet(&self.log) && !self.store.expires())
     }
 }
 
@@ -388,6 +395,7 @@ impl Shard {
                 slot.installed = Some(Assigned::new(partition, &self.core.threads));
                 slot.min_in_sync = keyspace.min_in_sync;
                 slot.default_ttl_ms = keyspace.default_ttl_ms;
+                slot.ranged = keyspace.mode == Mode::Range;
             }
         }
         for keyspace in &view.accepted.keyspaces {

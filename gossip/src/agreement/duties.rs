@@ -544,7 +544,8 @@ fn draft_moves(cx: &Context, duties: &mut Duties, base: TableName, table: &mut C
     }
     draft_reshapes(cx, duties, table, draft);
     if let Some((planned, goals)) = duties.goals.take() {
-        if planned != base {
+        // What it was made for is changed by this very table, too: with more copies wanted it would drop one that is needed.
+        if planned != base || draft.unplanned {
             duties.plan_wanted = true;
         } else if !goals.is_empty() {
             *table = Cow::Owned(planner::adopt(table, &goals));

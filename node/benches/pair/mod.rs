@@ -145,6 +145,7 @@ fn limits() -> Limits {
         memory_bytes_max: 8 << 30,
         tail_bytes_max: 64 << 20,
         tail_bytes_least: 0,
+        range_bytes_max: 64 << 20,
         park: Duration::from_secs(5),
         waiting_max: 1 << 20,
         copy_silent_max: Duration::from_millis(1_500),

@@ -178,6 +178,7 @@ fn limits() -> Limits {
         memory_bytes_max: 0,
         tail_bytes_max: 0,
         tail_bytes_least: 0,
+        range_bytes_max: 64 << 20,
         park: PARK,
         waiting_max: crate::builder::WAITING_MAX,
         copy_silent_max: Duration::ZERO,

@@ -107,6 +107,9 @@ options! {
     /// Largest value [default: 16mb]
     #[arg(long, env = "DOYEN_VALUE_MAX", value_name = "SIZE")]
     value_max: Size,
+    /// Bytes from which on a range of keys is split, each with its copies [default: 64mb]
+    #[arg(long, env = "DOYEN_RANGE_MAX", value_name = "SIZE")]
+    range_max: Size,
     /// RESP connections at most [default: 10000]
     #[arg(long, env = "DOYEN_CONNECTIONS_MAX", value_name = "N")]
     connections_max: u32,

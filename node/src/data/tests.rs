@@ -91,6 +91,7 @@ fn limits() -> Limits {
         memory_bytes_max: 256 << 20,
         tail_bytes_max: 64 << 20,
         tail_bytes_least: 0,
+        range_bytes_max: 64 << 20,
         park: Duration::from_secs(5),
         waiting_max: 100_000,
         copy_silent_max: Duration::from_millis(1500),

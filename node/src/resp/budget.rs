@@ -202,6 +202,7 @@ impl Budget {
             memory_bytes_max: 64 << 20,
             tail_bytes_max: 8 << 20,
             tail_bytes_least: 0,
+            range_bytes_max: 64 << 20,
             park: Duration::from_secs(5),
             waiting_max: 100,
             copy_silent_max: Duration::from_secs(1),

@@ -66,6 +66,8 @@ pub struct Limits {
     pub tail_bytes_max: usize,
     /// Bytes of a partition's log that are kept, however little is stored, for copies that were dropped by mistake.
     pub tail_bytes_least: usize,
+    /// Bytes from which on a range of keys is split: 64 MiB.
+    pub range_bytes_max: usize,
     /// How long an operation is parked at most: 5 s.
     pub park: Duration,
     /// Operations that wait at the same time at most.

@@ -201,6 +201,7 @@ fn limits() -> Limits {
         memory_bytes_max: 8 << 20,
         tail_bytes_max: 1 << 20,
         tail_bytes_least: 4 << 10,
+        range_bytes_max: 64 << 20,
         park: Duration::from_secs(5),
         waiting_max: 1_000,
         copy_silent_max: Duration::from_millis(1_500),

@@ -74,6 +74,8 @@ pub(super) struct Lead {
     said_clock: Time,
     /// When it was said that a partition that takes no writes is the same everywhere.
     pub(super) said_still: Option<Time>,
+    /// Not before then is it asked for to be split.
+    pub(super) halve_at: Option<Time>,
 }
 
 impl Lead {
@@ -258,6 +260,7 @@ impl Core {
                 links: LiteMap::new(),
                 said_clock: Time::ZERO,
                 said_still: None,
+                halve_at: None,
             });
             self.timers.insert((opens_at, at));
         }
@@ -641,6 +644,7 @@ impl Core {
         self.give_up(at, slot);
         self.pump(at, slot);
         self.note_overdue(at, slot);
+        self.halve(at, slot);
         let Some(held) = &mut slot.held else { return };
         let share = self.tail_bytes(held.store.bytes());
         trim(held, share, &mut self.memory);

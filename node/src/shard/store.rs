@@ -289,6 +289,21 @@ impl Store {
         std::iter::from_fn(move || if reverse { range.next_back() } else { range.next() })
     }
 
+    /// Entries behind a key of a map in the order of maps and keys, where they are kept so.
+    pub(super) fn sorted_after<'a>(&'a self, after: Option<(MapId, &'a [u8])>) -> impl Iterator<Item = (MapId, &'a Entry)> {
+        let first = after.map_or(MapId(0), |(map, _)| map);
+        self.maps.iter().filter(move |(id, _)| **id >= first).flat_map(move |(id, map)| {
+            let begin = after.filter(|(map, _)| map == id).map_or(Bound::Unbounded, |(_, key)| Bound::Excluded(key));
+            let sorted = map.sorted.as_ref().into_iter();
+            sorted.flat_map(move |sorted| sorted.range::<[u8], _>((begin, Bound::Unbounded))).map(|entry| (*id, &entry.0))
+        })
+    }
+
+    /// Bytes that an entry costs here.
+    pub(super) fn cost(&self, entry: &Entry) -> usize {
+        cost(entry) + if self.sorted { SORTED_OVERHEAD } else { 0 }
+    }
+
     /// How many keys a map has.
     pub(super) fn count(&self, map: MapId) -> usize {
         self.maps.get(&map).map_or(0, Map::len)

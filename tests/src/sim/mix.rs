@@ -62,6 +62,8 @@ pub struct Mix {
     pub chunk_bytes: usize,
     /// Log kept for laggards.
     pub tail_bytes_max: usize,
+    /// Bytes from which on ranges are split.
+    pub range_bytes_max: usize,
     /// What is kept of it for a partition, however little is stored.
     pub tail_bytes_least: usize,
     /// Chunks in flight.
@@ -171,6 +173,7 @@ impl Mix {
             tail_bytes_max: [1_024, 16_384, 64 << 20][rng.random_range(0..3)].min(memory_bytes_max / 4),
             // What is stored here is so little that its own part of it would be nothing.
             tail_bytes_least: [0, 4 << 10][rng.random_range(0..2)],
+            range_bytes_max: [600, 4_000, 64 << 20][last.random_range(0..3)],
             chunks_in_flight: rng.random_range(1..=8),
             padding: [8, 64, 600][rng.random_range(0..3)],
             drift_ppm: [0, 100, 9_900, 9_900][rng.random_range(0..4)],

@@ -395,6 +395,7 @@ impl World {
             memory_bytes_max: self.mix.memory_bytes_max,
             tail_bytes_max: self.mix.tail_bytes_max,
             tail_bytes_least: self.mix.tail_bytes_least,
+            range_bytes_max: self.mix.range_bytes_max,
             park: std::time::Duration::from_secs(5),
             waiting_max: 10_000,
             copy_silent_max: std::time::Duration::from_millis(1_500),

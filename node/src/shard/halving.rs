@@ -1,0 +1,145 @@
+//! Where a range that has grown too large is split: at the key that halves its bytes.
+//!
+//! Its primary looks for that key a slice at a time, and asks the coordinator to split it there. What it asks comes to nothing where splits
+//! are off or others are under way: it asks again.
+
+use super::store::{Key, Store};
+use super::{Core, Held, PartitionRef, Slot};
+use doyen_gossip::agreement::InSyncChange;
+use doyen_placement::MapId;
+use doyen_placement::division::{Cut, SPLIT_BYTES_MAX};
+use std::time::Duration;
+
+/// Keys looked at in one go.
+const LOOKED_AT: usize = 4_000;
+/// How long until it asks again.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
+
+/// A search for the key that halves a store.
+#[derive(Debug)]
+pub(super) struct Halving {
+    /// Half of all.
+    goal: usize,
+    /// Bytes of what was looked at.
+    bytes: usize,
+    last: Option<(MapId, Key)>,
+}
+
+impl Halving {
+    /// Of so many bytes.
+    pub(super) const fn new(bytes: usize) -> Self {
+        Self { goal: bytes / 2, bytes: 0, last: None }
+    }
+
+    /// Looks at some more keys. The outer `None`: it is not found yet; the inner one: there is none.
+    pub(super) fn look(&mut self, store: &Store, count: usize) -> Option<Option<Cut>> {
+        let known = self.last.clone();
+        let known = known.as_ref().map(|(map, key)| (*map, &**key));
+        let mut following = store.sorted_after(known);
+        let mut last: Option<(MapId, &[u8])> = None;
+        for _ in 0..count {
+            let Some((map, entry)) = following.next() else { return Some(None) };
+            let before = last.or(known);
+            let bytes = store.cost(entry);
+            // Before it or behind it, whichever is nearer to the half.
+            if self.bytes + bytes / 2 >= self.goal
+                && let Some((before, key)) = before
+                && let Some(cut) = between((before, key), (map, entry.key()))
+            {
+                return Some(Some(cut));
+            }
+            self.bytes += bytes;
+            last = Some((map, entry.key()));
+        }
+        if let Some((map, key)) = last {
+            self.last = Some((map, Key::from(key)));
+        }
+        None
+    }
+}
+
+/// The shortest place that is behind the one and not behind the other; `None` where it would be too long.
+fn between(one: (MapId, &[u8]), other: (MapId, &[u8])) -> Option<Cut> {
+    if one.0 != other.0 {
+        return Some(Cut::Key { map: other.0, key: Box::default() });
+    }
+    let same = one.1.iter().zip(other.1).take_while(|(one, other)| one == other).count();
+    let key = other.1.get(..=same).filter(|key| key.len() <= SPLIT_BYTES_MAX)?;
+    Some(Cut::Key { map: other.0, key: key.into() })
+}
+
+impl Core {
+    /// Asks for a range that has grown too large to be split.
+    pub(super) fn halve(&mut self, at: PartitionRef, slot: &mut Slot) {
+        let now = self.now;
+        let Some(held) = slot.held.as_deref_mut() else { return };
+        let Held { lead: Some(lead), store, halving, epoch, .. } = held else { return };
+        let large = store.bytes() > self.limits.range_bytes_max;
+        if !slot.ranged || slot.still || !lead.open || !lead.serving || !large || lead.halve_at.is_some_and(|at| now < at) {
+            *halving = None;
+            return;
+        }
+        let found = halving.get_or_insert_with(|| Box::new(Halving::new(store.bytes()))).look(store, LOOKED_AT);
+        let Some(found) = found else { return };
+        *halving = None;
+        lead.halve_at = Some(now + ASK_AGAIN);
+        if let Some(cut) = found {
+            let epoch = *epoch;
+            self.ask(at, epoch, InSyncChange::Split(cut));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::entry::Entry;
+    use super::super::index::Seed;
+    use super::super::store::Effect;
+    use super::*;
+
+    fn store(entries: &[(u32, &str, usize)]) -> Store {
+        let mut store = Store::new(Seed(7)).sorted(true);
+        for (seq, (map, key, size)) in (1..).zip(entries) {
+            let entry = Entry::new(key.as_bytes(), &vec![b'x'; *size], 0, 0);
+            store.apply(seq, &Effect::Put { map: MapId(*map), entry, deadline: 0 });
+        }
+        store
+    }
+
+    fn found(store: &Store, slice: usize) -> Option<Cut> {
+        let mut halving = Halving::new(store.bytes());
+        loop {
+            if let Some(found) = halving.look(store, slice) {
+                return found;
+            }
+        }
+    }
+
+    fn cut(map: u32, key: &str) -> Option<Cut> {
+        Some(Cut::Key { map: MapId(map), key: key.as_bytes().into() })
+    }
+
+    #[test]
+    fn the_place_halves_the_bytes_however_many_keys_are_looked_at_in_one_go() {
+        let even = store(&[(0, "a", 100), (0, "bertha", 100), (0, "beta", 100), (0, "d", 100)]);
+        let late = store(&[(0, "a", 1), (0, "b", 1), (0, "c", 1), (0, "d", 9000)]);
+        let early = store(&[(0, "a", 9000), (0, "b", 1), (0, "c", 1), (0, "d", 1)]);
+        let maps = store(&[(0, "a", 100), (3, "a", 100)]);
+        for slice in [1, 2, 3, 100] {
+            assert_eq!(found(&even, slice), cut(0, "bet"), "the least that tells them apart");
+            assert_eq!(found(&late, slice), cut(0, "d"));
+            assert_eq!(found(&early, slice), cut(0, "b"));
+            assert_eq!(found(&maps, slice), cut(3, ""));
+            assert_eq!(found(&store(&[(0, "a", 9000)]), slice), None);
+            assert_eq!(found(&store(&[]), slice), None);
+        }
+    }
+
+    #[test]
+    fn keys_that_are_alike_for_too_long_are_not_divided() {
+        let alike = |end: &str| format!("{}{end}", "k".repeat(SPLIT_BYTES_MAX));
+        let (one, other) = (alike("a"), alike("b"));
+        assert_eq!(found(&store(&[(0, &one, 1), (0, &other, 1)]), 10), None);
+        assert_eq!(found(&store(&[(0, &one, 1), (0, &other, 1), (0, "l", 1)]), 10), cut(0, "l"));
+    }
+}
