@@ -6,7 +6,7 @@
 //!  members     admit   elders   remove (failover)   revive   hand_over (leaving)   reset (giving up)
 //!  partitions  change_in_sync (primaries ask)
 //!  shape       reshape::{begin ── finish or cancel} (splits and merges)
-//!  moves       plan ──> adopt or apply (goals) ──> advance ──> advance ──> ... ──> goals are gone
+//!  moves       plan (propose) ──> adopt or apply (goals) ──> advance ──> advance ──> ... ──> goals are gone
 //!  reporting   health   holds_anything   rules_unmet   operators
 //! ```
 //!
@@ -33,6 +33,7 @@ mod remove;
 mod reset;
 pub mod reshape;
 mod revive;
+mod ring;
 mod unmet;
 
 pub use admit::admit;
@@ -56,7 +57,23 @@ pub use reshape::{NotReshaped, Stillness};
 pub use revive::revive;
 pub use unmet::{Unmet, Why, rules_unmet};
 
-use crate::id::{MemberId, PartitionRef};
+use crate::id::{KeyspaceId, MemberId, PartitionRef};
+use crate::table::{Reshape, Table};
 
 /// Where partitions shall go: for each, its replicas as they shall be, primary first.
 pub type Plan = Vec<(PartitionRef, Vec<MemberId>)>;
+
+/// What is to be done about a table.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Proposal {
+    /// Where partitions shall go.
+    pub goals: Plan,
+    /// What shall be split and merged, as far as nothing stands in the way.
+    pub reshapes: Vec<(KeyspaceId, Reshape)>,
+}
+
+/// What is to be done about this table: [`plan`], and the splits and merges of rings whose members came and went.
+#[must_use]
+pub fn propose(table: &Table) -> Proposal {
+    Proposal { goals: plan(table), reshapes: ring::reshapes(table) }
+}

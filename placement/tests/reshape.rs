@@ -6,7 +6,7 @@ use common::*;
 use doyen_placement::division::Cut;
 use doyen_placement::planner::{self, KeyspaceChange, NotReshaped, Stillness, alter_keyspace, merge_at, reshape, split_at};
 use doyen_placement::{
-    Assignment, Keyspace, KeyspaceId, MapId, Mode, OnLoss, Origin, PartitionId, PartitionRef, Reshape, Table, ThreadPorts,
+    Assignment, Division, Keyspace, KeyspaceId, MapId, Mode, OnLoss, Origin, PartitionId, PartitionRef, Reshape, Table, ThreadPorts,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -143,5 +143,61 @@ fn parts_belong_to_the_same_data_thread_at_every_member() {
         }
         let part = holder(&table, &key);
         assert!([2, 3, 16].iter().all(|threads| part.thread(*threads) == whole.thread(*threads)));
+    }
+}
+
+fn ring(members: usize, tokens: u16) -> Table {
+    let (mode, division) = (Mode::Ring { tokens, random: false }, Division::no_arcs());
+    cluster_of(Keyspace { mode, division, ..keyspace(1, 1, OnLoss::Wait) }, Assignment::RoundRobin, &vec![PLAIN; members])
+}
+
+/// By how much the member that leads most leads more than is fair, of a ring without tokens of anybody else.
+fn uneven(table: &Table) -> f64 {
+    let Division::Arcs(arcs) = &table.keyspaces[0].division else { panic!("a ring") };
+    assert!(arcs.brought().all(|b| table.member(b.by).is_some()), "tokens of those who are gone are gone");
+    let owned = doyen_placement::ring::ownership(arcs.ring(), &table.members, 2);
+    owned.values().map(|o| o.led / o.led_fair).fold(0.0, f64::max)
+}
+
+/// Where every key of a sample is led and held.
+fn holders(table: &Table) -> Vec<BTreeSet<doyen_placement::MemberId>> {
+    let keyspace = &table.keyspaces[0];
+    let of = |n: u32| keyspace.partition_of(MapId(0), format!("key{n}").as_bytes()).and_then(|id| keyspace.partition(id));
+    (0..2_000).map(|n| of(n).expect("it is assigned").in_sync().collect()).collect()
+}
+
+#[test]
+fn a_join_splits_arcs_and_a_leave_merges_them_and_nothing_else_moves() {
+    let three = ring(3, 16);
+    assert_eq!(three.keyspaces[0].partitions.len(), 48);
+    let four = settle_with(planner::admit(&three, vec![member(4, &PLAIN)]), check_step);
+    assert_eq!(four.keyspaces[0].partitions.len(), 64);
+    assert!(uneven(&four) <= 1.10, "{}", uneven(&four));
+    let moved: usize = holders(&three).iter().zip(holders(&four)).map(|(before, after)| after.difference(before).count()).sum();
+    // A fair part is 2 x 2000 / 4; and who held a copy behind the newcomer gives it up, or passes it on.
+    assert!((800..=1_400).contains(&moved), "{moved}");
+    let newcomer = id(4);
+    let elsewhere = holders(&three).iter().zip(holders(&four)).filter(|(b, a)| a.difference(b).any(|m| *m != newcomer)).count();
+    assert!(elsewhere <= 200, "{elsewhere}");
+
+    let gone = std::collections::BTreeMap::from([(id(2), planner::Departure::Dead)]);
+    let left = settle_with(planner::remove(&four, &gone), check_step);
+    assert_eq!(left.keyspaces[0].partitions.len(), 48);
+    assert!(uneven(&left) <= 1.5, "{}", uneven(&left));
+    let kept = holders(&four).iter().zip(holders(&left)).filter(|(before, after)| !before.contains(&id(2)) && before != &after).count();
+    assert_eq!(kept, 0, "what it had no copy of stays where it is");
+}
+
+#[test]
+fn rings_grow_and_shrink_without_end() {
+    let mut table = ring(3, 8);
+    for number in 4..12 {
+        let joined = planner::admit(&table, vec![member(number, &PLAIN)]);
+        let oldest = joined.members[0].id;
+        let settled = settle_with(joined, check_step);
+        assert!(uneven(&settled) <= 1.6, "{}", uneven(&settled));
+        table = settle_with(planner::hand_over(&settled, oldest, planner::Pace::AtOnce), check_step);
+        table = settle_with(planner::remove(&table, &std::collections::BTreeMap::from([(oldest, planner::Departure::Left)])), check_step);
+        assert_eq!(table.keyspaces[0].partitions.len(), 24);
     }
 }

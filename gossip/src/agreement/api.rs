@@ -4,7 +4,7 @@ use crate::hints::Hint;
 use crate::time::Time;
 use crate::wire::Message;
 use doyen_placement::mutant::{Mutant, broken};
-use doyen_placement::planner::{InSyncRequest, KeyspaceChange, NewKeyspace, Pace};
+use doyen_placement::planner::{InSyncRequest, KeyspaceChange, NewKeyspace, Pace, Proposal};
 use doyen_placement::{Addresses, Epoch, Location, MapEntry, MapId, MemberId, PartitionRef, Role, Schedulers, Settings, Table, TableName};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -199,8 +199,8 @@ pub enum Input {
     Planned {
         /// The table that was planned for; another one in force makes the plan void.
         base: TableName,
-        /// Where partitions shall go.
-        goals: doyen_placement::planner::Plan,
+        /// What is to be done.
+        proposal: Proposal,
     },
     /// Leave the cluster in order (rule 10): hand over everything; answered by `Output::HandedOver`. Said again with
     /// `Pace::AtOnce`, it ends the wait for copies elsewhere.

@@ -9,7 +9,7 @@ use super::election::Role;
 use crate::time::Time;
 use crate::wire::{LeaveStep, Message, Stand};
 use doyen_placement::mutant::{Mutant, broken};
-use doyen_placement::planner::{self, Departure, InSyncChange, InSyncRequest, MoveLimits, Pace, Plan, Stillness};
+use doyen_placement::planner::{self, Departure, InSyncChange, InSyncRequest, MoveLimits, Pace, Proposal, Stillness};
 use doyen_placement::quorum::majority;
 use doyen_placement::{
     Epoch, Keyspace, KeyspaceId, MapEntry, Member, MemberId, MemberState, OnLoss, PartitionRef, Reshape, Table, TableName,
@@ -48,7 +48,7 @@ const BACKOFF_MAX: Duration = Duration::from_secs(5);
 const MOVES: MoveLimits = MoveLimits { learners_per_source: 256, learners_per_target: 512, learners: 1024 };
 /// Writes of a partition that is split or merged wait: what is not done after this long is given up,
 const RESHAPE_PATIENCE: Duration = Duration::from_secs(1);
-/// and partitions are halved again after this.
+/// and others begin after this.
 const RESHAPE_PAUSE: Duration = Duration::from_secs(5);
 /// Partitions of a keyspace that are halved at the same time.
 const HALVED_MAX: usize = 16;
@@ -75,7 +75,7 @@ pub(super) struct Duties {
     reset_at: Option<Time>,
     /// Learners that failed: until when, and for how long.
     backoff: BTreeMap<(PartitionRef, MemberId), (Time, Duration)>,
-    goals: Option<(TableName, Plan)>,
+    proposal: Option<(TableName, Proposal)>,
     plan_wanted: bool,
     plan_asked: Option<Time>,
     moving: bool,
@@ -88,7 +88,7 @@ pub(super) struct Duties {
     still: BTreeMap<PartitionRef, Stillness>,
     /// Since when this coordinator has known what is split and merged.
     reshaping: BTreeMap<(KeyspaceId, Reshape), Time>,
-    /// After one that came to nothing, when partitions are halved again.
+    /// After one that came to nothing, when others begin; zero where none did.
     reshape_at: Time,
 }
 
@@ -128,7 +128,7 @@ impl Duties {
             silent_since: BTreeMap::new(),
             reset_at: None,
             backoff: BTreeMap::new(),
-            goals: None,
+            proposal: None,
             plan_wanted: true,
             plan_asked: None,
             moving: true,
@@ -142,7 +142,7 @@ impl Duties {
     }
 
     pub(super) fn timeout(&self, cx: &Context) -> Option<Time> {
-        let batched = self.moving || !self.in_sync.is_empty() || self.goals.is_some() || !self.still.is_empty();
+        let batched = self.moving || !self.in_sync.is_empty() || self.proposal.is_some() || !self.still.is_empty();
         let batch = (batched && self.batch_at > cx.now).then_some(self.batch_at);
         let retry = self.backoff.values().map(|(until, _)| *until).filter(|until| *until > cx.now).min();
         let plan = self.plan_asked.map(|at| at + PLAN_PATIENCE);
@@ -203,9 +203,9 @@ impl Duties {
         true
     }
 
-    pub(super) fn planned(&mut self, base: TableName, goals: Plan) {
+    pub(super) fn planned(&mut self, base: TableName, proposal: Proposal) {
         self.plan_asked = None;
-        self.goals = Some((base, goals));
+        self.proposal = Some((base, proposal));
     }
 }
 
@@ -215,7 +215,7 @@ impl Council {
         let Role::Leader(leader) = &self.role else { return false };
         let duties = &leader.duties;
         let adopting = duties.moving && self.accepted.name != self.committed.name;
-        duties.plan_wanted || duties.plan_asked.is_some() || duties.goals.is_some() || !duties.joiners.is_empty() || adopting
+        duties.plan_wanted || duties.plan_asked.is_some() || duties.proposal.is_some() || !duties.joiners.is_empty() || adopting
     }
 
     /// Whatever is due, in one table.
@@ -543,13 +543,18 @@ fn draft_moves(cx: &Context, duties: &mut Duties, base: TableName, table: &mut C
         }
     }
     draft_reshapes(cx, duties, table, draft);
-    if let Some((planned, goals)) = duties.goals.take() {
+    if let Some((planned, Proposal { goals, reshapes })) = duties.proposal.take() {
         // What it was made for is changed by this very table, too: with more copies wanted it would drop one that is needed.
         if planned != base || draft.unplanned {
             duties.plan_wanted = true;
-        } else if !goals.is_empty() {
-            *table = Cow::Owned(planner::adopt(table, &goals));
-            duties.moving = true;
+        } else {
+            if !goals.is_empty() {
+                *table = Cow::Owned(planner::adopt(table, &goals));
+                duties.moving = true;
+            }
+            if cx.now >= duties.reshape_at {
+                begin_reshapes(table, reshapes);
+            }
         }
     }
     if duties.moving {
@@ -581,10 +586,15 @@ fn draft_reshapes(cx: &Context, duties: &mut Duties, table: &mut Cow<'_, Table>,
     if cx.now < duties.reshape_at {
         return;
     }
+    duties.plan_wanted |= std::mem::replace(&mut duties.reshape_at, Time::ZERO) > Time::ZERO;
     let halves = table.keyspaces.iter().flat_map(|k| planner::reshape::doublings(k, HALVED_MAX).into_iter().map(|r| (k.id, r)));
     let halves: Vec<(KeyspaceId, Reshape)> = halves.collect();
-    for (keyspace, reshape) in halves {
-        // What cannot begin now is asked for again with the next table.
+    begin_reshapes(table, halves);
+}
+
+/// What cannot begin now is thought of again with a later table.
+fn begin_reshapes(table: &mut Cow<'_, Table>, reshapes: Vec<(KeyspaceId, Reshape)>) {
+    for (keyspace, reshape) in reshapes {
         if let Ok(next) = planner::reshape::begin(table, keyspace, reshape) {
             *table = Cow::Owned(next);
         }

@@ -497,8 +497,8 @@ impl Net {
                 }
                 Output::Lease(until) => process.lease = until,
                 Output::Plan(table) => {
-                    let goals = planner::plan(&table);
-                    self.push(5 * MS, Happening::Input(id, Input::Planned { base: table.name(), goals }));
+                    let proposal = planner::propose(&table);
+                    self.push(5 * MS, Happening::Input(id, Input::Planned { base: table.name(), proposal }));
                 }
                 Output::AdminReply { ticket, reply } => process.replies.push((ticket, reply)),
                 Output::Event(event) => process.events.push(event),

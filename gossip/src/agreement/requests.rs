@@ -358,9 +358,9 @@ impl Council {
         cx.send(peer, Message::Ping(pulse));
     }
 
-    pub(super) fn planned(&mut self, base: doyen_placement::TableName, goals: planner::Plan) {
+    pub(super) fn planned(&mut self, base: doyen_placement::TableName, proposal: planner::Proposal) {
         if let Role::Leader(leader) = &mut self.role {
-            leader.duties.planned(base, goals);
+            leader.duties.planned(base, proposal);
         }
     }
 }

@@ -16,7 +16,7 @@ use doyen_gossip::agreement::{AdminReply, AdminRequest, Event, Peer, View};
 use doyen_gossip::hints::Hint;
 use doyen_gossip::wire::Message;
 use doyen_gossip::{Agreement, Config, Input, Output, Time};
-use doyen_placement::planner::{self, Pace, Plan};
+use doyen_placement::planner::{self, Pace, Proposal};
 use doyen_placement::{MemberId, Table, TableName, Term, Version};
 use std::collections::BTreeMap;
 use std::io;
@@ -115,7 +115,7 @@ struct Inputs {
     commands: mpsc::Receiver<Command>,
     upcalls: mpsc::Receiver<Upcall>,
     seeds: mpsc::Receiver<Resolved>,
-    plans: mpsc::Receiver<(TableName, Plan)>,
+    plans: mpsc::Receiver<(TableName, Proposal)>,
 }
 
 struct Driver {
@@ -178,7 +178,7 @@ impl Tickets {
 struct Planning {
     under_way: bool,
     next: Option<Arc<Table>>,
-    done: mpsc::Sender<(TableName, Plan)>,
+    done: mpsc::Sender<(TableName, Proposal)>,
 }
 
 impl Driver {
@@ -209,9 +209,9 @@ impl Driver {
                     // Every handle is dropped: nobody can stop this thread any more but by that.
                     None => return,
                 },
-                Some((base, goals)) = inputs.plans.recv() => {
+                Some((base, proposal)) = inputs.plans.recv() => {
                     self.planning.under_way = false;
-                    self.handle(Input::Planned { base, goals });
+                    self.handle(Input::Planned { base, proposal });
                     if let Some(table) = self.planning.next.take() {
                         self.plan(table);
                     }
@@ -575,9 +575,9 @@ impl Driver {
         let done = self.planning.done.clone();
         // Owned by the runtime, which waits for it when the thread ends.
         tokio::task::spawn_blocking(move || {
-            let goals = planner::plan(&table);
+            let proposal = planner::propose(&table);
             // Fails only when the control thread is ending.
-            let _ = done.blocking_send((table.name(), goals));
+            let _ = done.blocking_send((table.name(), proposal));
         });
     }
 

@@ -226,7 +226,7 @@ impl Council {
                     self.queue.extend(to.filter(|to| *to != place).map(|to| (place, to, message)));
                 }
                 Output::View(view) => self.tables[place] = Some(view.installed),
-                Output::Plan(table) => then.push(Input::Planned { base: table.name(), goals: planner::plan(&table) }),
+                Output::Plan(table) => then.push(Input::Planned { base: table.name(), proposal: planner::propose(&table) }),
                 Output::Expelled | Output::Left => {
                     // As a process that starts anew, but for its id.
                     self.members[place] = Agreement::new(config(place), self.now);

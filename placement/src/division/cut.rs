@@ -130,7 +130,7 @@ impl Division {
         let all = self.partitions();
         let place = |id: PartitionId| all.iter().position(|p| *p == id).ok_or(NotDivided::NoPartition(id));
         let (at, next) = (place(first)?, place(second)?);
-        let closed = matches!(self, Self::Arcs(_)) && all.len() > 2;
+        let closed = matches!(self, Self::Arcs(_)) && all.len() > 1;
         Ok(at + 1 == next || (closed && at + 1 == all.len() && next == 0))
     }
 }

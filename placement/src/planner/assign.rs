@@ -6,7 +6,7 @@ use super::layout::{Ground, Seating, Seats, copies_each, leads_each};
 use crate::division::{Arcs, Brought, Division};
 use crate::hash::Digest;
 use crate::id::{Epoch, KeyspaceId, Lineage, PartitionId};
-use crate::ring::{self, Ring, tokens_of_weight};
+use crate::ring::{self, Ring, Walk, tokens_of_weight};
 use crate::scheduler::Schedulers;
 use crate::table::validate::{PARTITIONS_ALL_MAX, PARTITIONS_MAX};
 use crate::table::{Assignment, Keyspace, Mode, Partition, Replica, ReplicaState, Table};
@@ -34,8 +34,10 @@ pub fn assign(table: &Table) -> Table {
                 // One is counted already.
                 let Some(arcs) = bring(&ground, keyspace.id, Bring { tokens, random, copies, most: room + 1 }) else { continue };
                 room -= arcs.partitions().count() - 1;
-                let owners = arcs.ring().tokens().iter().map(|(_, by)| ground.place(*by).into_iter().collect());
-                let seatings = owners.map(|members| Seating { members, fixed: false }).collect();
+                // Where there are rules, the layout sees to them, from where their owners lead.
+                let walk = Walk::new(arcs.ring(), ground.members(), if keyspace.rules.is_empty() { copies } else { 1 });
+                let walked = (0..arcs.ring().tokens().len()).map(|arc| walk.replicas(arc).into_iter().filter_map(|m| ground.place(m)));
+                let seatings = walked.map(|members| Seating { members: members.collect(), fixed: keyspace.rules.is_empty() }).collect();
                 keyspace.division = Division::Arcs(Arc::new(arcs));
                 seatings
             }

@@ -1,9 +1,9 @@
 //! Where partitions should be: the fewest moves to a table that is repaired, spread and balanced.
 
-use super::Plan;
 use super::edit::{may_receive, states};
 use super::health::copies_wanted;
 use super::layout::{Ground, Seating, Seats};
+use super::{Plan, ring};
 use crate::id::{MemberId, PartitionId, PartitionRef};
 use crate::scheduler::{Scheduler, Schedulers};
 use crate::table::{Keyspace, MemberState, Partition, Reshape, Table};
@@ -26,7 +26,11 @@ pub fn plan_for(table: &Table, schedulers: Schedulers) -> Plan {
     let ground = Ground::new(table.members.iter().filter(|m| may_receive(m)).cloned().collect());
     let states = states(table);
     let silent = |m: MemberId| states.get(&m) == Some(&MemberState::Silent);
-    table.keyspaces.iter().flat_map(|keyspace| plan_keyspace(&ground, keyspace, schedulers, silent)).collect()
+    let plan = |keyspace| match ring::walked(keyspace, schedulers) {
+        Some(arcs) => ring::plan(table, keyspace, arcs),
+        None => plan_keyspace(&ground, keyspace, schedulers, silent),
+    };
+    table.keyspaces.iter().flat_map(plan).collect()
 }
 
 fn plan_keyspace(ground: &Ground, keyspace: &Keyspace, on: Schedulers, silent: impl Fn(MemberId) -> bool) -> Plan {
@@ -76,7 +80,7 @@ fn seating(ground: &Ground, partition: &Partition, copies: usize, on: Schedulers
 }
 
 /// Whether the partition is where the goal leads: these members, all in sync, and the first of them leads.
-fn is_reached(partition: &Partition, goal: &[MemberId]) -> bool {
+pub(super) fn is_reached(partition: &Partition, goal: &[MemberId]) -> bool {
     let same_set = partition.replicas.len() == goal.len() && partition.in_sync().filter(|m| goal.contains(m)).count() == goal.len();
     same_set && goal.first() == Some(&partition.primary())
 }

@@ -2,7 +2,9 @@
 
 #![allow(dead_code, unreachable_pub)] // Each test file uses a part of it.
 
-use doyen_placement::planner::{InSyncChange, InSyncRequest, MoveLimits, adopt, advance, change_in_sync, first, plan};
+use doyen_placement::planner::{
+    InSyncChange, InSyncRequest, MoveLimits, Proposal, Stillness, adopt, advance, change_in_sync, first, plan, propose, reshape,
+};
 use doyen_placement::{
     Addresses, Age, Assignment, ClusterId, Division, Keyspace, KeyspaceId, Location, Member, MemberId, MemberState, Mode, OnLoss,
     Partition, PartitionRef, Reshaping, Role, Schedulers, Settings, Table, TableDelta,
@@ -121,13 +123,19 @@ pub fn settle_with(table: Table, mut check: impl FnMut(&Table, &Table)) -> Table
         check(now, &next);
         *now = next;
     };
-    for _round in 0..20 {
-        let goals = plan(&now);
-        if goals.is_empty() && partitions(&now).all(|(_, p)| p.goal.is_none()) {
+    for _round in 0..200 {
+        let Proposal { goals, reshapes } = propose(&now);
+        if goals.is_empty() && reshapes.is_empty() && partitions(&now).all(|(_, p)| p.goal.is_none()) {
             return now;
         }
         let next = adopt(&now, &goals);
         to(&mut now, next);
+        let begun = reshapes.into_iter().fold(now.clone(), |table, (keyspace, r)| reshape::begin(&table, keyspace, r).unwrap_or(table));
+        to(&mut now, begun);
+        let still = |table: &Table, at| Some(Stillness { epoch: table.partition(at)?.epoch, ahead_ms: 0 });
+        if let Some(next) = reshape::finish(&now, |at| still(&now, at)) {
+            to(&mut now, next);
+        }
         for _step in 0..50_000 {
             let advanced = advance(&now, &LIMITS, &BTreeSet::new());
             let moved = advanced.is_some();

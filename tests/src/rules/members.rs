@@ -492,8 +492,8 @@ impl Members {
             Output::View(view) => self.show(place, view),
             Output::Lease(until) => process.lease = until,
             Output::Plan(table) if self.plans => {
-                let goals = planner::plan(&table);
-                self.handle(place, Input::Planned { base: table.name(), goals });
+                let proposal = planner::propose(&table);
+                self.handle(place, Input::Planned { base: table.name(), proposal });
             }
             Output::Plan(_) => {}
             Output::AdminReply { ticket, reply } => process.replies.push((ticket, reply)),

@@ -65,8 +65,8 @@ impl World {
                 }
                 Output::Lease(until) => self.processes[p].lease = until,
                 Output::Plan(table) => {
-                    let goals = planner::plan(&table);
-                    let input = Input::Planned { base: table.name(), goals };
+                    let proposal = planner::propose(&table);
+                    let input = Input::Planned { base: table.name(), proposal };
                     let me = self.processes[p].me;
                     let delay = self.rng.random_range(MS..60 * MS);
                     self.schedule.after(delay, Event::Control(p, ControlInput::Of(me, input)));

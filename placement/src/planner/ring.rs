@@ -1,0 +1,138 @@
+//! Keyspaces on a ring: who holds an arc follows from the tokens, and tokens come and go with members.
+//!
+//! ```text
+//!   a member comes    allocate its tokens ──> each splits an arc        ──> the part before it goes to the newcomer
+//!   a member goes     its tokens count no more: its arcs go to the next ──> each is merged with the next one, held alike by then
+//! ```
+//! Only the arcs concerned move. Where a keyspace has rules, or nothing moves for balance, arcs are laid out as other partitions are.
+
+use super::Plan;
+use super::edit::{may_receive, states};
+use super::health::copies_wanted;
+use crate::division::{Arcs, Cut, Division};
+use crate::id::{KeyspaceId, MemberId, PartitionId, PartitionRef};
+use crate::ring::{self, Ring, Walk, tokens_of_weight};
+use crate::scheduler::{Scheduler, Schedulers};
+use crate::table::validate::{PARTITIONS_MAX, RESHAPED_MAX};
+use crate::table::{Keyspace, Member, MemberState, Mode, Partition, Reshape, Table};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// The arcs of a keyspace whose copies are where its ring says.
+pub(super) fn walked(keyspace: &Keyspace, on: Schedulers) -> Option<&Arcs> {
+    let balances = on.has(Scheduler::Copies) && on.has(Scheduler::Primaries) && on.has(Scheduler::Repair);
+    match &keyspace.division {
+        Division::Arcs(arcs) if balances && keyspace.rules.is_empty() => Some(arcs),
+        _ => None,
+    }
+}
+
+/// Goals for the arcs that others hold than their ring says.
+pub(super) fn plan(table: &Table, keyspace: &Keyspace, arcs: &Arcs) -> Plan {
+    let receivers = receivers(table);
+    let copies = copies_wanted(keyspace, receivers.len());
+    let states = states(table);
+    let silent = |m: MemberId| states.get(&m) == Some(&MemberState::Silent);
+    let walk = Walk::new(arcs.ring(), &receivers, copies);
+    let goal = |(arc, id): (usize, PartitionId)| {
+        let partition = keyspace.partition(id)?;
+        let goal = walk.replicas(arc);
+        let whole = !goal.is_empty() && goal.len() >= copies.min(partition.in_sync().count());
+        let stays = silent(partition.primary()) || keyspace.is_reshaped(id) || under_way(partition, copies, &receivers);
+        let known = partition.goal.as_ref() == Some(&goal);
+        let reached = partition.goal.is_none() && super::plan::is_reached(partition, &goal);
+        (whole && !stays && !known && !reached).then_some((PartitionRef { keyspace: keyspace.id, partition: id }, goal))
+    };
+    arcs.partitions().enumerate().filter_map(goal).collect()
+}
+
+/// Whether it is on its way to where it may go: whoever learns would have to begin anew elsewhere.
+fn under_way(partition: &Partition, copies: usize, receivers: &[Arc<Member>]) -> bool {
+    let may = |m: &MemberId| receivers.iter().any(|r| r.id == *m);
+    let begun = |goal: &Vec<MemberId>| partition.learners().any(|m| goal.contains(&m));
+    partition.goal.as_ref().is_some_and(|goal| goal.len() == copies && goal.iter().all(may) && begun(goal))
+}
+
+/// Splits and merges that make the rings those of the members that there are.
+pub(super) fn reshapes(table: &Table) -> Vec<(KeyspaceId, Reshape)> {
+    let on = table.settings.schedulers;
+    let receivers = receivers(table);
+    let of = |keyspace: &Keyspace| {
+        let mut found = Vec::new();
+        if let Some(arcs) = walked(keyspace, on).filter(|_| !keyspace.partitions.is_empty()) {
+            let room = RESHAPED_MAX.saturating_sub(keyspace.reshaping.under_way.len());
+            if on.has(Scheduler::Merges) {
+                found.extend(departures(keyspace, arcs, &receivers));
+            }
+            if on.has(Scheduler::Splits) {
+                let merged: BTreeSet<PartitionId> = found.iter().flat_map(Reshape::partitions).collect();
+                found.extend(arrivals(keyspace, arcs, &receivers).into_iter().filter(|r| r.partitions().all(|p| !merged.contains(&p))));
+            }
+            found.truncate(room);
+        }
+        found.into_iter().map(|reshape| (keyspace.id, reshape)).collect::<Vec<_>>()
+    };
+    table.keyspaces.iter().flat_map(of).collect()
+}
+
+/// Arcs to be split by the tokens that members lack, each once.
+fn arrivals(keyspace: &Keyspace, arcs: &Arcs, receivers: &[Arc<Member>]) -> Vec<Reshape> {
+    let Mode::Ring { tokens, random } = keyspace.mode else { return Vec::new() };
+    let copies = copies_wanted(keyspace, receivers.len());
+    let wanted = |tokens: usize| receivers.iter().map(move |m| tokens_of_weight(tokens, m.weight)).sum::<usize>();
+    // As many as there is room for, as in the first assignment.
+    let halves = std::iter::successors(Some(usize::from(tokens)), |tokens| (*tokens > 1).then_some(tokens / 2));
+    let Some(tokens) = halves.into_iter().find(|tokens| wanted(*tokens) <= PARTITIONS_MAX) else { return Vec::new() };
+    let mut ring = arcs.ring().clone();
+    let mut splits: Vec<Reshape> = Vec::new();
+    let mut split: BTreeSet<PartitionId> = BTreeSet::new();
+    for member in receivers {
+        let lacking = tokens_of_weight(tokens, member.weight).saturating_sub(ring.tokens_of(member.id).count());
+        if lacking == 0 || splits.len() >= RESHAPED_MAX {
+            continue;
+        }
+        let seed = keyspace.id.0.into();
+        let drawn = if random {
+            ring::random(&ring, member.id, lacking, seed)
+        } else {
+            ring::allocate(&ring, receivers, member.id, lacking, copies, seed)
+        };
+        let free = |ring: &Ring, token| ring.tokens().binary_search_by_key(&token, |(t, _)| *t).is_err();
+        let drawn: BTreeSet<_> = drawn.into_iter().filter(|token| free(&ring, *token)).collect();
+        for token in &drawn {
+            let arc = arcs.ring().arc_of(*token).and_then(|arc| arcs.partitions().nth(arc));
+            if let Some(partition) = arc.filter(|p| split.insert(*p)) {
+                splits.push(Reshape::Split { partition, cut: Cut::Token { token: *token, by: member.id } });
+            }
+        }
+        let Ok(joined) = ring.join(member.id, drawn) else { break };
+        ring = joined;
+    }
+    splits
+}
+
+/// Arcs that end with a token of somebody who is given nothing any more, and the next ones.
+fn departures(keyspace: &Keyspace, arcs: &Arcs, receivers: &[Arc<Member>]) -> Vec<Reshape> {
+    let brought: Vec<_> = arcs.brought().collect();
+    let gone = |m: MemberId| receivers.iter().all(|r| r.id != m);
+    let alike = |one: PartitionId, other: PartitionId| {
+        let of = |id| keyspace.partition(id).filter(|p| p.goal.is_none() && p.learners().next().is_none());
+        let set = |p: &Partition| p.in_sync().collect::<BTreeSet<_>>();
+        of(one).zip(of(other)).is_some_and(|(one, other)| one.primary() == other.primary() && set(one) == set(other))
+    };
+    let mut used = BTreeSet::new();
+    let mut merges = Vec::new();
+    for (at, token) in brought.iter().enumerate().filter(|(_, token)| gone(token.by)) {
+        let next = brought[(at + 1) % brought.len()].partition;
+        let free = token.partition != next && !used.contains(&token.partition) && !used.contains(&next);
+        if free && alike(token.partition, next) {
+            used.extend([token.partition, next]);
+            merges.push(Reshape::Merge { partitions: [token.partition, next] });
+        }
+    }
+    merges
+}
+
+fn receivers(table: &Table) -> Vec<Arc<Member>> {
+    table.members.iter().filter(|m| may_receive(m)).cloned().collect()
+}
