@@ -2,10 +2,12 @@
 
 use crate::data::DataHandle;
 use crate::error::ReadError;
-use crate::shard::op::{Outcome, PartitionAction, PartitionOperation, RangeQuery};
+use crate::shard::op::{Failure, Outcome, PartitionAction, PartitionOperation, RangeQuery};
 use bytes::Bytes;
 use doyen_placement::{KeyspaceId, MapId};
 
+/// How often a page is asked for again because partitions were split or merged meanwhile.
+const RENEWED_MAX: u32 = 16;
 /// Keys of a page where nothing is said.
 const PAGE: u32 = 1000;
 
@@ -64,6 +66,7 @@ impl RangeScan {
     /// # Errors
     /// When nobody serves a partition of the range for 5 s, or the keyspace is gone.
     pub async fn next(&mut self) -> Result<Option<Vec<(Bytes, Bytes)>>, ReadError> {
+        let mut renewed = 0;
         while !self.over {
             let ranges = self.data.ranges(self.keyspace).ok_or(ReadError::Unavailable)?;
             let within = ranges.within(MapId(0), &self.query.from, &self.query.to);
@@ -73,6 +76,11 @@ impl RangeScan {
             let operation = PartitionOperation { keyspace: self.keyspace, partition, map: MapId(0), action };
             let (more, found) = match self.data.execute_partition(operation).await {
                 Outcome::Keys { next, keys } => (next != 0, keys),
+                // It was split or merged since: others have its keys.
+                Outcome::Failed(Failure::Stale) if renewed < RENEWED_MAX => {
+                    renewed += 1;
+                    continue;
+                }
                 Outcome::Failed(failure) => return Err(failure.into()),
                 other => return Err(ReadError::Unexpected(format!("{other:?}"))),
             };

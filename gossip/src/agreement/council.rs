@@ -18,7 +18,7 @@ use crate::wire::{Commit, Committed, Message, Payload, Pulse};
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::quorum::majority;
 use doyen_placement::table::TableDelta;
-use doyen_placement::{ClusterId, Lineage, MemberId, MemberState, TableName, Term, Version};
+use doyen_placement::{ClusterId, Lineage, MemberId, MemberState, PartitionRef, TableName, Term, Version};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -422,7 +422,9 @@ impl Council {
         }
         let mut lost = BTreeMap::new();
         for (at, partition) in self.committed.partitions() {
-            let before = old.partition(at).map_or(Lineage(0), |p| p.lineage);
+            let of = |at| old.partition(at).map(|p| p.lineage);
+            let parents = partition.from.iter().filter_map(|from| of(PartitionRef { partition: from.partition, ..at }));
+            let before = of(at).or(parents.max()).unwrap_or(Lineage(0));
             if before > Lineage(0) && partition.lineage > before {
                 *lost.entry(at.keyspace).or_insert(0_usize) += 1;
             }

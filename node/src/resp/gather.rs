@@ -16,6 +16,8 @@ use std::collections::{BTreeSet, VecDeque};
 const IN_FLIGHT_MAX: usize = 64;
 /// Keys that a sweep asks of a partition at once.
 const SWEEP_COUNT: u32 = 1000;
+/// How often a sweep begins again because partitions were split or merged meanwhile.
+const LOST_MAX: u32 = 16;
 /// A cursor of clients has the partition above, and the partition's own cursor in this many bits.
 const CURSOR_BITS: u32 = 48;
 
@@ -32,11 +34,32 @@ pub(super) enum Kind {
     Written,
 }
 
+/// Partitions that a sweep has to ask.
+#[derive(Debug)]
+pub(super) enum Wanted<'a> {
+    /// All of them.
+    All,
+    /// Those that are led here.
+    Own,
+    /// The one with this slot.
+    Slot(u16),
+    /// Those that may have keys of this range, in its order.
+    Range(&'a RangeQuery),
+}
+
 /// Outcomes of one command, as they come.
 #[derive(Debug)]
 pub(super) struct Gather {
     /// The keyspace that a sweep is about.
     keyspace: KeyspaceId,
+    /// Whether it asks only partitions that are led here.
+    own_only: bool,
+    /// A sweep that does not know which partitions to ask: it begins, or one of them was split or merged.
+    lost: bool,
+    /// How often it was.
+    lost_times: u32,
+    /// The partition with which it begins, and where in it.
+    begins: (u64, u64),
     answer: Answer,
     waiting: BTreeSet<u64>,
     /// Where a sweep goes on: partitions, each with its cursor.
@@ -92,15 +115,19 @@ impl Gather {
             Kind::Sum | Kind::Deleted => Answer::Number(0, kind),
             Kind::Written => Answer::Written,
         };
-        Self { left: true, ..Self::new(answer, KeyspaceId(0), VecDeque::new()) }
+        Self { left: true, ..Self::new(answer, KeyspaceId(0)) }
     }
 
-    fn new(answer: Answer, keyspace: KeyspaceId, next: VecDeque<(PartitionId, u64)>) -> Self {
+    fn new(answer: Answer, keyspace: KeyspaceId) -> Self {
         Self {
             keyspace,
+            own_only: false,
+            lost: false,
+            lost_times: 0,
+            begins: (0, 0),
             answer,
             waiting: BTreeSet::new(),
-            next,
+            next: VecDeque::new(),
             done: 0,
             failure: None,
             left: false,
@@ -112,8 +139,8 @@ impl Gather {
         }
     }
 
-    /// Over these partitions of a keyspace.
-    pub(super) fn of_sweep(all: All, keyspace: KeyspaceId, partitions: Vec<PartitionId>) -> Self {
+    /// Over the partitions of a keyspace, or those of them that are led here: which they are, `renew` says.
+    pub(super) fn of_sweep(all: All, keyspace: KeyspaceId, own_only: bool) -> Self {
         let (answer, from) = match all {
             All::Count => (Answer::Count(0), 0),
             All::Clear => (Answer::Cleared, 0),
@@ -123,16 +150,55 @@ impl Gather {
                 let pattern = pattern.map(|p| Bytes::copy_from_slice(&p));
                 (Answer::Scan { left: count, pattern, strings, keys: Vec::new() }, cursor)
             }
-            All::Range(wanted) => {
-                // They stand in order, whatever their numbers are.
-                let next = partitions.into_iter().map(|p| (p, 0)).collect();
-                return Self::new(Answer::Range { wanted, keys: Vec::new() }, keyspace, next);
-            }
+            All::Range(wanted) => (Answer::Range { wanted, keys: Vec::new() }, 0),
         };
-        let (first, within) = (from >> CURSOR_BITS, from & ((1 << CURSOR_BITS) - 1));
-        let next = partitions.into_iter().filter(|p| u64::from(p.0) >= first);
-        let next = next.map(|p| (p, if u64::from(p.0) == first { within } else { 0 })).collect();
-        Self::new(answer, keyspace, next)
+        let begins = (from >> CURSOR_BITS, from & ((1 << CURSOR_BITS) - 1));
+        Self { own_only, begins, lost: true, ..Self::new(answer, keyspace) }
+    }
+
+    /// Which partitions it has to ask, if it does not know.
+    pub(super) fn wants(&self) -> Option<Wanted<'_>> {
+        if !self.lost || !self.waiting.is_empty() || self.failure.is_some() {
+            return None;
+        }
+        Some(match &self.answer {
+            Answer::CountInSlot(slot, _) => Wanted::Slot(*slot),
+            Answer::Range { wanted, .. } => Wanted::Range(wanted),
+            _ if self.own_only => Wanted::Own,
+            _ => Wanted::All,
+        })
+    }
+
+    /// These are the partitions to ask. What was counted before is counted again; a scan goes on in those that it has not asked.
+    pub(super) fn renew(&mut self, partitions: Vec<PartitionId>) {
+        self.lost = false;
+        let (first, within) = self.begins;
+        let all = partitions.into_iter().map(|p| (p, if u64::from(p.0) == first { within } else { 0 }));
+        self.next = match &mut self.answer {
+            // They stand in order, whatever their numbers are.
+            Answer::Range { .. } => all.map(|(p, _)| (p, 0)).collect(),
+            Answer::Scan { .. } => all.filter(|(p, _)| u64::from(p.0) >= first).collect(),
+            _ => all.collect(),
+        };
+        match &mut self.answer {
+            Answer::Count(sum) | Answer::CountInSlot(_, sum) => *sum = 0,
+            Answer::Keys { .. } => self.drop_found(),
+            _ => {}
+        }
+    }
+
+    /// A partition that was asked is no more: all that is under way is waited for, then it is found out which to ask.
+    fn lose(&mut self, partition: u32) {
+        self.lost = true;
+        self.lost_times += 1;
+        self.next.clear();
+        if matches!(self.answer, Answer::Scan { .. }) {
+            // What came of it has a higher number.
+            self.begins = (u64::from(partition) + 1, 0);
+        }
+        if self.lost_times > LOST_MAX {
+            self.fail(Failure::Stale);
+        }
     }
 
     /// Of a sweep: the keyspace.
@@ -189,6 +255,9 @@ impl Gather {
     }
 
     pub(super) fn has_next_step(&self) -> bool {
+        if self.lost && self.failure.is_none() {
+            return self.waiting.is_empty();
+        }
         if self.next.is_empty() || self.failure.is_some() || self.is_matching() {
             return false;
         }
@@ -202,7 +271,7 @@ impl Gather {
 
     /// The next partition to ask.
     pub(super) fn next_step(&mut self) -> Option<(PartitionId, PartitionAction)> {
-        if !self.has_next_step() {
+        if self.lost || !self.has_next_step() {
             return None;
         }
         let (partition, cursor) = self.next.pop_front()?;
@@ -225,7 +294,13 @@ impl Gather {
             self.done += 1;
             return;
         }
+        if self.lost && !matches!(outcome, Outcome::Failed(_)) {
+            // A scan and a range wait for one answer at a time, and everything else begins again.
+            return;
+        }
+        let sweeps = self.is_sweep();
         match (&mut self.answer, outcome) {
+            (_, Outcome::Failed(Failure::Stale)) if sweeps => return self.lose(part),
             (_, Outcome::Failed(why)) => {
                 // What may have happened outweighs what did not.
                 if self.failure != Some(Failure::Unknown) {

@@ -10,7 +10,7 @@ use super::budget::{Budget, FREE_ANSWER_BYTES, FREE_INPUT_BYTES, Room, STALLED_M
 use super::command::{self, All, Cluster, ErrorText, Many, Request, Server, Shape};
 use super::encode::{Encoder, Protocol};
 use super::frame::{Args, TooLarge};
-use super::gather::{Gather, Kind};
+use super::gather::{Gather, Kind, Wanted};
 use super::output::{APART_BYTES_MIN, Output};
 use super::ready::Ready;
 use super::{cluster, describe, reply};
@@ -21,7 +21,7 @@ use crate::shard::op::{Action, Failure, Operation, Outcome, PartitionOperation};
 use asking::Asking;
 use bytes::{Bytes, BytesMut};
 use doyen_gossip::Time;
-use doyen_placement::{Division, KeyspaceId, MapId};
+use doyen_placement::{Division, KeyspaceId, MapId, PartitionId};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -406,7 +406,32 @@ fn charge(budget: &Budget, session: &mut usize, slot: &mut usize, change: impl F
     }
 }
 
+/// The partitions that a sweep has to ask, by the installed table; `None` where its keyspace has none any more.
+fn partitions_of(inner: &Inner, keyspace: KeyspaceId, wanted: &Wanted<'_>) -> Option<Vec<PartitionId>> {
+    let keyspace = inner.view.as_ref()?.installed.keyspace(keyspace).filter(|k| !k.partitions.is_empty())?;
+    let all = keyspace.partitions.iter();
+    Some(match wanted {
+        Wanted::All => all.map(|p| p.id).collect(),
+        Wanted::Own => all.filter(|p| cluster::leads(inner.me, inner.crew.threads(), p)).map(|p| p.id).collect(),
+        Wanted::Slot(slot) => keyspace.partition_of_slot(*slot).into_iter().collect(),
+        Wanted::Range(query) => {
+            let Division::Ranges(ranges) = &keyspace.division else { return None };
+            let mut partitions = ranges.within(MapId(0), &query.from, &query.to);
+            if query.reverse {
+                partitions.reverse();
+            }
+            partitions
+        }
+    })
+}
+
 fn submit_steps(connection: &Rc<Connection>, inner: &mut Inner, slot: u64, gather: &mut Gather) {
+    if let Some(wanted) = gather.wants() {
+        match partitions_of(inner, gather.keyspace(), &wanted) {
+            Some(partitions) => gather.renew(partitions),
+            None => gather.fail(Failure::NoPartition),
+        }
+    }
     while let Some((partition, action)) = gather.next_step() {
         let operation = PartitionOperation { keyspace: gather.keyspace(), partition, map: MapId(0), action };
         let connection = connection.clone();
@@ -748,25 +773,11 @@ impl Session {
         let Some(keyspace) = cluster::assigned(inner.view.as_ref(), self.keyspace) else {
             return self.answer(|e| e.error("CLUSTERDOWN Hash slot not served"));
         };
-        if let All::Range(query) = &all {
-            let Division::Ranges(ranges) = &keyspace.division else {
-                return self.answer(|e| e.error("ERR SCANRANGE needs a keyspace that keeps its keys in order, as `doyen keyspace create NAME --mode range` makes it: choose one by CLIENT KEYSPACE NAME"));
-            };
-            let mut partitions = ranges.within(MapId(0), &query.from, &query.to);
-            if query.reverse {
-                partitions.reverse();
-            }
-            return self.gather(connection, inner, Gather::of_sweep(all, keyspace.id, partitions));
+        if matches!(all, All::Range(_)) && !matches!(keyspace.division, Division::Ranges(_)) {
+            return self.answer(|e| e.error("ERR SCANRANGE needs a keyspace that keeps its keys in order, as `doyen keyspace create NAME --mode range` makes it: choose one by CLIENT KEYSPACE NAME"));
         }
-        let (me, own_only) = (inner.me, self.cluster_port);
-        let slot_only = match &all {
-            All::CountInSlot(slot) => Some(keyspace.partition_of_slot(*slot)),
-            _ => None,
-        };
-        let threads = inner.crew.threads();
-        let partitions = keyspace.partitions.iter().filter(|p| !own_only || cluster::leads(me, threads, p)).map(|p| p.id);
-        let partitions = partitions.filter(|p| slot_only.is_none_or(|only| only == Some(*p))).collect();
-        self.gather(connection, inner, Gather::of_sweep(all, keyspace.id, partitions));
+        let gather = Gather::of_sweep(all, keyspace.id, self.cluster_port);
+        self.gather(connection, inner, gather);
     }
 
     fn gather(&mut self, connection: &Rc<Connection>, inner: &mut Inner, gather: Gather) {

@@ -125,6 +125,10 @@ impl Dedup {
             own.touched |= theirs.touched;
             own.applied.extend(theirs.applied.iter().cloned());
             own.applied.make_contiguous().sort_by_key(|(n, ..)| *n);
+            // Both may be parts of one that knew of it.
+            let mut applied = Vec::from(std::mem::take(&mut own.applied));
+            applied.dedup_by_key(|(n, ..)| *n);
+            own.applied = applied.into();
         }
     }
 

@@ -36,14 +36,27 @@ pub(super) fn plan(table: &Table, keyspace: &Keyspace, arcs: &Arcs) -> Plan {
     let walk = Walk::new(arcs.ring(), &receivers, copies);
     let goal = |(arc, id): (usize, PartitionId)| {
         let partition = keyspace.partition(id)?;
-        let goal = walk.replicas(arc);
-        let whole = !goal.is_empty() && goal.len() >= copies.min(partition.in_sync().count());
+        let mut goal = walk.replicas(arc);
+        fill(&mut goal, copies, partition, &receivers);
+        let whole = goal.len() == copies && copies > 0;
         let stays = silent(partition.primary()) || keyspace.is_reshaped(id) || under_way(partition, copies, &receivers);
         let known = partition.goal.as_ref() == Some(&goal);
         let reached = partition.goal.is_none() && super::plan::is_reached(partition, &goal);
         (whole && !stays && !known && !reached).then_some((PartitionRef { keyspace: keyspace.id, partition: id }, goal))
     };
     arcs.partitions().enumerate().filter_map(goal).collect()
+}
+
+/// As many copies as there shall be, where too few members have tokens yet: who has one keeps it.
+fn fill(goal: &mut Vec<MemberId>, copies: usize, partition: &Partition, receivers: &[Arc<Member>]) {
+    let present = partition.replicas.iter().map(|r| r.member).filter(|m| receivers.iter().any(|r| r.id == *m));
+    let begin = partition.id.0 as usize % receivers.len().max(1);
+    let others = receivers[begin..].iter().chain(&receivers[..begin]).map(|r| r.id);
+    for member in present.chain(others) {
+        if goal.len() < copies && !goal.contains(&member) {
+            goal.push(member);
+        }
+    }
 }
 
 /// Whether it is on its way to where it may go: whoever learns would have to begin anew elsewhere.

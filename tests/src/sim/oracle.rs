@@ -273,6 +273,17 @@ impl Oracle {
             for partition in &keyspace.partitions {
                 let Some(old) = before.keyspace(keyspace.id).and_then(|k| k.partition(partition.id)) else {
                     self.reshaped += u64::from(!partition.from.is_empty());
+                    // It may have begun empty since: people are not told of every table.
+                    let known = before.keyspace(keyspace.id).into_iter().flat_map(|k| &k.partitions);
+                    let gone = known.filter(|p| keyspace.partition(p.id).is_none()).map(|p| p.lineage);
+                    let parents = partition.from.iter().filter_map(|from| before.keyspace(keyspace.id)?.partition(from.partition));
+                    let parents = parents.map(|p| p.lineage);
+                    let next = after.version.0 == before.version.0 + 1;
+                    let was = if next { parents.max() } else { parents.min() }.or_else(|| gone.min());
+                    if was.is_some_and(|was| partition.lineage > was) {
+                        self.newly_lost.push((partition.id, keyspace.clone()));
+                        self.lost_count += 1;
+                    }
                     continue;
                 };
                 let admitted = partition.in_sync().filter(|m| old.learners().any(|l| l == *m)).count();
