@@ -50,7 +50,7 @@ pub use keyspaces::{
     DEFAULT_KEYSPACE, KeyspaceChange, NewKeyspace, Refused, alter_keyspace, create_keyspace, create_map, drop_keyspace, merge_at, split_at,
 };
 pub use operators::{Action, Operator, Reason, operators};
-pub use plan::{plan, plan_for};
+pub use plan::{plan, plan_for, schedule};
 pub use remove::{Departure, remove};
 pub use reset::reset;
 pub use reshape::{NotReshaped, Stillness};

@@ -51,6 +51,12 @@ impl Schedulers {
         self.0 & scheduler.bit() != 0
     }
 
+    /// Whether nothing that moves copies or primaries is off.
+    #[must_use]
+    pub const fn move_everything(self) -> bool {
+        self.has(Scheduler::Repair) && self.has(Scheduler::Place) && self.has(Scheduler::Copies) && self.has(Scheduler::Primaries)
+    }
+
     /// Those that are on, the most important first.
     pub fn iter(self) -> impl Iterator<Item = Scheduler> {
         Scheduler::ALL.into_iter().filter(move |scheduler| self.has(*scheduler))

@@ -201,3 +201,12 @@ fn rings_grow_and_shrink_without_end() {
         assert_eq!(table.keyspaces[0].partitions.len(), 24);
     }
 }
+
+#[test]
+fn a_ring_of_one_becomes_a_ring_of_two() {
+    for tokens in [1, 2, 4] {
+        let one = ring(1, tokens);
+        let joined = settle(planner::admit(&one, vec![member(2, &PLAIN)]));
+        assert_eq!(joined.keyspaces[0].partitions.len(), 2 * usize::from(tokens));
+    }
+}

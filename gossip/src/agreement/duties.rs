@@ -544,6 +544,7 @@ fn draft_moves(cx: &Context, duties: &mut Duties, base: TableName, table: &mut C
     }
     draft_reshapes(cx, duties, table, draft);
     if let Some((planned, Proposal { goals, reshapes })) = duties.proposal.take() {
+        if std::env::var("DBGT").is_ok() { eprintln!("DBG {:?} proposal base {} same {} unplanned {} goals {} reshapes {:?} at {:?}", cx.now, planned, planned==base, draft.unplanned, goals.len(), reshapes, duties.reshape_at); }
         // What it was made for is changed by this very table, too: with more copies wanted it would drop one that is needed.
         if planned != base || draft.unplanned {
             duties.plan_wanted = true;
@@ -595,7 +596,9 @@ fn draft_reshapes(cx: &Context, duties: &mut Duties, table: &mut Cow<'_, Table>,
 /// What cannot begin now is thought of again with a later table.
 fn begin_reshapes(table: &mut Cow<'_, Table>, reshapes: Vec<(KeyspaceId, Reshape)>) {
     for (keyspace, reshape) in reshapes {
-        if let Ok(next) = planner::reshape::begin(table, keyspace, reshape) {
+        let x = planner::reshape::begin(table, keyspace, reshape.clone());
+        if std::env::var("DBGT").is_ok() { if let Err(e) = &x { eprintln!("DBG begin {reshape:?}: {e}"); } }
+        if let Ok(next) = x {
             *table = Cow::Owned(next);
         }
     }
@@ -647,8 +650,7 @@ fn administer(table: &Table, request: AdminRequest) -> Administered {
             return Ok((Some(planner::apply(table, base, &goals).map_err(|why| why.to_string())?), None));
         }
         AdminRequest::Schedule(schedulers) => {
-            let mut next = table.clone();
-            next.settings.schedulers = schedulers;
+            let next = planner::schedule(table, schedulers);
             next.validate().map_err(|why| why.to_string())?;
             Ok((next != *table).then_some(next))
         }

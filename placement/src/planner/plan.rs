@@ -1,11 +1,11 @@
 //! Where partitions should be: the fewest moves to a table that is repaired, spread and balanced.
 
-use super::edit::{may_receive, states};
+use super::edit::{change_partitions, may_receive, states};
 use super::health::copies_wanted;
 use super::layout::{Ground, Seating, Seats};
 use super::{Plan, ring};
 use crate::id::{MemberId, PartitionId, PartitionRef};
-use crate::scheduler::{Scheduler, Schedulers};
+use crate::scheduler::Schedulers;
 use crate::table::{Keyspace, MemberState, Partition, Reshape, Table};
 use std::collections::BTreeSet;
 
@@ -66,9 +66,8 @@ fn seating(ground: &Ground, partition: &Partition, copies: usize, on: Schedulers
     }
     if let Some(goal) = &partition.goal {
         let members: Vec<usize> = goal.iter().filter_map(|m| ground.place(*m)).collect();
-        let begun = partition.learners().any(|m| goal.contains(&m)) || goal.iter().all(|m| partition.holds(*m));
-        // What a person wants moved stays wanted while nobody balances: nobody would think of it again.
-        let stays = begun || !on.has(Scheduler::Copies);
+        // What a person wants moved stays wanted while a reason to move is off: nobody who may act would think of it again.
+        let stays = has_begun(partition, goal) || !on.move_everything();
         if stays && members.len() == goal.len() && members.len() == copies {
             return Seating { members, fixed: true };
         }
@@ -77,6 +76,22 @@ fn seating(ground: &Ground, partition: &Partition, copies: usize, on: Schedulers
     let learning = copies.saturating_sub(members.len());
     members.extend(partition.learners().filter_map(|m| ground.place(m)).take(learning));
     Seating { members, fixed: false }
+}
+
+/// Whether a goal is under way: somebody learns for it, or it is only to be switched and dropped.
+fn has_begun(partition: &Partition, goal: &[MemberId]) -> bool {
+    partition.learners().any(|m| goal.contains(&m)) || goal.iter().all(|m| partition.holds(*m))
+}
+
+/// The table in which copies move for these reasons. What was planned for others and has not begun is given up.
+#[must_use]
+pub fn schedule(table: &Table, schedulers: Schedulers) -> Table {
+    let mut next = change_partitions(table, |_, partition| {
+        let idle = partition.goal.as_ref().is_some_and(|goal| !has_begun(partition, goal));
+        (idle && schedulers != table.settings.schedulers).then(|| Partition { goal: None, ..partition.clone() })
+    });
+    next.settings.schedulers = schedulers;
+    next
 }
 
 /// Whether the partition is where the goal leads: these members, all in sync, and the first of them leads.

@@ -8,6 +8,7 @@ use super::schedule::{Event, MS, Nanos, SECOND};
 use super::world::{World, describe};
 use crate::linear::{self, Verdict};
 use doyen_gossip::Input;
+use doyen_placement::planner;
 use doyen_placement::quorum::majority;
 use doyen_placement::{MemberId, Role};
 use rand::Rng;
@@ -197,6 +198,12 @@ impl World {
                     return Err(format!("copies are missing or moving (wanted {wanted}): {}", describe(table)));
                 }
             }
+            if !keyspace.reshaping.under_way.is_empty() || !planner::reshape::doublings(keyspace, 1).is_empty() {
+                return Err(format!("{} is still being split or merged: {}", keyspace.name, describe(table)));
+            }
+        }
+        if !planner::propose(table).reshapes.is_empty() {
+            return Err(format!("a ring is not that of its members: {}", describe(table)));
         }
         Ok(())
     }
