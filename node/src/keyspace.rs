@@ -81,6 +81,14 @@ pub enum KeyspaceMode {
     Range,
 }
 
+/// Where a range is split, or merged with the one before it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SplitRequest {
+    /// The key with which the second one begins.
+    pub(crate) at: SplitKey,
+}
+
 /// A key at which a range begins, as people write it: bytes that are not printable as `\xNN`, a backslash as `\\`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SplitKey(pub(crate) Vec<u8>);
@@ -255,7 +263,7 @@ impl KeyspaceOptions {
     /// A change of the keyspace of this name.
     pub(crate) fn alter(&self, name: &str) -> Result<AdminRequest, ConfigError> {
         if self.mode.is_some() || self.tokens.is_some() || self.random_tokens || !self.split_at.is_empty() {
-            return fail("how the keys of a keyspace are divided cannot be altered: create another keyspace".into());
+            return fail("the mode of a keyspace, its tokens and its first splits cannot be altered: `doyen keyspace split` splits a range, and --partitions doubles those of a fixed keyspace".into());
         }
         let change = KeyspaceChange {
             backups: self.checked_backups()?,

@@ -13,7 +13,7 @@ use crate::shared::Shared;
 use crate::status::ClusterReport;
 use doyen_gossip::agreement::{AdminReply, AdminRequest, Event};
 use doyen_placement::planner::{self, DEFAULT_KEYSPACE, Pace};
-use doyen_placement::{Addresses, KeyspaceId, MapEntry, Schedulers, Table};
+use doyen_placement::{Addresses, KeyspaceId, MapEntry, MapId, Schedulers, Table};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
@@ -225,6 +225,23 @@ impl Node {
     pub async fn alter_keyspace(&self, name: &str, options: &KeyspaceOptions) -> Result<(), NodeError> {
         let request = options.alter(name).map_err(|e| NodeError::Refused(e.0))?;
         self.administer(request).await.map(|_| ())
+    }
+
+    /// Splits a range of a keyspace at a key, which begins the second part. When this returns, it is agreed on; it is done some milliseconds
+    /// later, and writes to that range wait for it. Where a range begins there already nothing happens.
+    ///
+    /// # Errors
+    /// There is no such keyspace, it has no ranges, the range is moving just now, or there is no cluster.
+    pub async fn split_at(&self, keyspace: &str, key: &[u8]) -> Result<(), NodeError> {
+        self.administer(AdminRequest::SplitAt { keyspace: keyspace.into(), map: MapId(0), key: key.into() }).await.map(|_| ())
+    }
+
+    /// Merges the range that begins with this key with the one before it, likewise. Both must be held by the same members.
+    ///
+    /// # Errors
+    /// As [`Node::split_at`], or no range begins there.
+    pub async fn merge_at(&self, keyspace: &str, key: &[u8]) -> Result<(), NodeError> {
+        self.administer(AdminRequest::MergeAt { keyspace: keyspace.into(), map: MapId(0), key: key.into() }).await.map(|_| ())
     }
 
     /// Drops a keyspace with its maps and all that is in them.

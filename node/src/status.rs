@@ -95,6 +95,9 @@ pub struct KeyspaceReport {
     /// Those of the rules that are not met.
     #[serde(default)]
     pub unmet: Vec<UnmetReport>,
+    /// Splits and merges under way.
+    #[serde(default)]
+    pub reshaping: usize,
     /// Partitions with fewer copies in sync than there should be.
     pub under_replicated: usize,
     /// Partitions that nobody serves.
@@ -396,6 +399,7 @@ impl Seen<'_> {
             default_ttl: Lifetime(k.default_ttl_ms.map(Duration::from_millis)).to_string(),
             rules: k.rules.iter().map(ToString::to_string).collect(),
             unmet: self.unmet.iter().filter(|u| u.keyspace == k.id).map(unmet).collect(),
+            reshaping: k.reshaping.under_way.len(),
             under_replicated: partitions,
             unavailable: partitions,
         };

@@ -55,10 +55,12 @@ pub use remove::{Departure, remove};
 pub use reset::reset;
 pub use reshape::{NotReshaped, Stillness};
 pub use revive::revive;
+pub use ring::inherit;
 pub use unmet::{Unmet, Why, rules_unmet};
 
 use crate::id::{KeyspaceId, MemberId, PartitionRef};
 use crate::table::{Reshape, Table};
+use crate::token::Token;
 
 /// Where partitions shall go: for each, its replicas as they shall be, primary first.
 pub type Plan = Vec<(PartitionRef, Vec<MemberId>)>;
@@ -70,10 +72,15 @@ pub struct Proposal {
     pub goals: Plan,
     /// What shall be split and merged, as far as nothing stands in the way.
     pub reshapes: Vec<(KeyspaceId, Reshape)>,
+    /// Tokens of rings that members take over from those who are gone.
+    pub heirs: Vec<(KeyspaceId, Token, MemberId)>,
 }
 
 /// What is to be done about this table: [`plan`], and the splits and merges of rings whose members came and went.
 #[must_use]
 pub fn propose(table: &Table) -> Proposal {
-    Proposal { goals: plan(table), reshapes: ring::reshapes(table) }
+    let heirs = ring::heirs(table);
+    // What is taken over need not be merged, nor others split.
+    let inherited = inherit(table, &heirs);
+    Proposal { goals: plan(&inherited), reshapes: ring::reshapes(&inherited), heirs }
 }

@@ -543,12 +543,14 @@ fn draft_moves(cx: &Context, duties: &mut Duties, base: TableName, table: &mut C
         }
     }
     draft_reshapes(cx, duties, table, draft);
-    if let Some((planned, Proposal { goals, reshapes })) = duties.proposal.take() {
-        if std::env::var("DBGT").is_ok() { eprintln!("DBG {:?} proposal base {} same {} unplanned {} goals {} reshapes {:?} at {:?}", cx.now, planned, planned==base, draft.unplanned, goals.len(), reshapes, duties.reshape_at); }
+    if let Some((planned, Proposal { goals, reshapes, heirs })) = duties.proposal.take() {
         // What it was made for is changed by this very table, too: with more copies wanted it would drop one that is needed.
         if planned != base || draft.unplanned {
             duties.plan_wanted = true;
         } else {
+            if !heirs.is_empty() {
+                *table = Cow::Owned(planner::inherit(table, &heirs));
+            }
             if !goals.is_empty() {
                 *table = Cow::Owned(planner::adopt(table, &goals));
                 duties.moving = true;
@@ -596,9 +598,7 @@ fn draft_reshapes(cx: &Context, duties: &mut Duties, table: &mut Cow<'_, Table>,
 /// What cannot begin now is thought of again with a later table.
 fn begin_reshapes(table: &mut Cow<'_, Table>, reshapes: Vec<(KeyspaceId, Reshape)>) {
     for (keyspace, reshape) in reshapes {
-        let x = planner::reshape::begin(table, keyspace, reshape.clone());
-        if std::env::var("DBGT").is_ok() { if let Err(e) = &x { eprintln!("DBG begin {reshape:?}: {e}"); } }
-        if let Ok(next) = x {
+        if let Ok(next) = planner::reshape::begin(table, keyspace, reshape) {
             *table = Cow::Owned(next);
         }
     }

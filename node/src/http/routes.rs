@@ -2,7 +2,7 @@
 
 use super::State;
 use crate::config::ConfigError;
-use crate::keyspace::KeyspaceOptions;
+use crate::keyspace::{KeyspaceOptions, SplitRequest};
 use crate::rebalance::{self, RebalancePlan};
 use crate::status::{ClusterReport, KeyspaceReport, TableReport};
 use axum::extract::rejection::BytesRejection;
@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, patch, post};
 use axum::{Json, Router, body::Body, body::Bytes};
 use doyen_gossip::agreement::{AdminReply, AdminRequest};
-use doyen_placement::Table;
+use doyen_placement::{MapId, Table};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -67,6 +67,8 @@ pub(super) fn router(state: Arc<State>) -> Router {
         .route("/rebalance", get(planned).post(apply_plan).patch(schedule))
         .route("/keyspaces", get(keyspaces).post(create_keyspace))
         .route("/keyspaces/{name}", patch(alter_keyspace).delete(drop_keyspace))
+        .route("/keyspaces/{name}/split", post(split_range))
+        .route("/keyspaces/{name}/merge", post(merge_ranges))
         .fallback(unknown)
         .method_not_allowed_fallback(not_allowed)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
@@ -91,7 +93,7 @@ async fn unknown() -> Failure {
 async fn not_allowed() -> Failure {
     Failure(
         StatusCode::METHOD_NOT_ALLOWED,
-        "GET is for looking, POST for /recover, /keyspaces and /rebalance, PATCH and DELETE for /keyspaces/NAME, PATCH for /rebalance"
+        "GET is for looking, POST for /recover, /keyspaces, /keyspaces/NAME/split, /keyspaces/NAME/merge and /rebalance, PATCH and DELETE for /keyspaces/NAME, PATCH for /rebalance"
             .into(),
     )
 }
@@ -207,6 +209,32 @@ async fn alter_keyspace(
     administer(&state, options.alter(&name).map_err(unfit)?).await?;
     Ok(Json(serde_json::json!({ "altered": name })))
 }
+
+async fn split_range(
+    Shared(state): Shared<Arc<State>>,
+    Path(keyspace): Path<String>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Answer<Json<serde_json::Value>> {
+    let SplitRequest { at } = ordered(&state, &headers, body, SPLIT_EXPECTED)?;
+    let request = AdminRequest::SplitAt { keyspace: keyspace.clone(), map: MapId(0), key: at.0.into() };
+    administer(&state, request).await?;
+    Ok(Json(serde_json::json!({ "splitting": keyspace })))
+}
+
+async fn merge_ranges(
+    Shared(state): Shared<Arc<State>>,
+    Path(keyspace): Path<String>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Answer<Json<serde_json::Value>> {
+    let SplitRequest { at } = ordered(&state, &headers, body, SPLIT_EXPECTED)?;
+    let request = AdminRequest::MergeAt { keyspace: keyspace.clone(), map: MapId(0), key: at.0.into() };
+    administer(&state, request).await?;
+    Ok(Json(serde_json::json!({ "merging": keyspace })))
+}
+
+const SPLIT_EXPECTED: &str = r#"{"at": "KEY"}"#;
 
 async fn drop_keyspace(Shared(state): Shared<Arc<State>>, Path(name): Path<String>, headers: HeaderMap) -> Answer<Json<serde_json::Value>> {
     authorize(&state, &headers)?;

@@ -204,7 +204,7 @@ fn divided(keyspace: &Keyspace, reshape: &Reshape, ids: [PartitionId; 2]) -> Res
 }
 
 /// How many data threads members have, where they have several.
-fn threads(table: &Table) -> BTreeSet<u8> {
+pub(super) fn threads(table: &Table) -> BTreeSet<u8> {
     table.members.iter().map(|m| m.addresses.threads()).filter(|threads| *threads > 1).collect()
 }
 

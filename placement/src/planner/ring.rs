@@ -1,20 +1,22 @@
 //! Keyspaces on a ring: who holds an arc follows from the tokens, and tokens come and go with members.
 //!
 //! ```text
-//!   a member comes    allocate its tokens ──> each splits an arc        ──> the part before it goes to the newcomer
+//!   a member comes    it takes over tokens of whoever is gone           ──> their arcs go to the newcomer, as they are
+//!                     allocate those that it lacks ──> each splits an arc ──> the part before it goes to the newcomer
 //!   a member goes     its tokens count no more: its arcs go to the next ──> each is merged with the next one, held alike by then
 //! ```
 //! Only the arcs concerned move. Where a keyspace has rules, or nothing moves for balance, arcs are laid out as other partitions are.
 
-use super::Plan;
 use super::edit::{may_receive, states};
 use super::health::copies_wanted;
-use crate::division::{Arcs, Cut, Division};
+use super::{Plan, reshape};
+use crate::division::{Arcs, Brought, Cut, Division};
 use crate::id::{KeyspaceId, MemberId, PartitionId, PartitionRef};
 use crate::ring::{self, Ring, Walk, tokens_of_weight};
 use crate::scheduler::{Scheduler, Schedulers};
 use crate::table::validate::{PARTITIONS_MAX, RESHAPED_MAX};
 use crate::table::{Keyspace, Member, MemberState, Mode, Partition, Reshape, Table};
+use crate::token::Token;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -75,7 +77,7 @@ pub(super) fn reshapes(table: &Table) -> Vec<(KeyspaceId, Reshape)> {
         if let Some(arcs) = walked(keyspace, on).filter(|_| !keyspace.partitions.is_empty()) {
             let room = RESHAPED_MAX.saturating_sub(keyspace.reshaping.under_way.len());
             if on.has(Scheduler::Merges) {
-                found.extend(departures(keyspace, arcs, &receivers));
+                found.extend(departures(table, keyspace, arcs, &receivers));
             }
             if on.has(Scheduler::Splits) {
                 let merged: BTreeSet<PartitionId> = found.iter().flat_map(Reshape::partitions).collect();
@@ -88,14 +90,56 @@ pub(super) fn reshapes(table: &Table) -> Vec<(KeyspaceId, Reshape)> {
     table.keyspaces.iter().flat_map(of).collect()
 }
 
+/// Tokens of those who are gone, and who takes them over: members that have fewer than they should.
+pub(super) fn heirs(table: &Table) -> Vec<(KeyspaceId, Token, MemberId)> {
+    let receivers = receivers(table);
+    let gone = |m: MemberId| table.member(m).is_none();
+    let of = |keyspace: &Keyspace| {
+        let mut found = Vec::new();
+        let arcs = walked(keyspace, table.settings.schedulers).zip(tokens_each(keyspace, &receivers));
+        if let Some((arcs, tokens)) = arcs {
+            let mut left = arcs.ring().tokens().iter().filter(|(_, by)| gone(*by)).map(|(token, _)| *token);
+            for member in &receivers {
+                let lacking = tokens_of_weight(tokens, member.weight).saturating_sub(arcs.ring().tokens_of(member.id).count());
+                found.extend(left.by_ref().take(lacking).map(|token| (keyspace.id, token, member.id)));
+            }
+        }
+        found
+    };
+    table.keyspaces.iter().flat_map(of).collect()
+}
+
+/// The table in which these members have taken over these tokens.
+#[must_use]
+pub fn inherit(table: &Table, heirs: &[(KeyspaceId, Token, MemberId)]) -> Table {
+    let mut next = table.clone();
+    for keyspace in &mut next.keyspaces {
+        let own = |token: Token| heirs.iter().find(|(k, t, _)| (*k, *t) == (keyspace.id, token)).map(|(.., member)| *member);
+        if let Division::Arcs(arcs) = &keyspace.division
+            && heirs.iter().any(|(id, ..)| *id == keyspace.id)
+        {
+            let brought = arcs.brought().map(|b| Brought { by: own(b.token).unwrap_or(b.by), ..b });
+            if let Ok(arcs) = Arcs::new(brought.collect()) {
+                keyspace.division = Division::Arcs(Arc::new(arcs));
+            }
+        }
+    }
+    next
+}
+
+/// Tokens that a member of weight 100 has: as many as there is room for, as in the first assignment.
+fn tokens_each(keyspace: &Keyspace, receivers: &[Arc<Member>]) -> Option<usize> {
+    let Mode::Ring { tokens, .. } = keyspace.mode else { return None };
+    let wanted = |tokens: usize| receivers.iter().map(move |m| tokens_of_weight(tokens, m.weight)).sum::<usize>();
+    let mut halves = std::iter::successors(Some(usize::from(tokens)), |tokens| (*tokens > 1).then_some(tokens / 2));
+    halves.find(|tokens| wanted(*tokens) <= PARTITIONS_MAX)
+}
+
 /// Arcs to be split by the tokens that members lack, each once.
 fn arrivals(keyspace: &Keyspace, arcs: &Arcs, receivers: &[Arc<Member>]) -> Vec<Reshape> {
-    let Mode::Ring { tokens, random } = keyspace.mode else { return Vec::new() };
+    let Mode::Ring { random, .. } = keyspace.mode else { return Vec::new() };
+    let Some(tokens) = tokens_each(keyspace, receivers) else { return Vec::new() };
     let copies = copies_wanted(keyspace, receivers.len());
-    let wanted = |tokens: usize| receivers.iter().map(move |m| tokens_of_weight(tokens, m.weight)).sum::<usize>();
-    // As many as there is room for, as in the first assignment.
-    let halves = std::iter::successors(Some(usize::from(tokens)), |tokens| (*tokens > 1).then_some(tokens / 2));
-    let Some(tokens) = halves.into_iter().find(|tokens| wanted(*tokens) <= PARTITIONS_MAX) else { return Vec::new() };
     let mut ring = arcs.ring().clone();
     let mut splits: Vec<Reshape> = Vec::new();
     let mut split: BTreeSet<PartitionId> = BTreeSet::new();
@@ -125,7 +169,8 @@ fn arrivals(keyspace: &Keyspace, arcs: &Arcs, receivers: &[Arc<Member>]) -> Vec<
 }
 
 /// Arcs that end with a token of somebody who is given nothing any more, and the next ones.
-fn departures(keyspace: &Keyspace, arcs: &Arcs, receivers: &[Arc<Member>]) -> Vec<Reshape> {
+fn departures(table: &Table, keyspace: &Keyspace, arcs: &Arcs, receivers: &[Arc<Member>]) -> Vec<Reshape> {
+    let threads = reshape::threads(table);
     let brought: Vec<_> = arcs.brought().collect();
     let gone = |m: MemberId| receivers.iter().all(|r| r.id != m);
     let alike = |one: PartitionId, other: PartitionId| {
@@ -138,7 +183,8 @@ fn departures(keyspace: &Keyspace, arcs: &Arcs, receivers: &[Arc<Member>]) -> Ve
     for (at, token) in brought.iter().enumerate().filter(|(_, token)| gone(token.by)) {
         let next = brought[(at + 1) % brought.len()].partition;
         let free = token.partition != next && !used.contains(&token.partition) && !used.contains(&next);
-        if free && alike(token.partition, next) {
+        let same_thread = threads.iter().all(|threads| token.partition.thread(*threads) == next.thread(*threads));
+        if free && same_thread && alike(token.partition, next) {
             used.extend([token.partition, next]);
             merges.push(Reshape::Merge { partitions: [token.partition, next] });
         }

@@ -3,7 +3,7 @@
 #![allow(dead_code, unreachable_pub)] // Each test file uses a part of it.
 
 use doyen_placement::planner::{
-    InSyncChange, InSyncRequest, MoveLimits, Proposal, Stillness, adopt, advance, change_in_sync, first, plan, propose, reshape,
+    InSyncChange, InSyncRequest, MoveLimits, Proposal, Stillness, adopt, advance, change_in_sync, first, inherit, plan, propose, reshape,
 };
 use doyen_placement::{
     Addresses, Age, Assignment, ClusterId, Division, Keyspace, KeyspaceId, Location, Member, MemberId, MemberState, Mode, OnLoss,
@@ -124,10 +124,12 @@ pub fn settle_with(table: Table, mut check: impl FnMut(&Table, &Table)) -> Table
         *now = next;
     };
     for _round in 0..200 {
-        let Proposal { goals, reshapes } = propose(&now);
-        if goals.is_empty() && reshapes.is_empty() && partitions(&now).all(|(_, p)| p.goal.is_none()) {
+        let Proposal { goals, reshapes, heirs } = propose(&now);
+        if goals.is_empty() && reshapes.is_empty() && heirs.is_empty() && partitions(&now).all(|(_, p)| p.goal.is_none()) {
             return now;
         }
+        let next = inherit(&now, &heirs);
+        to(&mut now, next);
         let next = adopt(&now, &goals);
         to(&mut now, next);
         let begun = reshapes.into_iter().fold(now.clone(), |table, (keyspace, r)| reshape::begin(&table, keyspace, r).unwrap_or(table));

@@ -202,7 +202,8 @@ impl World {
                 return Err(format!("{} is still being split or merged: {}", keyspace.name, describe(table)));
             }
         }
-        if !planner::propose(table).reshapes.is_empty() {
+        let proposal = planner::propose(table);
+        if !proposal.reshapes.is_empty() || !proposal.heirs.is_empty() {
             return Err(format!("a ring is not that of its members: {}", describe(table)));
         }
         Ok(())

@@ -1,9 +1,9 @@
-//! `doyen keyspace`: create, list, show, alter, drop.
+//! `doyen keyspace`: create, list, show, alter, split, merge, drop.
 
 use super::{Credentials, Target, failed, json, print, write};
 use crate::cli::Failed;
 use crate::http::client;
-use crate::keyspace::{KeyspaceOptions, SplitKey};
+use crate::keyspace::{KeyspaceOptions, SplitKey, SplitRequest};
 use crate::status::{KeyspaceReport, PartitionsReport, TableReport};
 use doyen_placement::division::splits_of_sample;
 use doyen_placement::planner::Refused;
@@ -37,6 +37,10 @@ enum Action {
     Show(Show),
     /// Change a keyspace while it is used: copies are made or dropped as needed
     Alter(Alter),
+    /// Split a range in two at a key, which begins the second one
+    Split(Place),
+    /// Merge the range that begins with a key with the one before it
+    Merge(Place),
     /// Drop a keyspace with its maps and all that is in them
     Drop(Drop),
 }
@@ -95,6 +99,19 @@ struct Alter {
 }
 
 #[derive(Debug, clap::Args)]
+struct Place {
+    /// Its name
+    name: String,
+    /// The key; bytes that are not printable as \\xNN
+    #[arg(long, value_name = "KEY")]
+    at: SplitKey,
+    #[command(flatten)]
+    target: Target,
+    #[command(flatten)]
+    credentials: Credentials,
+}
+
+#[derive(Debug, clap::Args)]
 struct Drop {
     /// Its name
     name: String,
@@ -114,6 +131,8 @@ impl KeyspaceCommand {
             Action::List(list) => list.main().await,
             Action::Show(show) => show.main().await,
             Action::Alter(alter) => alter.main().await,
+            Action::Split(place) => place.main("split", "is split").await,
+            Action::Merge(place) => place.main("merge", "is merged").await,
             Action::Drop(drop) => drop.main().await,
         }?;
         Ok(ExitCode::SUCCESS)
@@ -201,6 +220,24 @@ impl Alter {
         let token = self.credentials.token()?;
         let _: Value = client::change(&address, "PATCH", &format!("/keyspaces/{name}"), &token, &body).await.map_err(failed)?;
         write(&format!("keyspace {name} is altered; `doyen status` shows what moves for that\n"))?;
+        Ok(())
+    }
+}
+
+impl Place {
+    async fn main(self, how: &str, done: &str) -> Result<(), Failed> {
+        let address = self.target.address();
+        let name = &self.name;
+        the(&keyspaces(&address).await?, name)?;
+        let body = serde_json::to_string(&SplitRequest { at: self.at }).map_err(|e| Failed::new(e.to_string()))?;
+        let token = self.credentials.token()?;
+        let _: Value = client::change(&address, "POST", &format!("/keyspaces/{name}/{how}"), &token, &body).await.map_err(failed)?;
+        let at_rest =
+            seen(&address, |keyspaces| keyspaces.iter().find(|k| k.name == *name && k.reshaping == 0).map(|k| k.partitions)).await;
+        write(&match at_rest {
+            Some(partitions) => format!("keyspace {name} {done}: {partitions} partitions\n"),
+            None => format!("keyspace {name} is still at it: `doyen keyspace show {name}` tells what becomes of it\n"),
+        })?;
         Ok(())
     }
 }
