@@ -51,6 +51,8 @@ pub use reset::reset;
 pub use revive::revive;
 pub use unmet::{Unmet, Why, rules_unmet};
 
+pub(crate) use edit::may_receive;
+
 use crate::id::{MemberId, PartitionRef};
 
 /// Where partitions shall go: for each, its replicas as they shall be, primary first.
