@@ -5,7 +5,7 @@ mod common;
 
 use common::*;
 use doyen_placement::planner::{
-    self, DEFAULT_KEYSPACE, Departure, InSyncChange, InSyncRequest, KeyspaceChange, NewKeyspace, Pace, adopt, advance, change_in_sync, plan,
+    self, DEFAULT_KEYSPACE, Departure, InSyncChange, InSyncRequest, KeyspaceChange, NewKeyspace, Pace, adopt, advance, change_in_sync,
 };
 use doyen_placement::{Assignment, Keyspace, MemberId, MemberState, OnLoss, PartitionRef, Scheduler, Schedulers, Table};
 use proptest::prelude::*;

@@ -6,6 +6,7 @@ use super::bootstrap::name_taken;
 use super::context::{Context, Named, earlier};
 use super::council::Council;
 use super::election::Role;
+use super::loads::Told;
 use crate::time::Time;
 use crate::wire::{LeaveStep, Message, Stand};
 use doyen_placement::mutant::{Mutant, broken};
@@ -76,6 +77,7 @@ pub(super) struct Duties {
     outdone: bool,
     /// Tenures that their primaries reported as open.
     opened: BTreeMap<PartitionRef, Epoch>,
+    pub(super) told: Told,
 }
 
 /// A newcomer that is asked whether it hears and is heard.
@@ -121,6 +123,7 @@ impl Duties {
             batch_at: now,
             outdone: false,
             opened: BTreeMap::new(),
+            told: Told::default(),
         }
     }
 
@@ -177,6 +180,10 @@ impl Duties {
         }
         self.admin.push((origin, ticket, request));
         true
+    }
+
+    pub(super) const fn want_plan(&mut self) {
+        self.plan_wanted = true;
     }
 
     pub(super) fn planned(&mut self, base: TableName, goals: Plan) {
@@ -380,7 +387,8 @@ impl Council {
                 Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) => return,
             };
             (duties.plan_wanted, duties.plan_asked) = (false, Some(cx.now));
-            cx.outputs.push_back(Output::Plan(self.committed.table.clone()));
+            let loads = duties.told.take(&self.committed.table);
+            cx.outputs.push_back(Output::Plan(self.committed.table.clone(), loads));
         }
     }
 

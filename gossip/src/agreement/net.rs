@@ -495,8 +495,8 @@ impl Net {
                     self.view(id, local, view);
                 }
                 Output::Lease(until) => process.lease = until,
-                Output::Plan(table) => {
-                    let goals = planner::plan(&table);
+                Output::Plan(table, loads) => {
+                    let goals = planner::plan(&table, &loads);
                     self.push(5 * MS, Happening::Input(id, Input::Planned { base: table.name(), goals }));
                 }
                 Output::AdminReply { ticket, reply } => process.replies.push((ticket, reply)),

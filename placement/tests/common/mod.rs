@@ -2,9 +2,9 @@
 
 #![allow(dead_code, unreachable_pub)] // Each test file uses a part of it.
 
-use doyen_placement::planner::{InSyncChange, InSyncRequest, MoveLimits, adopt, advance, change_in_sync, first, plan};
+use doyen_placement::planner::{InSyncChange, InSyncRequest, MoveLimits, Plan, adopt, advance, change_in_sync, first};
 use doyen_placement::{
-    Addresses, Age, Assignment, ClusterId, Division, Keyspace, KeyspaceId, Location, Member, MemberId, MemberState, Mode, OnLoss,
+    Addresses, Age, Assignment, ClusterId, Division, Keyspace, KeyspaceId, Loads, Location, Member, MemberId, MemberState, Mode, OnLoss,
     PartitionRef, Role, Schedulers, Settings, Table, TableDelta,
 };
 use proptest::prelude::*;
@@ -113,8 +113,18 @@ pub fn learned(table: &Table) -> Table {
     next
 }
 
+/// What is planned where nothing was measured.
+pub fn plan(table: &Table) -> Plan {
+    doyen_placement::planner::plan(table, &Loads::default())
+}
+
 /// Plans and carries plans out until nothing is left to do. `check` sees every table with the one before it.
-pub fn settle_with(table: Table, mut check: impl FnMut(&Table, &Table)) -> Table {
+pub fn settle_with(table: Table, check: impl FnMut(&Table, &Table)) -> Table {
+    settle_by(table, plan, check)
+}
+
+/// As [`settle_with`], with plans of one's own.
+pub fn settle_by(table: Table, plan: impl Fn(&Table) -> Plan, mut check: impl FnMut(&Table, &Table)) -> Table {
     let mut now = table;
     let mut to = |now: &mut Table, next: Table| {
         check(now, &next);

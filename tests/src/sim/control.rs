@@ -64,8 +64,8 @@ impl World {
                     self.schedule.after(soon, Event::Dial(p));
                 }
                 Output::Lease(until) => self.processes[p].lease = until,
-                Output::Plan(table) => {
-                    let goals = planner::plan(&table);
+                Output::Plan(table, loads) => {
+                    let goals = planner::plan(&table, &loads);
                     let input = Input::Planned { base: table.name(), goals };
                     let me = self.processes[p].me;
                     let delay = self.rng.random_range(MS..60 * MS);

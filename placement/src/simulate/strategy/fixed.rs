@@ -3,6 +3,7 @@
 use super::Strategy;
 use crate::division::Division;
 use crate::id::{ClusterId, KeyspaceId, MapId, MemberId, PartitionRef};
+use crate::loads::Loads;
 use crate::planner::{self, Departure, InSyncChange, InSyncRequest, MoveLimits, Pace};
 use crate::scheduler::Schedulers;
 use crate::table::{Assignment, Keyspace, Member, Mode, OnLoss, Settings, Table};
@@ -50,7 +51,7 @@ impl Fixed {
     /// Plans and carries plans out until nothing is left to do.
     fn settle(&mut self, mut table: Table) -> Table {
         for _ in 0..PLANS_MAX {
-            let plan = planner::plan(&table);
+            let plan = planner::plan(&table, &Loads::default());
             if plan.is_empty() && planner::health(&table).moves == 0 {
                 break;
             }
