@@ -1,7 +1,7 @@
 //! What partitions and members have to carry, as people see it: what `GET /loads` answers.
 
-use doyen_placement::loads::Skew;
-use doyen_placement::{Loads, MemberId, Table};
+use doyen_placement::loads::{PartitionLoad, Skew};
+use doyen_placement::{Invalid, Loads, MemberId, PartitionRef, Table};
 use serde::{Deserialize, Serialize};
 
 /// The loads of a cluster, as far as its coordinator was told: within some seconds of what they are.
@@ -80,11 +80,32 @@ impl LoadsReport {
     }
 }
 
+/// Table and loads as the planner takes them: what `GET /placement` answers and `doyen simulate --from-cluster` asks for. Its form is that of
+/// this version of the program.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Placement {
+    table: Table,
+    loads: Vec<(PartitionRef, MemberId, PartitionLoad)>,
+}
+
+impl Placement {
+    pub(crate) fn new(table: &Table, loads: &Loads) -> Self {
+        let measured = |(at, load): (PartitionRef, &PartitionLoad)| Some((at, table.partition(at)?.primary(), load.clone()));
+        Self { table: table.clone(), loads: loads.partitions().filter_map(measured).collect() }
+    }
+
+    /// If the table is one that a cluster may have.
+    pub(crate) fn checked(self) -> Result<(Table, Loads), Invalid> {
+        self.table.validate()?;
+        let loads = self.loads.into_iter().collect::<Loads>().checked(&self.table);
+        Ok((self.table, loads))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::{Defaults, Options};
-    use doyen_placement::loads::PartitionLoad;
     use doyen_placement::{Addresses, Age, ClusterId, Location, MapId, Member, MemberState, Role, planner};
 
     #[test]
@@ -107,6 +128,9 @@ mod tests {
         let hot = Skew::OneKey(MapId(0), b"k\xff".to_vec());
         let ((one, by), (other, _)) = (at(0), at(2));
         let loads = [(one, by, load(300, hot)), (other, by, load(100, Skew::Unknown))].into_iter().collect();
+        let text = serde_json::to_string(&Placement::new(&table, &loads)).expect("it can be written");
+        let read: Placement = serde_json::from_str(&text).expect("it can be read");
+        assert_eq!(read.checked().expect("a table"), (table.clone(), loads.clone()));
         let report = LoadsReport::new(&table, &loads);
         let told: Vec<_> = report.partitions.iter().map(|p| (p.partition, &*p.primary, p.share, p.hot_key.as_deref())).collect();
         assert_eq!(told, [(0, "n1", 750, Some("k\u{fffd}")), (2, "n1", 250, None)]);

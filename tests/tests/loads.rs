@@ -31,6 +31,18 @@ fn any_node_tells_the_loads_and_a_new_coordinator_hears_them() {
             bytes >= 300_000 && keys == 3 && members == ["n0", "n1", "n2"]
         });
     }
+    let http = cluster.node("n1").ready.http.to_string();
+    let told = cluster.command(&["simulate", "--from-cluster", &http, "--events", "+1,-n2", "--json"]);
+    assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+    let told: Value = serde_json::from_slice(&told.stdout).expect("JSON");
+    let stages = told[0]["stages"].as_array().expect("stages");
+    let moved: Vec<_> = stages.iter().map(|stage| stage["moved"]["bytes"].as_f64().map(|bytes| bytes > 0.0)).collect();
+    assert_eq!(moved, [None, Some(true), Some(true)], "{told}");
+    let held = |stage: &Value| stage["nodes"].as_array().into_iter().flatten().filter_map(|n| n["bytes"].as_f64()).sum::<f64>();
+    assert!(stages.iter().all(|stage| held(stage) >= 600_000.0), "the bytes of two copies: {told}");
+    let unknown = cluster.command(&["simulate", "--from-cluster", &http, "--events", "-nobody"]);
+    assert!(!unknown.status.success() && String::from_utf8_lossy(&unknown.stderr).contains("there is no node nobody"));
+
     let coordinator = cluster.coordinator();
     cluster.kill(&coordinator);
     cluster.await_safe(2);

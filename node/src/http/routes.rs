@@ -3,7 +3,7 @@
 use super::State;
 use crate::config::ConfigError;
 use crate::keyspace::KeyspaceOptions;
-use crate::loads::LoadsReport;
+use crate::loads::{LoadsReport, Placement};
 use crate::rebalance::{self, RebalancePlan};
 use crate::status::{ClusterReport, KeyspaceReport, TableReport};
 use axum::extract::rejection::BytesRejection;
@@ -62,6 +62,7 @@ pub(super) fn router(state: Arc<State>) -> Router {
         .route("/status", get(status))
         .route("/table", get(table))
         .route("/loads", get(loads))
+        .route("/placement", get(placement))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
@@ -86,7 +87,7 @@ async fn in_time(request: Request, next: Next) -> Response {
 async fn unknown() -> Failure {
     Failure(
         StatusCode::NOT_FOUND,
-        "there are /status, /table, /loads, /keyspaces, /rebalance, /healthz, /readyz, /metrics and POST /recover".into(),
+        "there are /status, /table, /loads, /placement, /keyspaces, /rebalance, /healthz, /readyz, /metrics and POST /recover".into(),
     )
 }
 
@@ -116,6 +117,12 @@ async fn loads(Shared(state): Shared<Arc<State>>) -> Answer<Json<LoadsReport>> {
     let table = in_force(&state).await?;
     let loads = state.control.loads().await.map_err(|_| stopped())?;
     Ok(Json(LoadsReport::new(&table, &loads)))
+}
+
+async fn placement(Shared(state): Shared<Arc<State>>) -> Answer<Json<Placement>> {
+    let table = in_force(&state).await?;
+    let loads = state.control.loads().await.map_err(|_| stopped())?;
+    Ok(Json(Placement::new(&table, &loads)))
 }
 
 async fn healthz(Shared(state): Shared<Arc<State>>) -> Answer<Json<serde_json::Value>> {
