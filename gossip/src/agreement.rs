@@ -21,6 +21,7 @@ mod election;
 mod hostile;
 mod join;
 mod lease;
+mod loads;
 #[cfg(test)]
 mod net;
 mod publication;
@@ -38,7 +39,7 @@ use bootstrap::{Formed, Forming};
 use context::{Context, Named, earlier};
 use council::Council;
 use doyen_placement::mutant::{Mutant, broken};
-use doyen_placement::{ClusterId, MemberId, MemberState};
+use doyen_placement::{ClusterId, Loads, MemberId, MemberState};
 use election::Role;
 use join::Joining;
 use publication::Leader;
@@ -123,6 +124,15 @@ impl Agreement {
         matches!(&self.phase, Phase::Member(council) if matches!(council.role, Role::Leader(_)))
     }
 
+    /// What partitions and members have to carry, as far as it was reported; `None`: this node does not coordinate.
+    #[must_use]
+    pub fn loads(&self) -> Option<&Loads> {
+        match &self.phase {
+            Phase::Member(council) => council.loads(),
+            Phase::Forming(_) | Phase::Joining(_) => None,
+        }
+    }
+
     /// Messages of peers that made no sense and were dropped.
     #[must_use]
     pub fn ignored(&self) -> u64 {
@@ -184,6 +194,7 @@ impl Agreement {
             (Input::InSync(requests), Phase::Member(council)) => council.in_sync(cx, requests),
             (Input::Admin { ticket, request }, Phase::Member(council)) => council.admin(cx, ticket, request),
             (Input::Recover { dead, ticket }, Phase::Member(council)) => council.recover(cx, &dead, ticket),
+            (Input::Loads { thread, member, partitions }, Phase::Member(council)) => council.measured(cx, thread, member, partitions),
             (Input::Planned { base, proposal }, Phase::Member(council)) => council.planned(base, proposal),
             (Input::Leave(pace), Phase::Member(council)) => council.leave(cx, pace),
             (Input::Depart, Phase::Member(council)) => council.depart(cx),
@@ -196,7 +207,7 @@ impl Agreement {
             (Input::Leave(_), Phase::Forming(_) | Phase::Joining(_)) => cx.outputs.push_back(Output::HandedOver),
             (Input::Depart, Phase::Forming(_) | Phase::Joining(_)) => cx.outputs.push_back(Output::Left),
             (
-                Input::Hint(_) | Input::Opened(_) | Input::InSync(_) | Input::Planned { .. } | Input::Pull(_),
+                Input::Hint(_) | Input::Opened(_) | Input::InSync(_) | Input::Loads { .. } | Input::Planned { .. } | Input::Pull(_),
                 Phase::Forming(_) | Phase::Joining(_),
             ) => {}
         }
@@ -465,9 +476,12 @@ impl Agreement {
             Message::Commit(commit) => council.on_commit(cx, from, *commit),
             Message::Pull { have, .. } => council.on_pull(cx, from, have),
             Message::Committed(committed) => council.on_committed(cx, from, *committed),
-            Message::Join { .. } | Message::InSync { .. } | Message::Opened { .. } | Message::Admin { .. } | Message::Leave { .. } => {
-                council.on_request(cx, from, message);
-            }
+            Message::Join { .. }
+            | Message::InSync { .. }
+            | Message::Opened { .. }
+            | Message::Loads { .. }
+            | Message::Admin { .. }
+            | Message::Leave { .. } => council.on_request(cx, from, message),
             Message::JoinRefused { member, .. } if member != cx.me() && council.leader == Some(from) => cx.send(member, message),
             Message::OpenedSeen { sequence, .. } if council.leader == Some(from) => council.report_read(sequence),
             Message::AdminReply { ticket, reply, .. } => {

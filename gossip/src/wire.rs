@@ -3,6 +3,7 @@
 //! Every message but the probes names the cluster that it is about: whoever belongs to another one drops it.
 
 use crate::agreement::{AdminReply, AdminRequest};
+use doyen_placement::loads::Report;
 use doyen_placement::planner::{InSyncRequest, Pace};
 use doyen_placement::table::TableDelta;
 use doyen_placement::{ClusterId, Epoch, Member, MemberId, PartitionRef, Table, TableName, Term};
@@ -106,6 +107,15 @@ pub enum Message {
         cluster: ClusterId,
         /// Which one.
         sequence: u64,
+    },
+    /// What a member and the partitions that it leads have to carry, said every now and then to the coordinator: passed on by nobody.
+    Loads {
+        /// The cluster.
+        cluster: ClusterId,
+        /// Who measured it.
+        origin: MemberId,
+        /// What has changed.
+        report: Box<Report>,
     },
     /// A person's request; passed on to the coordinator.
     Admin {
@@ -326,6 +336,7 @@ impl Message {
             | Self::InSync { cluster, .. }
             | Self::Opened { cluster, .. }
             | Self::OpenedSeen { cluster, .. }
+            | Self::Loads { cluster, .. }
             | Self::Admin { cluster, .. }
             | Self::AdminReply { cluster, .. }
             | Self::Leave { cluster, .. } => Some(*cluster),

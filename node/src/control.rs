@@ -23,8 +23,9 @@ use crate::shared::Shared;
 use counted::Counted;
 use doyen_gossip::Config;
 use doyen_gossip::agreement::{AdminReply, AdminRequest, Event, InSyncRequest, Status};
+use doyen_placement::loads::{Measured, MemberLoad};
 use doyen_placement::planner::Pace;
-use doyen_placement::{Epoch, PartitionRef, Table, TableName};
+use doyen_placement::{Epoch, Loads, PartitionRef, Table, TableName};
 use std::net::UdpSocket;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -62,6 +63,15 @@ pub enum Upcall {
     Used(oneshot::Sender<()>),
     /// The data thread of this number makes progress.
     Alive(u8),
+    /// What a data thread and the partitions that it leads have to carry.
+    Loads {
+        /// The thread's number.
+        thread: u8,
+        /// Itself.
+        member: MemberLoad,
+        /// Those of its partitions of which something has changed.
+        partitions: Vec<Measured>,
+    },
     /// A peer knows a newer committed table.
     Newer(TableName),
     /// A client asks for this map.
@@ -104,6 +114,7 @@ enum Command {
     Admin(AdminRequest, oneshot::Sender<AdminReply>),
     Recover(Vec<String>, oneshot::Sender<AdminReply>),
     Status(oneshot::Sender<ClusterStatus>),
+    Loads(oneshot::Sender<Loads>),
     HandOver(Pace, oneshot::Sender<()>),
     Depart(oneshot::Sender<()>),
 }
@@ -168,6 +179,15 @@ impl ControlHandle {
     /// The control thread is gone.
     pub async fn status(&self) -> Result<ClusterStatus, ControlClosed> {
         self.ask(Command::Status).await
+    }
+
+    /// What the members and partitions of the cluster have to carry, as its coordinator was told; nothing, where it does not answer within some
+    /// 300 ms.
+    ///
+    /// # Errors
+    /// The control thread is gone.
+    pub async fn loads(&self) -> Result<Loads, ControlClosed> {
+        self.ask(Command::Loads).await
     }
 
     /// Events from now on.

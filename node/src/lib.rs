@@ -67,6 +67,7 @@ pub mod fuzz;
 mod grow;
 pub mod http;
 mod keyspace;
+mod loads;
 mod map;
 mod metrics;
 pub mod net;

@@ -265,7 +265,8 @@ impl Node {
     /// There is no cluster yet.
     pub async fn rebalance_plan(&self) -> Result<RebalancePlan, NodeError> {
         let table = self.installed().await?;
-        tokio::task::spawn_blocking(move || RebalancePlan::new(&table)).await.map_err(|_| NodeError::Stopped)
+        let loads = self.control.loads().await.map_err(|_| NodeError::Stopped)?;
+        tokio::task::spawn_blocking(move || RebalancePlan::new(&table, &loads)).await.map_err(|_| NodeError::Stopped)
     }
 
     /// Moves what this plan says, if the table that it was made for is still in force.

@@ -3,7 +3,7 @@
 
 use doyen_gossip::agreement::AdminRequest;
 use doyen_placement::planner::{self, Action, Operator, Plan};
-use doyen_placement::{MemberId, NoScheduler, NoTableName, PartitionId, PartitionRef, Scheduler, Schedulers, Table, TableName};
+use doyen_placement::{Loads, MemberId, NoScheduler, NoTableName, PartitionId, PartitionRef, Scheduler, Schedulers, Table, TableName};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use std::fmt;
 pub struct RebalancePlan {
     /// The table that it was made for: `CLUSTER/TERM/VERSION/HASH`.
     pub table: String,
-    /// For which reasons copies move by themselves: `repair`, `place`, `copies`, `primaries`. The plan itself is for all of them.
+    /// For which reasons copies move by themselves: `repair`, `place`, `copies`, `primaries`, `hot`. The plan itself is for all of them.
     #[serde(default)]
     pub automatic: Vec<String>,
     /// Partitions that would go elsewhere. Those that are under way already are not among them.
@@ -23,6 +23,9 @@ pub struct RebalancePlan {
     /// The steps, the most urgent first; those of moves under way among them.
     #[serde(default)]
     pub operators: Vec<Step>,
+    /// Bytes that all steps together copy, as far as they are known.
+    #[serde(default)]
+    pub bytes: u64,
 }
 
 /// Where a partition would go.
@@ -51,7 +54,7 @@ pub struct Step {
     /// For `transfer primary`, from whom.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// `repair`, `drain`, `rule`, `keep copies apart`, `balance of primaries` or `balance of copies`.
+    /// `repair`, `drain`, `rule`, `keep copies apart`, `balance of load`, `balance of primaries` or `balance of copies`.
     pub reason: String,
     /// 0 goes first.
     pub priority: u8,
@@ -77,9 +80,9 @@ pub(crate) enum Unreadable {
 
 impl RebalancePlan {
     /// What would move in this table if every scheduler were on. Goes through the whole table.
-    pub(crate) fn new(table: &Table) -> Self {
-        let goals = planner::plan_for(table, Schedulers::ALL);
-        let operators = planner::operators(table, &goals, &BTreeMap::new());
+    pub(crate) fn new(table: &Table, loads: &Loads) -> Self {
+        let goals = planner::plan_for(table, Schedulers::ALL, loads);
+        let operators = planner::operators(table, &goals, loads);
         let names: BTreeMap<MemberId, &str> = table.members.iter().map(|m| (m.id, m.name.as_str())).collect();
         let keyspace = |at: PartitionRef| table.keyspace(at.keyspace).map(|k| k.name.clone()).unwrap_or_default();
         let member = |id: &MemberId| names.get(id).map_or_else(|| id.to_string(), |name| (*name).to_owned());
@@ -111,6 +114,7 @@ impl RebalancePlan {
             automatic: table.settings.schedulers.iter().map(|scheduler| scheduler.to_string()).collect(),
             goals: goals.iter().map(goal).collect(),
             operators: operators.iter().map(step).collect(),
+            bytes: operators.iter().filter_map(|operator| operator.bytes).fold(0, u64::saturating_add),
         }
     }
 
@@ -187,20 +191,20 @@ mod tests {
     #[test]
     fn a_plan_comes_back_from_a_file_as_the_request_that_it_is() {
         let table = joined();
-        let plan = RebalancePlan::new(&table);
+        let plan = RebalancePlan::new(&table, &Loads::default());
         assert!(plan.operators.iter().any(|step| step.to_string().ends_with("add learner n3 (balance of copies)")), "{plan:?}");
         let text = serde_json::to_string(&plan).expect("it can be written");
         let read: RebalancePlan = serde_json::from_str(&text).expect("it can be read");
         assert_eq!(read, plan);
         let Ok(AdminRequest::ApplyPlan { base, goals }) = read.request(&table) else { panic!("it is for this table") };
-        assert_eq!((base, goals), (table.name(), planner::plan(&table)));
+        assert_eq!((base, goals), (table.name(), planner::plan(&table, &Loads::default())));
     }
 
     #[test]
     fn what_a_plan_says_wrong_is_told() {
         let table = joined();
         let wrong = |spoil: &dyn Fn(&mut RebalancePlan)| {
-            let mut plan = RebalancePlan::new(&table);
+            let mut plan = RebalancePlan::new(&table, &Loads::default());
             spoil(&mut plan);
             plan.request(&table).expect_err("it says something wrong").to_string()
         };
@@ -217,6 +221,6 @@ mod tests {
     fn schedulers_are_named() {
         let names = |names: &[&str]| schedulers(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
         assert_eq!(names(&["place", "repair"]), Ok(Schedulers::MANUAL));
-        assert!(names(&["balance"]).is_err_and(|why| why.to_string().contains("repair, place, copies and primaries")));
+        assert!(names(&["balance"]).is_err_and(|why| why.to_string().contains("repair, place, copies, primaries and hot")));
     }
 }

@@ -32,6 +32,7 @@ mod halving;
 mod index;
 mod inspect;
 mod log;
+mod measuring;
 mod peers;
 mod replication;
 mod reshaping;
@@ -49,6 +50,7 @@ use copying::Sink;
 use dedup::Dedup;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest, View};
+use doyen_placement::loads::Meter;
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::{Epoch, KeyspaceId, Lineage, MapId, MemberId, Mode, Partition, PartitionRef, Reshape, TableName};
 use following::Follow;
@@ -168,6 +170,8 @@ struct Core {
     /// Bytes of values and frames handled since the last look at it.
     worked: usize,
     next_round: Time,
+    /// When loads were measured last, and how often.
+    measured: (Time, u32),
 }
 
 /// One partition of the table: who has it, what is asked of it, and what this node holds of it.
@@ -242,6 +246,10 @@ struct Held {
     halving: Option<Box<Halving>>,
     /// Which of the acks of a batch is this partition's, if it has one.
     ack_noted: usize,
+    /// What is asked of it here.
+    meter: Meter,
+    /// Bytes and keys that were said to the control thread, while this node leads.
+    said: Option<(u64, u64)>,
 }
 
 impl Held {
@@ -262,6 +270,8 @@ impl Held {
             drop_at: None,
             halving: None,
             ack_noted: 0,
+            meter: Meter::default(),
+            said: None,
         }
     }
 
@@ -358,6 +368,7 @@ impl Shard {
             looking_at: VecDeque::new(),
             next_upkeep: now,
             next_round: now,
+            measured: (now, 0),
         };
         Self { core, slots: Slots::default() }
     }
@@ -519,9 +530,12 @@ impl Shard {
     /// that comes with it.
     pub fn read(&mut self, now: Time, keyspace: KeyspaceId, map: MapId, key: &[u8]) -> Option<(u64, Option<&[u8]>)> {
         self.core.now = self.core.now.max(now);
-        let slot = self.slots.get(self.core.place(keyspace, map, key)?)?;
-        let held = slot.held.as_deref()?;
-        if !slot.serving() || !slot.calls.parked.is_empty() || !held.lead.as_ref().is_some_and(|l| l.open) {
+        let slot = self.slots.get_mut(self.core.place(keyspace, map, key)?)?;
+        if !slot.serving() || !slot.calls.parked.is_empty() {
+            return None;
+        }
+        let held = slot.held.as_deref_mut()?;
+        if !held.lead.as_ref().is_some_and(|l| l.open) {
             return None;
         }
         let found = held.store.entry(map, held.store.order(key), key);
@@ -532,7 +546,11 @@ impl Shard {
         }
         self.core.stats.executed += 1;
         let value = found.map(entry::Entry::value);
-        self.core.worked += value.map_or(0, <[u8]>::len);
+        let bytes = value.map_or(0, <[u8]>::len);
+        self.core.worked += bytes;
+        if held.meter.read(bytes) {
+            held.meter.sample(map, key);
+        }
         let n = self.core.number();
         Some((n, value))
     }

@@ -9,7 +9,7 @@ mod common;
 
 use common::{PLAIN, Sketch, cluster_of, id, keyspace, member};
 use doyen_placement::planner::{self, Departure, KeyspaceChange};
-use doyen_placement::{Assignment, OnLoss, Replica, ReplicaState, Table};
+use doyen_placement::{Assignment, Loads, OnLoss, Replica, ReplicaState, Table};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -47,24 +47,24 @@ fn main() {
     println!("{:<52}{:>10}{:>10}{:>8}", "1,000 members, 3 zones, 16,384 partitions, 3 copies", "ms", "least", "goal");
     let table = measure("first assignment, in turn", Some(1000.0), || found(Assignment::RoundRobin));
     measure("first assignment, by rendezvous", Some(1000.0), || found(Assignment::Rendezvous));
-    measure("nothing to do", None, || planner::plan(&table));
+    measure("nothing to do", None, || planner::plan(&table, &Loads::default()));
     let dead = |table: &Table| planner::remove(table, &BTreeMap::from([(id(500), Departure::Dead)]));
     let left = measure("a death: the table without it", None, || dead(&table));
-    let goals = measure("a death: the plan", Some(200.0), || planner::plan(&left));
+    let goals = measure("a death: the plan", Some(200.0), || planner::plan(&left, &Loads::default()));
     measure("a death: the plan becomes goals", None, || planner::adopt(&left, &goals));
     // A table has a thousand members at most.
     let joined = planner::admit(&left, vec![member(5000, &members[1])]);
-    measure("a join: the plan", Some(200.0), || planner::plan(&joined));
+    measure("a join: the plan", Some(200.0), || planner::plan(&joined, &Loads::default()));
     let rules = ["primary not in zone=z2", "copies 1 per zone"].map(|text| text.parse().expect("it is a rule"));
     let change = KeyspaceChange { rules: Some(rules.into()), ..KeyspaceChange::default() };
     let ruled = planner::alter_keyspace(&table, "default", change).expect("they may be").expect("they are new");
-    measure("two new rules: the plan", None, || planner::plan(&ruled));
+    measure("two new rules: the plan", None, || planner::plan(&ruled, &Loads::default()));
     // Rules that leave loads uneven, and such as cannot be met, must not be looked into member by member each time.
     for (name, rule) in [("one member leads everything", "primary in name=n7"), ("a rule that cannot be met", "primary in zone=z9")] {
         let rules = vec![rule.parse().expect("it is a rule")];
         let change = KeyspaceChange { rules: Some(rules), ..KeyspaceChange::default() };
         let ruled = planner::alter_keyspace(&table, "default", change).expect("they may be").expect("they are new");
-        let goals = measure(&format!("{name}: the plan"), None, || planner::plan(&ruled));
+        let goals = measure(&format!("{name}: the plan"), None, || planner::plan(&ruled, &Loads::default()));
         let mut settled = planner::adopt(&ruled, &goals);
         for keyspace in &mut settled.keyspaces {
             for partition in &mut keyspace.partitions {
@@ -74,6 +74,6 @@ fn main() {
                 }
             }
         }
-        measure(&format!("{name}: nothing to do"), None, || planner::plan(&settled));
+        measure(&format!("{name}: nothing to do"), None, || planner::plan(&settled, &Loads::default()));
     }
 }

@@ -7,6 +7,7 @@
 pub mod division;
 pub mod hash;
 pub mod id;
+pub mod loads;
 pub mod lookup;
 mod mode;
 #[doc(hidden)]
@@ -22,6 +23,7 @@ pub mod token;
 
 pub use division::Division;
 pub use id::{Age, ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, PartitionId, PartitionRef, THREADS_MAX, Term, Version};
+pub use loads::Loads;
 pub use rule::{Label, Place, Rule, RuleError, RulesError};
 pub use scheduler::{NoScheduler, Scheduler, Schedulers};
 pub use table::{

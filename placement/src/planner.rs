@@ -58,7 +58,10 @@ pub use revive::revive;
 pub use ring::inherit;
 pub use unmet::{Unmet, Why, rules_unmet};
 
+pub(crate) use edit::may_receive;
+
 use crate::id::{KeyspaceId, MemberId, PartitionRef};
+use crate::loads::Loads;
 use crate::table::{Reshape, Table};
 use crate::token::Token;
 
@@ -78,9 +81,9 @@ pub struct Proposal {
 
 /// What is to be done about this table: [`plan`], and the splits and merges of rings whose members came and went.
 #[must_use]
-pub fn propose(table: &Table) -> Proposal {
+pub fn propose(table: &Table, loads: &Loads) -> Proposal {
     let heirs = ring::heirs(table);
     // What is taken over need not be merged, nor others split.
     let inherited = inherit(table, &heirs);
-    Proposal { goals: plan(&inherited), reshapes: ring::reshapes(&inherited), heirs }
+    Proposal { goals: plan(&inherited, loads), reshapes: ring::reshapes(&inherited), heirs }
 }

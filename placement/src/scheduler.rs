@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// A reason for which the planner moves copies, or splits and merges partitions, in order of importance.
+/// A reason for which the planner moves copies, each without undoing what those before it have reached, or splits and merges partitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scheduler {
     /// Partitions that have too few copies, too many, or some on members that drain.
@@ -15,6 +15,8 @@ pub enum Scheduler {
     Copies,
     /// Members that lead more or fewer partitions than their share.
     Primaries,
+    /// Members that have much more to do than their share, as measured.
+    Hot,
     /// Ranges that have grown large or busy, which are split.
     Splits,
     /// Neighbouring ranges that are small and at rest, which are merged.
@@ -27,12 +29,12 @@ pub struct Schedulers(u8);
 
 /// Why a text names no scheduler.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no scheduler: there are repair, place, copies, primaries, splits and merges")]
+#[error("{0:?} is no scheduler: there are repair, place, copies, primaries, hot, splits and merges")]
 pub struct NoScheduler(String);
 
 impl Scheduler {
     /// All of them, the most important first.
-    pub const ALL: [Self; 6] = [Self::Repair, Self::Place, Self::Copies, Self::Primaries, Self::Splits, Self::Merges];
+    pub const ALL: [Self; 7] = [Self::Repair, Self::Place, Self::Copies, Self::Primaries, Self::Hot, Self::Splits, Self::Merges];
 
     const fn bit(self) -> u8 {
         1 << self as u8
@@ -41,7 +43,7 @@ impl Scheduler {
 
 impl Schedulers {
     /// Everything moves by itself.
-    pub const ALL: Self = Self(0b11_1111);
+    pub const ALL: Self = Self(0b111_1111);
     /// What is lost or in a wrong place is mended; nothing moves for balance alone.
     pub const MANUAL: Self = Self(Scheduler::Repair.bit() | Scheduler::Place.bit());
 
@@ -82,6 +84,7 @@ impl fmt::Display for Scheduler {
             Self::Place => "place",
             Self::Copies => "copies",
             Self::Primaries => "primaries",
+            Self::Hot => "hot",
             Self::Splits => "splits",
             Self::Merges => "merges",
         })
@@ -109,7 +112,7 @@ mod tests {
             assert_eq!(one.to_string().parse(), Ok(one));
         }
         assert_eq!(Scheduler::ALL.into_iter().collect::<Schedulers>(), Schedulers::ALL);
-        assert!(Schedulers::ALL.exist() && !Schedulers(64).exist());
+        assert!(Schedulers::ALL.exist() && !Schedulers(128).exist());
         assert!("balance".parse::<Scheduler>().is_err());
     }
 }

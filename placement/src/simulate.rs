@@ -10,11 +10,13 @@
 mod cluster;
 mod figures;
 mod keys;
+mod live;
 pub mod strategy;
 
 pub use cluster::{Cluster, Event, EventError, Stage};
 pub use figures::{Imbalance, Moved, NodeFigures, Outcome, StageFigures};
 pub use keys::{Distribution, KEYS_MAX, Key, Keys};
+pub use live::what_if;
 pub use strategy::{Kind, Options, Strategy, UnknownStrategy};
 
 use crate::id::MemberId;

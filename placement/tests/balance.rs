@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use doyen_placement::planner::{self, Pace, adopt, health, plan};
+use doyen_placement::planner::{self, Pace, adopt, health};
 use doyen_placement::{Assignment, MemberId, MemberState, OnLoss, Partition, PartitionRef, Table};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};

@@ -4,8 +4,8 @@
 mod common;
 
 use common::*;
-use doyen_placement::TableDelta;
 use doyen_placement::planner::{self, Departure};
+use doyen_placement::{Loads, TableDelta};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
@@ -18,13 +18,13 @@ fn what_planning_costs() {
             let sketches: Vec<Sketch> =
                 (0..members).map(|m| Sketch { zone: if zones == 0 { 0 } else { m % zones + 1 }, ..PLAIN }).collect();
             let table = timed("assign", || cluster(partitions, 1, &sketches));
-            timed("plan nothing", || planner::plan(&table));
+            timed("plan nothing", || planner::plan(&table, &Loads::default()));
             let joined = planner::admit(&table, vec![member(1000, &sketches[0])]);
-            let plan = timed("plan a join", || planner::plan(&joined));
+            let plan = timed("plan a join", || planner::plan(&joined, &Loads::default()));
             let adopted = timed("adopt", || planner::adopt(&joined, &plan));
             timed("advance", || planner::advance(&adopted, &LIMITS, &BTreeSet::new()));
             let left = timed("remove", || planner::remove(&table, &BTreeMap::from([(id(1), Departure::Dead)])));
-            timed("plan repair", || planner::plan(&left));
+            timed("plan repair", || planner::plan(&left, &Loads::default()));
             timed("validate", || left.validate()).expect("valid");
             timed("name", || left.name());
             let delta = timed("delta", || TableDelta::between(&table, &left));

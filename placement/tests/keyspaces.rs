@@ -7,7 +7,7 @@ use doyen_placement::planner::{
     self, DEFAULT_KEYSPACE, KeyspaceChange, NewKeyspace, Refused, admit, alter_keyspace, create_keyspace, create_map, drop_keyspace,
 };
 use doyen_placement::table::validate::{KEYSPACES_MAX, PARTITIONS_ALL_MAX};
-use doyen_placement::{Division, Invalid, KeyspaceId, MapId, Mode, OnLoss, PartitionId, Table, TableDelta};
+use doyen_placement::{Division, Invalid, KeyspaceId, Loads, MapId, Mode, OnLoss, PartitionId, Table, TableDelta};
 use std::collections::BTreeSet;
 
 fn wanted(name: &str, partitions: u16, backups: u8) -> NewKeyspace {
@@ -40,7 +40,7 @@ fn a_new_keyspace_is_assigned_at_once_and_evenly() {
     let leads = |m| table.keyspace_named("orders").expect("it is there").partitions.iter().filter(|p| p.primary() == m).count();
     let leads: Vec<usize> = table.members.iter().map(|m| leads(m.id)).collect();
     assert!(leads.iter().all(|n| (21..=22).contains(n)), "{leads:?}");
-    assert!(planner::plan(&table).is_empty(), "nothing is left to move");
+    assert!(planner::plan(&table, &Loads::default()).is_empty(), "nothing is left to move");
 }
 
 /// The keyspace with ten partitions or tokens a member, divided so.

@@ -3,15 +3,16 @@
 mod common;
 
 use common::*;
+use doyen_placement::loads::PartitionLoad;
 use doyen_placement::planner::{
-    self, Action, Departure, KeyspaceChange, NotApplied, Operator, Pace, Reason, adopt, alter_keyspace, plan, plan_for,
+    self, Action, Departure, KeyspaceChange, NotApplied, Operator, Pace, Reason, adopt, alter_keyspace, plan_for,
 };
-use doyen_placement::{MemberId, PartitionId, PartitionRef, Scheduler, Schedulers, Table};
+use doyen_placement::{Loads, MemberId, PartitionId, PartitionRef, Scheduler, Schedulers, Table};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
 fn operators(table: &Table) -> Vec<Operator> {
-    planner::operators(table, &plan(table), &BTreeMap::new())
+    planner::operators(table, &plan(table), &Loads::default())
 }
 
 fn reasons(table: &Table) -> BTreeSet<Reason> {
@@ -69,8 +70,8 @@ proptest! {
             table = planner::advance(&table, &LIMITS, &BTreeSet::new()).unwrap_or(table);
         }
         let goals = plan(&table);
-        let operators = planner::operators(&table, &goals, &BTreeMap::new());
-        prop_assert_eq!(&operators, &planner::operators(&table.clone(), &goals, &BTreeMap::new()));
+        let operators = planner::operators(&table, &goals, &Loads::default());
+        prop_assert_eq!(&operators, &planner::operators(&table.clone(), &goals, &Loads::default()));
         let under_way = partitions(&table).filter_map(|(at, p)| Some((at, p.goal.clone()?)));
         let all: BTreeMap<_, _> = under_way.chain(goals).collect();
         let led: BTreeMap<_, _> = all.into_iter().map(|(at, goal)| (at, sorted(&goal))).collect();
@@ -89,7 +90,7 @@ proptest! {
         members in prop::collection::vec(sketch(), 1..9),
         newcomers in prop::collection::vec(sketch(), 0..4),
         gone in prop::collection::btree_set(1_u64..9, 0..2),
-        on in prop::collection::btree_set(0_usize..4, 0..4),
+        on in prop::collection::btree_set(0_usize..5, 0..5),
         power in 0_u32..7,
         backups in 0_u8..3,
     ) {
@@ -106,6 +107,7 @@ proptest! {
             Reason::Rule | Reason::Apart => on.has(Scheduler::Place) || on.has(Scheduler::Copies),
             Reason::Copies => on.has(Scheduler::Copies),
             Reason::Primaries => on.has(Scheduler::Primaries),
+            Reason::Hot => false,
         };
         prop_assert!(reasons.iter().all(belong), "{:?} with {:?}", reasons, on);
         let settled = settle_with(table, check_step);
@@ -136,7 +138,8 @@ fn each_step_tells_its_reason() {
 #[test]
 fn only_new_copies_cost_bytes() {
     let joined = planner::admit(&cluster(4, 1, &[PLAIN; 2]), vec![member(9, &PLAIN)]);
-    let sizes: BTreeMap<PartitionRef, u64> = partitions(&joined).map(|(at, _)| (at, 1000)).collect();
+    let size = |_| PartitionLoad { bytes: 1000, ..PartitionLoad::default() };
+    let sizes: Loads = partitions(&joined).map(|(at, p)| (at, p.primary(), size(at))).collect();
     let told = planner::operators(&joined, &plan(&joined), &sizes);
     for operator in &told {
         let copies = matches!(operator.action, Action::AddLearner(_));
@@ -153,7 +156,7 @@ fn what_a_person_wants_moved_stays_wanted_while_nobody_balances() {
     let mut table = planner::admit(&cluster(64, 1, &[PLAIN; 2]), vec![member(9, &PLAIN)]);
     table.settings.schedulers = Schedulers::MANUAL;
     assert_eq!(plan(&table), vec![], "nothing moves for balance by itself");
-    let wanted = plan_for(&table, Schedulers::ALL);
+    let wanted = plan_for(&table, Schedulers::ALL, &Loads::default());
     assert!(!wanted.is_empty());
     let applied = adopt(&table, &wanted);
     assert_eq!(plan(&applied), vec![]);

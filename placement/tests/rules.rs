@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use doyen_placement::planner::{self, Departure, KeyspaceChange, Why, alter_keyspace, plan, rules_unmet};
+use doyen_placement::planner::{self, Departure, KeyspaceChange, Why, alter_keyspace, rules_unmet};
 use doyen_placement::{
     Assignment, ClusterId, Keyspace, Label, Location, Member, MemberState, OnLoss, Role, Rule, Schedulers, Settings, Table, rule,
 };

@@ -7,7 +7,7 @@ use common::*;
 use doyen_placement::division::Cut;
 use doyen_placement::planner::{
     self, DEFAULT_KEYSPACE, Departure, InSyncChange, InSyncRequest, KeyspaceChange, NewKeyspace, Pace, Stillness, adopt, advance,
-    change_in_sync, plan, reshape,
+    change_in_sync, reshape,
 };
 use doyen_placement::{
     Assignment, Division, Keyspace, MapId, MemberId, MemberState, OnLoss, PartitionRef, Reshape, Scheduler, Schedulers, Table, Token,

@@ -6,13 +6,15 @@ use common::*;
 use doyen_placement::hash::slot;
 use doyen_placement::{
     Age, DeltaError, Division, Epoch, Invalid, KeyspaceId, MapEntry, MapId, Member, MemberState, Mode, OnLoss, Partition, Replica,
-    ReplicaState, Table, TableDelta, Term, ThreadPorts, Version, planner,
+    ReplicaState, Scheduler, Table, TableDelta, Term, ThreadPorts, Version, planner,
 };
 use std::sync::Arc;
 
 fn table() -> Table {
     let mut table = cluster(16, 1, &[PLAIN, PLAIN, Sketch { witness: true, ..PLAIN }]);
     table.maps.push(MapEntry { id: MapId(1), name: "users".into(), keyspace: KeyspaceId(0) });
+    // As when the format was fixed: later schedulers are further bits.
+    table.settings.schedulers = [Scheduler::Repair, Scheduler::Place, Scheduler::Copies, Scheduler::Primaries].into_iter().collect();
     (table.next_keyspace, table.next_map) = (KeyspaceId(5), MapId(5));
     table
 }
@@ -158,7 +160,7 @@ fn a_table_is_called_the_same_everywhere() {
     assert!(later.name().order() > table().name().order());
 }
 
-const PINNED: u64 = 9_786_324_640_623_492_568;
+const PINNED: u64 = 16_674_534_690_527_969_394;
 
 #[test]
 fn a_delta_applies_to_its_base_only() {

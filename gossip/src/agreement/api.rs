@@ -3,9 +3,12 @@
 use crate::hints::Hint;
 use crate::time::Time;
 use crate::wire::Message;
+use doyen_placement::loads::{Measured, MemberLoad};
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::planner::{InSyncRequest, KeyspaceChange, NewKeyspace, Pace, Proposal};
-use doyen_placement::{Addresses, Epoch, Location, MapEntry, MapId, MemberId, PartitionRef, Role, Schedulers, Settings, Table, TableName};
+use doyen_placement::{
+    Addresses, Epoch, Loads, Location, MapEntry, MapId, MemberId, PartitionRef, Role, Schedulers, Settings, Table, TableName,
+};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -195,6 +198,16 @@ pub enum Input {
         /// The request.
         request: AdminRequest,
     },
+    /// What one of this node's data threads measured of itself and of partitions that it leads, each some seconds: those of which something
+    /// has changed.
+    Loads {
+        /// Its number.
+        thread: u8,
+        /// Itself.
+        member: MemberLoad,
+        /// Its partitions.
+        partitions: Vec<Measured>,
+    },
     /// What the shell planned for `Output::Plan`.
     Planned {
         /// The table that was planned for; another one in force makes the plan void.
@@ -233,8 +246,8 @@ pub enum Output {
     View(View),
     /// The lease reaches to here. Visible to the data threads at once.
     Lease(Time),
-    /// Plan for this table, away from the control thread, and answer with `Input::Planned`.
-    Plan(Arc<Table>),
+    /// Plan for this table and these loads, away from the control thread, and answer with `Input::Planned`.
+    Plan(Arc<Table>, Arc<Loads>),
     /// The answer to `Input::Admin` or `Input::Recover`.
     AdminReply {
         /// The ticket of the request.

@@ -6,6 +6,7 @@ use super::bootstrap::name_taken;
 use super::context::{Context, Named, earlier};
 use super::council::Council;
 use super::election::Role;
+use super::loads::Told;
 use crate::time::Time;
 use crate::wire::{LeaveStep, Message, Stand};
 use doyen_placement::mutant::{Mutant, broken};
@@ -90,6 +91,7 @@ pub(super) struct Duties {
     reshaping: BTreeMap<(KeyspaceId, Reshape), Time>,
     /// After one that came to nothing, when others begin; zero where none did.
     reshape_at: Time,
+    pub(super) told: Told,
 }
 
 /// A newcomer that is asked whether it hears and is heard.
@@ -138,6 +140,7 @@ impl Duties {
             still: BTreeMap::new(),
             reshaping: BTreeMap::new(),
             reshape_at: Time::ZERO,
+            told: Told::default(),
         }
     }
 
@@ -201,6 +204,10 @@ impl Duties {
         }
         self.admin.push((origin, ticket, request));
         true
+    }
+
+    pub(super) const fn want_plan(&mut self) {
+        self.plan_wanted = true;
     }
 
     pub(super) fn planned(&mut self, base: TableName, proposal: Proposal) {
@@ -404,7 +411,8 @@ impl Council {
                 Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) => return,
             };
             (duties.plan_wanted, duties.plan_asked) = (false, Some(cx.now));
-            cx.outputs.push_back(Output::Plan(self.committed.table.clone()));
+            let loads = duties.told.take(&self.committed.table);
+            cx.outputs.push_back(Output::Plan(self.committed.table.clone(), loads));
         }
     }
 

@@ -496,8 +496,8 @@ impl Net {
                     self.view(id, local, view);
                 }
                 Output::Lease(until) => process.lease = until,
-                Output::Plan(table) => {
-                    let proposal = planner::propose(&table);
+                Output::Plan(table, loads) => {
+                    let proposal = planner::propose(&table, &loads);
                     self.push(5 * MS, Happening::Input(id, Input::Planned { base: table.name(), proposal }));
                 }
                 Output::AdminReply { ticket, reply } => process.replies.push((ticket, reply)),

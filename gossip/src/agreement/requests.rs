@@ -4,6 +4,7 @@ use super::api::{AdminReply, AdminRequest, Event, Output};
 use super::context::{Context, Named, earlier};
 use super::council::Council;
 use super::election::Role;
+use super::loads::Telling;
 use crate::time::Time;
 use crate::wire::{LeaveStep, Message};
 use doyen_placement::mutant::{Mutant, broken};
@@ -32,6 +33,7 @@ pub(super) struct Requests {
     report_at: Option<Time>,
     tickets: BTreeMap<u64, Ticket>,
     recover: Option<(u64, Time)>,
+    pub(super) telling: Telling,
 }
 
 #[derive(Debug)]
@@ -65,6 +67,7 @@ impl Requests {
 
     /// Another coordinator knows nothing of what its predecessor was told.
     pub(super) fn new_coordinator(&mut self) {
+        self.telling.new_coordinator();
         self.report += 1;
         self.report_at = Some(Time::ZERO);
         if self.leave != Leave::No {
@@ -86,7 +89,7 @@ impl Council {
     }
 
     /// Hands a request to the coordinator, if one is known: to this node itself, or on.
-    fn tell_coordinator(&mut self, cx: &mut Context, message: Message) {
+    pub(super) fn tell_coordinator(&mut self, cx: &mut Context, message: Message) {
         match self.leader {
             Some(leader) if leader == cx.me() => {
                 let me = cx.me();
@@ -233,7 +236,7 @@ impl Council {
         }
         // Each speaks for itself; a newcomer and a person's request are passed on.
         let of = match &message {
-            Message::InSync { origin, .. } => *origin,
+            Message::InSync { origin, .. } | Message::Loads { origin, .. } => *origin,
             Message::Leave { member, .. } => *member,
             _ => from,
         };
@@ -241,7 +244,9 @@ impl Council {
             return cx.ignore();
         }
         if !self.leading() {
-            if let Some(leader) = self.leader.filter(|l| *l != from && *l != cx.me()) {
+            // What somebody measured is said again soon: passing it on would only let it come from another.
+            let passed_on = !matches!(message, Message::Loads { .. });
+            if let Some(leader) = self.leader.filter(|l| *l != from && *l != cx.me() && passed_on) {
                 cx.send(leader, message);
             }
             return;
@@ -249,6 +254,7 @@ impl Council {
         match message {
             Message::Join { member, .. } => self.on_join(cx, from, *member),
             Message::InSync { origin, requests, .. } => self.on_in_sync(cx, origin, requests),
+            Message::Loads { origin, report, .. } => self.on_loads(cx, origin, *report),
             Message::Opened { sequence, partitions, .. } => self.on_opened(cx, from, sequence, &partitions),
             Message::Admin { origin, ticket, request, .. } => {
                 if let Role::Leader(leader) = &mut self.role

@@ -6,8 +6,10 @@ mod plot;
 mod print;
 
 use super::Failed;
+use crate::http::client;
+use crate::loads::Placement;
 use clap::ValueEnum;
-use doyen_placement::simulate::{Cluster, Distribution, Event, KEYS_MAX, Keys, Kind, Options, Outcome, Stage, run};
+use doyen_placement::simulate::{Cluster, Distribution, Event, KEYS_MAX, Keys, Kind, Options, Outcome, Stage, run, what_if};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -72,6 +74,11 @@ pub(super) struct Simulate {
     /// Draws keys and tokens: the same seed, the same figures
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
+    /// Ask what would become of a cluster that is there: its table and loads, from this node's --http address
+    #[arg(long, value_name = "ADDR", conflicts_with_all = [
+        "nodes", "weights", "zones", "keys", "distribution", "exponent", "key_file", "strategies", "backups", "partitions", "salt"
+    ])]
+    from_cluster: Option<String>,
     /// Print JSON: every stage, every node
     #[arg(long, conflicts_with = "csv")]
     json: bool,
@@ -85,21 +92,38 @@ pub(super) struct Simulate {
 
 impl Simulate {
     pub(super) fn main(self) -> Result<ExitCode, Failed> {
-        let stages = self.stages()?;
-        let keys = self.keys()?;
-        let outcomes: Vec<Outcome> = self.kinds().iter().map(|kind| self.outcome(*kind, &stages, &keys)).collect();
+        let (outcomes, words) = match &self.from_cluster {
+            Some(address) => self.of_cluster(address)?,
+            None => self.of_strategies()?,
+        };
         if self.json {
             super::say(format_args!("{}\n", serde_json::to_string(&outcomes).map_err(|e| Failed::new(e.to_string()))?));
         } else if self.csv {
             super::say(format_args!("{}", print::csv(&outcomes)));
         } else {
-            super::say(format_args!("{}\n\n{}", self.words(&keys), print::table(&outcomes)));
+            super::say(format_args!("{words}\n\n{}", print::table(&outcomes)));
         }
         if let Some(path) = &self.plot {
-            let svg = plot::svg(&outcomes, &self.words(&keys)).map_err(|e| Failed::new(format!("cannot draw: {e}")))?;
+            let svg = plot::svg(&outcomes, &words).map_err(|e| Failed::new(format!("cannot draw: {e}")))?;
             std::fs::write(path, svg).map_err(|e| Failed::new(format!("cannot write {}: {e}", path.display())))?;
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    fn of_strategies(&self) -> Result<(Vec<Outcome>, String), Failed> {
+        let stages = self.stages()?;
+        let keys = self.keys()?;
+        Ok((self.kinds().iter().map(|kind| self.outcome(*kind, &stages, &keys)).collect(), self.words(&keys)))
+    }
+
+    fn of_cluster(&self, address: &str) -> Result<(Vec<Outcome>, String), Failed> {
+        let asked = super::runtime()?.block_on(client::get::<Placement>(address, "/placement"));
+        let asked = asked.map_err(|e| Failed::new(e.to_string()))?;
+        let (table, loads) = asked.checked().map_err(|e| Failed::new(format!("{address} tells a table that is none: {e}")))?;
+        let words =
+            format!("the cluster at {address}: table {}, {} partitions, each a key here", table.version, table.partitions().count());
+        let outcome = what_if(table, &loads, &self.events).map_err(|e| Failed::usage(e.to_string()))?;
+        Ok((vec![outcome], words))
     }
 
     fn stages(&self) -> Result<Vec<Stage>, Failed> {

@@ -40,7 +40,11 @@ impl Kind {
                 | Message::Pull { .. }
                 | Message::Committed(_),
             ) => Self::Table,
-            Envelope::Agreement(_) | Envelope::StatusRequest { .. } | Envelope::StatusReply { .. } => Self::Other,
+            Envelope::Agreement(_)
+            | Envelope::StatusRequest { .. }
+            | Envelope::StatusReply { .. }
+            | Envelope::LoadsRequest { .. }
+            | Envelope::LoadsReply { .. } => Self::Other,
         }
     }
 }

@@ -17,7 +17,7 @@ use doyen_gossip::hints::Hint;
 use doyen_gossip::wire::Message;
 use doyen_gossip::{Agreement, Config, Input, Output, Time};
 use doyen_placement::planner::{self, Pace, Proposal};
-use doyen_placement::{MemberId, Table, TableName, Term, Version};
+use doyen_placement::{Loads, MemberId, Table, TableName, Term, Version};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
@@ -164,6 +164,7 @@ struct Tickets {
     next: u64,
     admin: BTreeMap<u64, oneshot::Sender<AdminReply>>,
     status: BTreeMap<u64, (Time, MemberId, oneshot::Sender<ClusterStatus>)>,
+    loads: BTreeMap<u64, (Time, MemberId, oneshot::Sender<Loads>)>,
     /// Data threads that wait until their cluster of one is marked used.
     used: Vec<oneshot::Sender<()>>,
 }
@@ -177,7 +178,7 @@ impl Tickets {
 
 struct Planning {
     under_way: bool,
-    next: Option<Arc<Table>>,
+    next: Option<(Arc<Table>, Arc<Loads>)>,
     done: mpsc::Sender<(TableName, Proposal)>,
 }
 
@@ -212,8 +213,8 @@ impl Driver {
                 Some((base, proposal)) = inputs.plans.recv() => {
                     self.planning.under_way = false;
                     self.handle(Input::Planned { base, proposal });
-                    if let Some(table) = self.planning.next.take() {
-                        self.plan(table);
+                    if let Some((table, loads)) = self.planning.next.take() {
+                        self.plan(table, loads);
                     }
                 }
                 Some(hint) = self.hints.hints.recv() => self.handle(Input::Hint(hint)),
@@ -242,8 +243,10 @@ impl Driver {
     fn wait(&self) -> Duration {
         let now = clock::now();
         let due = self.agreement.poll_timeout().map(|due| due.since(now));
-        let status = self.tickets.status.values().map(|(deadline, _, _)| deadline.since(now)).min();
-        due.into_iter().chain(status).fold(self.config.timing.ping_interval, Duration::min)
+        let status = self.tickets.status.values().map(|(deadline, _, _)| *deadline);
+        let loads = self.tickets.loads.values().map(|(deadline, _, _)| *deadline);
+        let asked = status.chain(loads).map(|deadline| deadline.since(now)).min();
+        due.into_iter().chain(asked).fold(self.config.timing.ping_interval, Duration::min)
     }
 
     fn handle(&mut self, input: Input) {
@@ -267,6 +270,17 @@ impl Driver {
                         let from_coordinator = status.leading;
                         let installed = self.installed();
                         let _ = answer.send(ClusterStatus { status: *status, from_coordinator, installed });
+                    }
+                }
+                Envelope::LoadsRequest { ticket } => {
+                    let loads = self.agreement.loads().cloned().unwrap_or_default();
+                    self.peers.send(Peer::Member(from), &Envelope::LoadsReply { ticket, loads });
+                }
+                Envelope::LoadsReply { ticket, loads } => {
+                    if self.tickets.loads.get(&ticket).is_some_and(|(_, asked, _)| *asked == from)
+                        && let Some((_, _, answer)) = self.tickets.loads.remove(&ticket)
+                    {
+                        let _ = answer.send(self.installed().map(|table| loads.checked(&table)).unwrap_or_default());
                     }
                 }
                 Envelope::Gossip(bytes) => {
@@ -329,6 +343,7 @@ impl Driver {
                     self.handle(Input::DataThreadAlive);
                 }
             }
+            Upcall::Loads { thread, member, partitions } => self.handle(Input::Loads { thread, member, partitions }),
             Upcall::Newer(name) => self.handle(Input::Pull(name)),
             Upcall::MakeMap { keyspace, name, answer } => {
                 let request = AdminRequest::CreateMap { name, keyspace };
@@ -356,6 +371,7 @@ impl Driver {
                 }
             }
             Command::Status(answer) => self.on_status(answer),
+            Command::Loads(answer) => self.on_loads(answer),
             Command::HandOver(pace, answer) => {
                 self.leaving.hand_over.push(answer);
                 if !std::mem::replace(&mut self.leaving.begun, true) || pace == Pace::AtOnce {
@@ -404,8 +420,28 @@ impl Driver {
         }
     }
 
+    fn on_loads(&mut self, answer: oneshot::Sender<Loads>) {
+        let now = clock::now();
+        let status = self.agreement.status(now);
+        match status.coordinator {
+            Some(coordinator) if coordinator != self.config.id && self.tickets.loads.len() < TICKETS_MAX => {
+                let ticket = self.tickets.issue();
+                self.tickets.loads.insert(ticket, (now + STATUS_TIMEOUT, coordinator, answer));
+                self.peers.send(Peer::Member(coordinator), &Envelope::LoadsRequest { ticket });
+            }
+            _ => {
+                let _ = answer.send(self.agreement.loads().cloned().unwrap_or_default());
+            }
+        }
+    }
+
     /// Who asked and got no answer from the coordinator gets what this node knows.
     fn expire_status(&mut self, now: Time) {
+        while let Some(ticket) = self.tickets.loads.iter().find(|(_, (deadline, _, _))| *deadline <= now).map(|(ticket, _)| *ticket) {
+            if let Some((_, _, answer)) = self.tickets.loads.remove(&ticket) {
+                let _ = answer.send(Loads::default());
+            }
+        }
         while let Some(ticket) = self.tickets.status.iter().find(|(_, (deadline, _, _))| *deadline <= now).map(|(ticket, _)| *ticket) {
             if let Some((_, _, answer)) = self.tickets.status.remove(&ticket) {
                 let status = self.agreement.status(now);
@@ -437,7 +473,7 @@ impl Driver {
                     self.counted.renewed(self.shared.lease(), clock::now());
                     self.shared.extend_lease(until);
                 }
-                Output::Plan(table) => self.plan(table),
+                Output::Plan(table, loads) => self.plan(table, loads),
                 Output::AdminReply { ticket, reply } => {
                     if let Some(answer) = self.tickets.admin.remove(&ticket) {
                         let _ = answer.send(reply);
@@ -566,16 +602,16 @@ impl Driver {
     }
 
     /// Plans away from this thread, one table at a time; of those that wait, only the newest matters.
-    fn plan(&mut self, table: Arc<Table>) {
+    fn plan(&mut self, table: Arc<Table>, loads: Arc<Loads>) {
         if self.planning.under_way {
-            self.planning.next = Some(table);
+            self.planning.next = Some((table, loads));
             return;
         }
         self.planning.under_way = true;
         let done = self.planning.done.clone();
         // Owned by the runtime, which waits for it when the thread ends.
         tokio::task::spawn_blocking(move || {
-            let proposal = planner::propose(&table);
+            let proposal = planner::propose(&table, &loads);
             // Fails only when the control thread is ending.
             let _ = done.blocking_send((table.name(), proposal));
         });

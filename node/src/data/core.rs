@@ -22,6 +22,7 @@ use crate::shared::{Local, Shared};
 use bytes::BytesMut;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{AdminReply, View};
+use doyen_placement::loads::MemberLoad;
 use doyen_placement::{KeyspaceId, MapEntry, MapId, Member, MemberId, Role};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -69,9 +70,14 @@ pub(crate) struct Core {
     waiting_upcalls: VecDeque<Upcall>,
     /// Who asked the control thread to mark the cluster as used, and its answer.
     asked_used: Option<(MemberId, oneshot::Receiver<()>)>,
+    /// What this thread has taken of its core, and until when.
+    cpu: (Duration, Time),
     alive_at: Time,
     stalled_at: Time,
 }
+
+/// Of a core in thousandths, from when on a thread has no time to spare.
+const BUSY: u16 = 900;
 
 /// A client, its ticket, and the coordinator's answer.
 type MapWanted = (MemberId, u64, oneshot::Receiver<AdminReply>);
@@ -323,6 +329,7 @@ impl Core {
             upcalls,
             waiting_upcalls: VecDeque::new(),
             asked_used: None,
+            cpu: (Duration::ZERO, Time::ZERO),
             alive_at: Time::ZERO,
             stalled_at: Time::ZERO,
         }
@@ -432,6 +439,10 @@ impl Core {
         while let Some(request) = self.inner.shard.poll_request() {
             match request {
                 Request::Opened(opened) => self.upcall(Upcall::Opened(opened)),
+                Request::Loads(member, partitions) => {
+                    let (thread, member) = (self.inner.me.thread_number(), self.with_cpu(member));
+                    self.upcall(Upcall::Loads { thread, member, partitions });
+                }
                 Request::InSync(changes) => self.upcall(Upcall::InSync(changes)),
                 Request::Newer(table) => self.upcall(Upcall::Newer(table)),
                 Request::MakeMap { client, ticket, keyspace, name } => self.make_map(client, ticket, keyspace, name),
@@ -461,6 +472,17 @@ impl Core {
                 }
             }
         }
+    }
+
+    /// With how much of a core this thread took since this was asked last.
+    fn with_cpu(&mut self, load: MemberLoad) -> MemberLoad {
+        let spent = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        let spent = Duration::new(spent.tv_sec.unsigned_abs(), u32::try_from(spent.tv_nsec).unwrap_or(0));
+        let (before, at) = std::mem::replace(&mut self.cpu, (spent, self.inner.now));
+        let passed = self.inner.now.since(at).as_micros().max(1);
+        let thousandths = spent.saturating_sub(before).as_micros() * 1000 / passed;
+        let cpu = u16::try_from(thousandths.min(1000)).unwrap_or(1000);
+        MemberLoad { cpu, busy: load.busy || cpu >= BUSY, ..load }
     }
 
     /// A client wants a map that is not there.
@@ -519,9 +541,9 @@ impl Core {
     fn upcall(&mut self, upcall: Upcall) {
         let waiting = &mut self.waiting_upcalls;
         if waiting.len() >= UPCALLS_WAITING_MAX
-            && let Some(at) = waiting.iter().position(|u| matches!(u, Upcall::InSync(_) | Upcall::Newer(_)))
+            && let Some(at) = waiting.iter().position(|u| matches!(u, Upcall::InSync(_) | Upcall::Newer(_) | Upcall::Loads { .. }))
         {
-            // The shard asks these again.
+            // The shard asks or says these again.
             waiting.remove(at);
         }
         waiting.push_back(upcall);

@@ -7,10 +7,11 @@ use doyen_gossip::Time;
 use doyen_gossip::agreement::{AdminRequest, Agreement, Config, Input, Output, Peer, Timing};
 use doyen_gossip::hints::Hint;
 use doyen_gossip::wire::{LeaveStep, Message};
+use doyen_placement::loads::{MemberLoad, PartitionLoad, Report, Skew};
 use doyen_placement::planner::{self, InSyncChange, InSyncRequest, KeyspaceChange, Pace};
 use doyen_placement::{
-    Addresses, Assignment, Division, Epoch, Keyspace, KeyspaceId, Label, Location, MemberId, Mode, OnLoss, PartitionId, PartitionRef,
-    Place, Reshaping, Role, Rule, Schedulers, Settings, Table,
+    Addresses, Assignment, Division, Epoch, Keyspace, KeyspaceId, Label, Location, MapId, MemberId, Mode, OnLoss, PartitionId,
+    PartitionRef, Place, Reshaping, Role, Rule, Schedulers, Settings, Table,
 };
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -101,6 +102,10 @@ impl Council {
                 .map(|change| InSyncRequest { partition: at, epoch: Epoch(1), change });
         said.push(Message::InSync { cluster, origin: id(2), requests: requests.into() });
         said.push(Message::Opened { cluster, sequence: 9, partitions: vec![(at, Epoch(1))] });
+        let load =
+            PartitionLoad { reads: u64::MAX, bytes: u64::MAX, skew: Skew::OneKey(MapId(1), vec![7; 99]), ..PartitionLoad::default() };
+        let report = Box::new(Report { member: MemberLoad::default(), partitions: vec![(at, load)] });
+        said.push(Message::Loads { cluster, origin: id(2), report });
         said.push(Message::JoinRefused { cluster, member: id(0), why: "no".into(), for_now: false });
         for step in [LeaveStep::HandOver(Pace::Repair), LeaveStep::HandOver(Pace::AtOnce), LeaveStep::Gone] {
             said.push(Message::Leave { cluster, member: id(2), step });
@@ -226,7 +231,7 @@ impl Council {
                     self.queue.extend(to.filter(|to| *to != place).map(|to| (place, to, message)));
                 }
                 Output::View(view) => self.tables[place] = Some(view.installed),
-                Output::Plan(table) => then.push(Input::Planned { base: table.name(), proposal: planner::propose(&table) }),
+                Output::Plan(table, loads) => then.push(Input::Planned { base: table.name(), proposal: planner::propose(&table, &loads) }),
                 Output::Expelled | Output::Left => {
                     // As a process that starts anew, but for its id.
                     self.members[place] = Agreement::new(config(place), self.now);

@@ -15,7 +15,7 @@ use crate::{http, net, resp, shard};
 use bytes::{Bytes, BytesMut};
 use doyen_placement::planner::{self, Departure, InSyncChange, InSyncRequest, MoveLimits, Pace};
 use doyen_placement::quorum::majority;
-use doyen_placement::{MapId, MemberId, PartitionRef, Table, TableDelta};
+use doyen_placement::{Loads, MapId, MemberId, PartitionRef, Table, TableDelta};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -101,7 +101,7 @@ fn lived() -> Vec<Table> {
     next(planner::remove(&first, &BTreeMap::from([(second, Departure::Silent)])));
     next(planner::hand_over(&first, second, Pace::Repair));
     let lacking = planner::remove(&first, &BTreeMap::from([(second, Departure::Dead)]));
-    let planned = planner::adopt(&lacking, &planner::plan(&lacking));
+    let planned = planner::adopt(&lacking, &planner::plan(&lacking, &Loads::default()));
     next(planner::advance(&planned, &LIMITS, &BTreeSet::new()).unwrap_or(planned));
     tables
 }
@@ -158,7 +158,7 @@ fn use_table(table: &Table, further: u32) {
             let _ = (member.addresses.data_of(thread), member.addresses.resp_cluster_of(thread), member.id.thread(thread));
         }
     }
-    let mut next = vec![planner::assign(table), planner::adopt(table, &planner::plan(table))];
+    let mut next = vec![planner::assign(table), planner::adopt(table, &planner::plan(table, &Loads::default()))];
     next.extend(planner::advance(table, &LIMITS, &BTreeSet::new()));
     for id in members.iter().take(3) {
         let _ = planner::holds_anything(table, *id);

@@ -3,6 +3,7 @@
 use super::State;
 use crate::config::ConfigError;
 use crate::keyspace::{KeyspaceOptions, SplitRequest};
+use crate::loads::{LoadsReport, Placement};
 use crate::rebalance::{self, RebalancePlan};
 use crate::status::{ClusterReport, KeyspaceReport, TableReport};
 use axum::extract::rejection::BytesRejection;
@@ -60,6 +61,8 @@ pub(super) fn router(state: Arc<State>) -> Router {
     Router::new()
         .route("/status", get(status))
         .route("/table", get(table))
+        .route("/loads", get(loads))
+        .route("/placement", get(placement))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
@@ -86,7 +89,7 @@ async fn in_time(request: Request, next: Next) -> Response {
 async fn unknown() -> Failure {
     Failure(
         StatusCode::NOT_FOUND,
-        "there are /status, /table, /keyspaces, /rebalance, /healthz, /readyz, /metrics and POST /recover".into(),
+        "there are /status, /table, /loads, /placement, /keyspaces, /rebalance, /healthz, /readyz, /metrics and POST /recover".into(),
     )
 }
 
@@ -110,6 +113,18 @@ async fn status(Shared(state): Shared<Arc<State>>) -> Answer<Json<ClusterReport>
 async fn table(Shared(state): Shared<Arc<State>>) -> Answer<Json<TableReport>> {
     let cluster = state.control.status().await.map_err(|_| stopped())?;
     Ok(Json(TableReport::new(&cluster)))
+}
+
+async fn loads(Shared(state): Shared<Arc<State>>) -> Answer<Json<LoadsReport>> {
+    let table = in_force(&state).await?;
+    let loads = state.control.loads().await.map_err(|_| stopped())?;
+    Ok(Json(LoadsReport::new(&table, &loads)))
+}
+
+async fn placement(Shared(state): Shared<Arc<State>>) -> Answer<Json<Placement>> {
+    let table = in_force(&state).await?;
+    let loads = state.control.loads().await.map_err(|_| stopped())?;
+    Ok(Json(Placement::new(&table, &loads)))
 }
 
 async fn healthz(Shared(state): Shared<Arc<State>>) -> Answer<Json<serde_json::Value>> {
@@ -244,7 +259,8 @@ async fn drop_keyspace(Shared(state): Shared<Arc<State>>, Path(name): Path<Strin
 
 async fn planned(Shared(state): Shared<Arc<State>>) -> Answer<Json<RebalancePlan>> {
     let table = in_force(&state).await?;
-    let plan = tokio::task::spawn_blocking(move || RebalancePlan::new(&table)).await.map_err(|_| stopped())?;
+    let loads = state.control.loads().await.map_err(|_| stopped())?;
+    let plan = tokio::task::spawn_blocking(move || RebalancePlan::new(&table, &loads)).await.map_err(|_| stopped())?;
     Ok(Json(plan))
 }
 
@@ -264,7 +280,7 @@ async fn schedule(
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Answer<Json<serde_json::Value>> {
-    let wanted: Automatic = ordered(&state, &headers, body, r#"{"automatic": ["repair", "place", "copies", "primaries"]}"#)?;
+    let wanted: Automatic = ordered(&state, &headers, body, r#"{"automatic": ["repair", "place", "copies", "primaries", "hot"]}"#)?;
     let schedulers = rebalance::schedulers(&wanted.automatic).map_err(|why| Failure(StatusCode::BAD_REQUEST, why.to_string()))?;
     administer(&state, AdminRequest::Schedule(schedulers)).await?;
     Ok(Json(serde_json::json!({ "automatic": wanted.automatic })))

@@ -2,6 +2,7 @@
 
 use doyen_gossip::agreement::Status;
 use doyen_gossip::wire::Message;
+use doyen_placement::Loads;
 use serde::{Deserialize, Serialize};
 
 /// One message between control threads. An unknown kind is an error, never a guess.
@@ -21,6 +22,18 @@ pub enum Envelope {
         /// The answerer's own view.
         status: Box<Status>,
     },
+    /// What have partitions and members to carry? Asked of the coordinator.
+    LoadsRequest {
+        /// Names the request.
+        ticket: u64,
+    },
+    /// The answer.
+    LoadsReply {
+        /// Of the request.
+        ticket: u64,
+        /// As far as it was reported; nothing, from who does not coordinate.
+        loads: Loads,
+    },
     /// For chitchat, in its own encoding. Only ever a hint.
     Gossip(Vec<u8>),
 }
@@ -32,7 +45,7 @@ impl Envelope {
         match self {
             Self::Agreement(message) => message.is_datagram(),
             Self::Gossip(_) => true,
-            Self::StatusRequest { .. } | Self::StatusReply { .. } => false,
+            Self::StatusRequest { .. } | Self::StatusReply { .. } | Self::LoadsRequest { .. } | Self::LoadsReply { .. } => false,
         }
     }
 }

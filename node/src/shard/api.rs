@@ -1,6 +1,7 @@
 //! What a shell sees of a shard beside its methods: names, limits, counters, requests.
 
 use doyen_gossip::agreement::InSyncRequest;
+use doyen_placement::loads::{Measured, MemberLoad};
 use doyen_placement::{Epoch, MapEntry, MemberId, PartitionRef, Table, TableName};
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +27,8 @@ pub enum Request {
     InSync(Vec<InSyncRequest>),
     /// The first write of this cluster of one is about to be applied; it waits for `Shard::used`.
     Used,
+    /// What this thread, and the partitions that it leads, have to carry: those of which something has changed. Each two seconds.
+    Loads(MemberLoad, Vec<Measured>),
     /// A peer knows a newer committed table: pull it.
     Newer(TableName),
     /// Of a member: a client asks for a map that this node's table does not name. `Shard::map_made` answers it.

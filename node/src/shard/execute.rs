@@ -38,6 +38,9 @@ impl Core {
             Step::Done(outcome, seq, logged) => {
                 self.stats.executed += 1;
                 self.worked += outcome.bytes();
+                if let Some(held) = slot.held.as_deref_mut() {
+                    held.count(&call.work, &outcome);
+                }
                 if let Source::Peer { member, .. } = call.source {
                     self.peers.owe(member, &outcome);
                 }
@@ -136,6 +139,9 @@ impl Core {
         self.outstanding += 1;
         self.stats.executed += 1;
         self.worked += entry.value().len();
+        if held.meter.write(entry.key().len() + entry.value().len()) {
+            held.meter.sample(map, entry.key());
+        }
         let clock = held.clock.advance(self.now);
         let order = held.store.order(entry.key());
         let effect = Effect::Put { map, entry, deadline: action::fresh(default_ttl_ms, clock) };

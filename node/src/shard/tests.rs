@@ -291,7 +291,7 @@ impl World {
                 }
                 Request::Used => node.shard.used(self.now),
                 Request::Opened(list) => self.opened.extend(list.into_iter().map(|(at, since)| (n, at, since))),
-                Request::Newer(_) => {}
+                Request::Newer(_) | Request::Loads(..) => {}
                 Request::Table(table) => {
                     node.shard.install(self.now, View { installed: table.clone(), accepted: table, opens_at: Arc::default() });
                 }

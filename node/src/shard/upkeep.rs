@@ -106,6 +106,7 @@ impl Shard {
             self.core.holding = self.slots.values().filter(|s| s.held.is_some()).count();
             noticed = self.slots.iter().map(|(at, _)| at).collect();
             self.core.greet_clients();
+            self.measure(now);
             if self.core.next_retire <= now {
                 self.core.next_retire = now + if broken(Mutant::RetiresEarly) { clients::FRESH } else { clients::RETENTION };
                 self.slots.iter_mut().filter_map(|(_, s)| s.held.as_mut()).for_each(|h| h.dedup.retire_clients());

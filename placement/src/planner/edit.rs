@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Whether a member may be given copies.
-pub(super) fn may_receive(member: &Member) -> bool {
+pub(crate) fn may_receive(member: &Member) -> bool {
     member.role == Role::Data && member.state == MemberState::Live
 }
 

@@ -2,6 +2,7 @@
 
 mod bounds;
 mod ground;
+mod measured;
 mod schedulers;
 mod search;
 mod seats;
@@ -9,6 +10,7 @@ mod shares;
 
 pub(crate) use bounds::Bounds;
 pub(crate) use ground::{Ground, LEVELS};
+pub(super) use measured::Others;
 pub(super) use seats::{Seating, Seats};
 pub(crate) use shares::copies_each;
 pub(super) use shares::leads_each;

@@ -4,6 +4,7 @@ use super::Plan;
 use super::edit::{may_receive, states};
 use super::layout::{Bounds, Ground};
 use crate::id::{KeyspaceId, MemberId, PartitionRef};
+use crate::loads::Loads;
 use crate::table::{MemberState, Partition, Table};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -50,6 +51,8 @@ pub enum Reason {
     Rule,
     /// Copies stand nearer to one another than they must.
     Apart,
+    /// Members shall have no more to do than others, as measured.
+    Hot,
     /// Members shall lead their share.
     Primaries,
     /// Members shall hold their share.
@@ -71,6 +74,7 @@ impl fmt::Display for Reason {
             Self::Drain => "drain",
             Self::Rule => "rule",
             Self::Apart => "keep copies apart",
+            Self::Hot => "balance of load",
             Self::Primaries => "balance of primaries",
             Self::Copies => "balance of copies",
         })
@@ -99,20 +103,20 @@ impl fmt::Display for Action {
     }
 }
 
-/// The steps to these goals, and to those of the table that they do not replace; `bytes` says how large partitions are, as far as
-/// it is known.
+/// The steps to these goals, and to those of the table that they do not replace; `loads` says how large partitions are, as far as
+/// it is known. While it says that members have unequally much to do, what is moved for balance is moved for that.
 ///
 /// What is most urgent stands first: partitions by the most urgent reason among their steps, then by name, each with its steps in the
 /// order in which they are taken. Whatever makes no sense for this table is left out.
 #[must_use]
-pub fn operators(table: &Table, goals: &Plan, bytes: &BTreeMap<PartitionRef, u64>) -> Vec<Operator> {
+pub fn operators(table: &Table, goals: &Plan, loads: &Loads) -> Vec<Operator> {
     let ground = Ground::new(table.members.iter().filter(|m| may_receive(m)).cloned().collect());
     let rules: BTreeMap<KeyspaceId, Bounds> = table.keyspaces.iter().map(|k| (k.id, Bounds::new(&ground, &k.rules))).collect();
     let states = states(table);
     let goals: BTreeMap<PartitionRef, &Vec<MemberId>> = goals.iter().map(|(at, goal)| (*at, goal)).collect();
     let moves = table.partitions().filter_map(|(at, partition)| {
         let goal = goals.get(&at).copied().or(partition.goal.as_ref()).filter(|goal| !goal.is_empty())?;
-        let view = View { ground: &ground, rules: rules.get(&at.keyspace)?, states: &states };
+        let view = View { ground: &ground, rules: rules.get(&at.keyspace)?, states: &states, hot: loads.uneven().work };
         let steps = view.steps(partition, goal);
         Some((steps.iter().map(|(_, reason)| *reason).min()?, at, steps))
     });
@@ -121,7 +125,7 @@ pub fn operators(table: &Table, goals: &Plan, bytes: &BTreeMap<PartitionRef, u64
     moves.sort_by_key(|(reason, ..)| *reason);
     let told = |at, (action, reason)| {
         let copied = match action {
-            Action::AddLearner(_) => bytes.get(&at).copied(),
+            Action::AddLearner(_) => loads.partition(at).map(|load| load.bytes),
             Action::Promote(_) | Action::TransferPrimary { .. } | Action::RemoveCopy(_) => Some(0),
         };
         Operator { partition: at, action, reason, bytes: copied }
@@ -134,6 +138,7 @@ struct View<'a> {
     ground: &'a Ground,
     rules: &'a Bounds,
     states: &'a BTreeMap<MemberId, MemberState>,
+    hot: bool,
 }
 
 impl View<'_> {
@@ -189,6 +194,8 @@ impl View<'_> {
             Reason::Rule
         } else if before.1 > after.1 {
             Reason::Apart
+        } else if self.hot {
+            Reason::Hot
         } else {
             Reason::Copies
         }
@@ -205,6 +212,7 @@ impl View<'_> {
         let harm = |m| self.ground.place(m).map(|place| self.rules.harm_of_lead(place));
         match (harm(from), harm(to)) {
             (Some(before), Some(after)) if before > after => Reason::Rule,
+            (Some(_), _) if self.hot => Reason::Hot,
             (Some(_), _) => Reason::Primaries,
             // Who led may be given nothing any more, and still holds what nobody else does yet.
             (None, _) => Reason::Drain,

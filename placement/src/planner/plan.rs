@@ -2,9 +2,10 @@
 
 use super::edit::{change_partitions, may_receive, states};
 use super::health::copies_wanted;
-use super::layout::{Ground, Seating, Seats};
+use super::layout::{Ground, Others, Seating, Seats};
 use super::{Plan, ring};
 use crate::id::{MemberId, PartitionId, PartitionRef};
+use crate::loads::Loads;
 use crate::scheduler::Schedulers;
 use crate::table::{Keyspace, MemberState, Partition, Reshape, Table};
 use std::collections::BTreeSet;
@@ -14,26 +15,27 @@ use std::collections::BTreeSet;
 ///
 /// Goals that are under way stay while they may be reached: whoever plans again meanwhile adds to them. What has not begun is
 /// thought over: whoever was to receive it may have no room, and somebody better may have come. A partition whose primary is
-/// silent is left alone, since nobody can copy it.
+/// silent is left alone, since nobody can copy it. What was measured counts once it has been uneven for long (`Loads::uneven`).
 #[must_use]
-pub fn plan(table: &Table) -> Plan {
-    plan_for(table, table.settings.schedulers)
+pub fn plan(table: &Table, loads: &Loads) -> Plan {
+    plan_for(table, table.settings.schedulers, loads)
 }
 
 /// As [`plan`], for these reasons.
 #[must_use]
-pub fn plan_for(table: &Table, schedulers: Schedulers) -> Plan {
+pub fn plan_for(table: &Table, schedulers: Schedulers, loads: &Loads) -> Plan {
     let ground = Ground::new(table.members.iter().filter(|m| may_receive(m)).cloned().collect());
     let states = states(table);
     let silent = |m: MemberId| states.get(&m) == Some(&MemberState::Silent);
-    let plan = |keyspace| match ring::walked(keyspace, schedulers) {
+    let mut others = Others::new(&ground, table, loads);
+    let plan = |keyspace: &Keyspace| match ring::walked(keyspace, schedulers) {
         Some(arcs) => ring::plan(table, keyspace, arcs),
-        None => plan_keyspace(&ground, keyspace, schedulers, silent),
+        None => plan_keyspace(&ground, keyspace, schedulers, silent, &mut others),
     };
     table.keyspaces.iter().flat_map(plan).collect()
 }
 
-fn plan_keyspace(ground: &Ground, keyspace: &Keyspace, on: Schedulers, silent: impl Fn(MemberId) -> bool) -> Plan {
+fn plan_keyspace(ground: &Ground, keyspace: &Keyspace, on: Schedulers, silent: impl Fn(MemberId) -> bool, others: &mut Others<'_>) -> Plan {
     let copies = copies_wanted(keyspace, ground.len());
     if copies == 0 {
         return Plan::new();
@@ -47,7 +49,9 @@ fn plan_keyspace(ground: &Ground, keyspace: &Keyspace, on: Schedulers, silent: i
     });
     let present: Vec<Seating> = present.collect();
     let fixed: Vec<bool> = present.iter().map(|p| p.fixed).collect();
-    let better = Seats::new(ground, keyspace, copies, present).improve(on);
+    let measured = others.measured(keyspace);
+    let better = Seats::new(ground, keyspace, copies, present).with(measured).improve(on);
+    others.laid_out(&better);
     let changes = keyspace.partitions.iter().enumerate().filter(|(number, _)| !fixed[*number]).filter_map(|(number, partition)| {
         let goal = better.members(number);
         let at = PartitionRef { keyspace: keyspace.id, partition: partition.id };

@@ -1,8 +1,9 @@
 //! Nodes, and what happens to them.
 
 use crate::id::{Age, MemberId};
+use crate::planner::may_receive;
 use crate::table::validate::{MEMBERS_MAX, WEIGHT_MAX};
-use crate::table::{Addresses, Location, Member, MemberState, Role};
+use crate::table::{Addresses, Location, Member, MemberState, Role, Table};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -115,6 +116,18 @@ impl Cluster {
         Ok(cluster)
     }
 
+    /// The members of this table that may hold data; what comes later stands in their zones in turn.
+    pub(super) fn of(table: &Table) -> Result<Self, EventError> {
+        let nodes: Vec<Arc<Member>> = table.members.iter().filter(|m| may_receive(m)).cloned().collect();
+        if nodes.is_empty() {
+            return Err(EventError::Nodes("nobody in the table may hold data".into()));
+        }
+        let mut zones: Vec<String> = nodes.iter().map(|m| m.location.zone.clone()).filter(|zone| !zone.is_empty()).collect();
+        zones.sort_unstable();
+        zones.dedup();
+        Ok(Self { nodes, zones, next: 1 })
+    }
+
     /// The nodes at the start and after each of these events.
     ///
     /// # Errors
@@ -165,8 +178,10 @@ impl Cluster {
 
     fn join(&mut self, weight: u32) -> Result<(), EventError> {
         let weight = checked(weight, || format!("weight {weight}"))?;
-        let number = self.next;
-        self.next += 1;
+        // Nodes of a living cluster may have any name and number.
+        let taken = |number: u64| self.nodes.iter().any(|n| n.name == format!("node{number}") || n.id == MemberId(number << 4));
+        let number = (self.next..).find(|number| !taken(*number)).unwrap_or(self.next);
+        self.next = number + 1;
         let zone = (number as usize - 1).checked_rem(self.zones.len()).map(|place| self.zones[place].clone());
         // No address is used; a valid table wants different ones.
         let [high, low] = (number as u16).to_be_bytes();

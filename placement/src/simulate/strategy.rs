@@ -7,6 +7,8 @@ mod range;
 mod rendezvous;
 mod ring;
 
+pub(in crate::simulate) use fixed::Fixed;
+
 use super::Keys;
 use crate::hash::Digest;
 use crate::id::MemberId;

@@ -3,10 +3,10 @@
 #![allow(dead_code, unreachable_pub)] // Each test file uses a part of it.
 
 use doyen_placement::planner::{
-    InSyncChange, InSyncRequest, MoveLimits, Proposal, Stillness, adopt, advance, change_in_sync, first, inherit, plan, propose, reshape,
+    InSyncChange, InSyncRequest, MoveLimits, Plan, Proposal, Stillness, adopt, advance, change_in_sync, first, inherit, propose, reshape,
 };
 use doyen_placement::{
-    Addresses, Age, Assignment, ClusterId, Division, Keyspace, KeyspaceId, Location, Member, MemberId, MemberState, Mode, OnLoss,
+    Addresses, Age, Assignment, ClusterId, Division, Keyspace, KeyspaceId, Loads, Location, Member, MemberId, MemberState, Mode, OnLoss,
     Partition, PartitionRef, Reshaping, Role, Schedulers, Settings, Table, TableDelta,
 };
 use proptest::prelude::*;
@@ -116,15 +116,26 @@ pub fn learned(table: &Table) -> Table {
     next
 }
 
+/// What is planned where nothing was measured.
+pub fn plan(table: &Table) -> Plan {
+    doyen_placement::planner::plan(table, &Loads::default())
+}
+
 /// Plans and carries plans out until nothing is left to do. `check` sees every table with the one before it.
-pub fn settle_with(table: Table, mut check: impl FnMut(&Table, &Table)) -> Table {
+pub fn settle_with(table: Table, check: impl FnMut(&Table, &Table)) -> Table {
+    settle_by(table, plan, check)
+}
+
+/// As [`settle_with`], with plans of one's own.
+pub fn settle_by(table: Table, plan: impl Fn(&Table) -> Plan, mut check: impl FnMut(&Table, &Table)) -> Table {
     let mut now = table;
     let mut to = |now: &mut Table, next: Table| {
         check(now, &next);
         *now = next;
     };
     for _round in 0..200 {
-        let Proposal { goals, reshapes, heirs } = propose(&now);
+        let Proposal { reshapes, heirs, .. } = propose(&now, &Loads::default());
+        let goals = plan(&inherit(&now, &heirs));
         if goals.is_empty() && reshapes.is_empty() && heirs.is_empty() && partitions(&now).all(|(_, p)| p.goal.is_none()) {
             return now;
         }

@@ -491,11 +491,11 @@ impl Members {
             Output::Send { to, message } => self.write(place, to, message),
             Output::View(view) => self.show(place, view),
             Output::Lease(until) => process.lease = until,
-            Output::Plan(table) if self.plans => {
-                let proposal = planner::propose(&table);
+            Output::Plan(table, loads) if self.plans => {
+                let proposal = planner::propose(&table, &loads);
                 self.handle(place, Input::Planned { base: table.name(), proposal });
             }
-            Output::Plan(_) => {}
+            Output::Plan(..) => {}
             Output::AdminReply { ticket, reply } => process.replies.push((ticket, reply)),
             Output::Event(event) => process.events.push(event),
             Output::UsedOk => process.used_ok = true,

@@ -365,7 +365,7 @@ impl Shards {
                 Request::Table(table) => {
                     node.shard.install(now, View { installed: table.clone(), accepted: table, opens_at: Arc::default() });
                 }
-                Request::Newer(_) | Request::MakeMap { .. } | Request::MapMade { .. } | Request::OtherCluster(_) => {}
+                Request::Loads(..) | Request::Newer(_) | Request::MakeMap { .. } | Request::MapMade { .. } | Request::OtherCluster(_) => {}
             }
         }
     }

@@ -64,8 +64,8 @@ impl World {
                     self.schedule.after(soon, Event::Dial(p));
                 }
                 Output::Lease(until) => self.processes[p].lease = until,
-                Output::Plan(table) => {
-                    let proposal = planner::propose(&table);
+                Output::Plan(table, loads) => {
+                    let proposal = planner::propose(&table, &loads);
                     let input = Input::Planned { base: table.name(), proposal };
                     let me = self.processes[p].me;
                     let delay = self.rng.random_range(MS..60 * MS);

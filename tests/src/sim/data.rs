@@ -358,6 +358,10 @@ impl World {
                 self.oracle.asked(&changes);
                 self.upcall((p, t), |_| Input::InSync(changes));
             }
+            Request::Loads(member, partitions) => {
+                let thread = u8::try_from(t).unwrap_or(u8::MAX);
+                self.upcall((p, t), |_| Input::Loads { thread, member, partitions });
+            }
             Request::Newer(name) => self.upcall((p, t), |_| Input::Pull(name)),
             Request::Used => {
                 let me = self.processes[p].threads[t].shard_me;

@@ -8,6 +8,7 @@ use super::schedule::{Event, MS, Nanos, SECOND};
 use super::world::{World, describe};
 use crate::linear::{self, Verdict};
 use doyen_gossip::Input;
+use doyen_placement::Loads;
 use doyen_placement::planner;
 use doyen_placement::quorum::majority;
 use doyen_placement::{MemberId, Role};
@@ -202,7 +203,7 @@ impl World {
                 return Err(format!("{} is still being split or merged: {}", keyspace.name, describe(table)));
             }
         }
-        let proposal = planner::propose(table);
+        let proposal = planner::propose(table, &Loads::default());
         if !proposal.reshapes.is_empty() || !proposal.heirs.is_empty() {
             return Err(format!("a ring is not that of its members: {}", describe(table)));
         }

@@ -21,7 +21,7 @@ pub(in crate::cli) struct Rebalance {
     /// Whether copies and primaries move for balance by themselves; what is lost or breaks a rule is mended in any case
     #[arg(value_enum)]
     balance: Option<Balance>,
-    /// For which reasons copies and primaries move by themselves: any of repair, place, copies and primaries
+    /// For which reasons copies and primaries move by themselves: any of repair, place, copies, primaries and hot
     #[arg(long, value_name = "REASON", value_delimiter = ',')]
     automatic: Option<Vec<Scheduler>>,
     /// Show what would move, every step with its reason
@@ -97,6 +97,9 @@ fn told(plan: &RebalancePlan) -> String {
         true => writeln!(text, "nothing is to be moved"),
         false => writeln!(text, "{} steps: {}", plan.operators.len(), counts.join(", ")),
     };
+    if plan.bytes > 0 {
+        let _ = writeln!(text, "{} bytes are copied for that, as far as their sizes are known", plan.bytes);
+    }
     let _ = writeln!(text, "moved automatically: {}", if plan.automatic.is_empty() { "nothing".into() } else { plan.automatic.join(", ") });
     let _ = writeln!(text, "table {}", plan.table);
     text

@@ -5,15 +5,19 @@
 //!  place       no copy is where a rule forbids it, and none stands nearer to another than it must
 //!  copies      every member holds its share of copies             the fewest moves
 //!  primaries   every member leads its share
+//!  hot         nobody has much more to do than its share, as measured
 //! ```
 //!
 //! Each leaves alone what those before it have reached, so that the order of importance is also a measure that only ever
 //! falls: planning comes to an end, and a planned layout is planned no further. It also means that any of them can be off: the
 //! others do what they would do. All of them lay out one drawing board, so that what comes of them together is one plan with no move
-//! that another takes back. Draining is no scheduler of its own: a copy on a member that drains counts as one that is lacking.
+//! that another takes back. What was measured is evened out by exchanges (`exchange`), which leave to everybody the number of copies and
+//! primaries that it has. Draining is no scheduler of its own: a copy on a member that drains counts as one that is lacking.
 
 mod copies;
 mod even;
+mod exchange;
+mod hot;
 mod place;
 mod primaries;
 mod repair;
@@ -40,6 +44,7 @@ const fn schedule(scheduler: Scheduler) -> Option<&'static dyn Schedule> {
         Scheduler::Place => &place::Place,
         Scheduler::Copies => &copies::Copies,
         Scheduler::Primaries => &primaries::Primaries,
+        Scheduler::Hot => &hot::Hot,
         Scheduler::Splits | Scheduler::Merges => return None,
     })
 }

@@ -2,6 +2,7 @@
 
 use super::bounds::Bounds;
 use super::ground::Ground;
+use super::measured::Measured;
 use super::shares::copies_each;
 use crate::hash::Digest;
 use crate::id::MemberId;
@@ -26,6 +27,8 @@ pub(crate) struct Seats<'a> {
     pub(super) leads: Vec<u64>,
     /// Copies that each member should have, in this round.
     pub(super) targets: Vec<u64>,
+    /// What partitions have to carry.
+    pub(super) measured: Measured,
 }
 
 /// Who shall hold one partition.
@@ -48,7 +51,23 @@ impl<'a> Seats<'a> {
         }
         let present = partitions.iter().map(|seating| seating.members.clone()).collect();
         let rules = Bounds::new(ground, &keyspace.rules);
-        Self { ground, rules, copies, turn: keyspace.id.0.into(), partitions, present, loads, leads, targets: Vec::new() }
+        Self {
+            ground,
+            rules,
+            copies,
+            turn: keyspace.id.0.into(),
+            partitions,
+            present,
+            loads,
+            leads,
+            targets: Vec::new(),
+            measured: Measured::default(),
+        }
+    }
+
+    /// The same, with what was measured.
+    pub(crate) fn with(self, measured: Measured) -> Self {
+        Self { measured, ..self }
     }
 
     /// Who shall hold this partition, the primary first.

@@ -3,9 +3,11 @@
 use super::Strategy;
 use crate::division::Division;
 use crate::id::{ClusterId, KeyspaceId, MapId, MemberId, PartitionRef};
+use crate::loads::Loads;
+use crate::planner::may_receive;
 use crate::planner::{self, Departure, InSyncChange, InSyncRequest, MoveLimits, Pace};
 use crate::scheduler::Schedulers;
-use crate::table::{Assignment, Keyspace, Member, Mode, OnLoss, Reshaping, Settings, Table};
+use crate::table::{Assignment, Keyspace, Member, Mode, OnLoss, Partition, Reshaping, Settings, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -16,7 +18,7 @@ const STEPS_MAX: usize = 1000;
 const PLANS_MAX: usize = 20;
 
 #[derive(Debug)]
-pub(super) struct Fixed {
+pub(in crate::simulate) struct Fixed {
     partitions: u16,
     copies: usize,
     table: Option<Table>,
@@ -27,6 +29,15 @@ pub(super) struct Fixed {
 impl Fixed {
     pub(super) fn new(partitions: u16, copies: usize) -> Self {
         Self { partitions, copies, table: None, learned: 0 }
+    }
+
+    /// Goes on with this table, whatever its keyspaces are.
+    pub(in crate::simulate) const fn of(table: Table, copies: usize) -> Self {
+        Self { partitions: 0, copies, table: Some(table), learned: 0 }
+    }
+
+    pub(in crate::simulate) const fn table(&self) -> Option<&Table> {
+        self.table.as_ref()
     }
 
     fn first(&self, nodes: &[Arc<Member>]) -> Table {
@@ -51,7 +62,7 @@ impl Fixed {
     /// Plans and carries plans out until nothing is left to do.
     fn settle(&mut self, mut table: Table) -> Table {
         for _ in 0..PLANS_MAX {
-            let plan = planner::plan(&table);
+            let plan = planner::plan(&table, &Loads::default());
             if plan.is_empty() && planner::health(&table).moves == 0 {
                 break;
             }
@@ -89,7 +100,8 @@ impl Strategy for Fixed {
                 Arc::make_mut(member).weight = node.weight;
             }
         }
-        let gone: Vec<MemberId> = table.members.iter().map(|m| m.id).filter(|id| nodes.iter().all(|n| n.id != *id)).collect();
+        let holders = table.members.iter().filter(|m| may_receive(m)).map(|m| m.id);
+        let gone: Vec<MemberId> = holders.filter(|id| nodes.iter().all(|n| n.id != *id)).collect();
         let known: BTreeSet<MemberId> = table.members.iter().map(|m| m.id).collect();
         table = planner::admit(&table, nodes.iter().filter(|n| !known.contains(&n.id)).map(|n| Member::clone(n)).collect());
         for leaver in gone {
@@ -110,7 +122,7 @@ impl Strategy for Fixed {
 
     fn table_bytes(&self) -> usize {
         let Some(table) = &self.table else { return 0 };
-        let copies: usize = table.keyspaces[0].partitions.iter().map(|p| p.replicas.len()).sum();
+        let copies: usize = table.partitions().map(|(_, p)| p).map(|p| p.replicas.len()).sum();
         table.members.len() * size_of::<MemberId>() + copies * size_of::<u32>()
     }
 }
@@ -120,14 +132,10 @@ fn all_learned(table: &Table) -> (Table, usize) {
     let mut all = 0;
     let mut table = table.clone();
     loop {
-        let requests: Vec<InSyncRequest> = table.keyspaces[0]
-            .partitions
-            .iter()
-            .filter_map(|p| {
-                let at = PartitionRef { keyspace: table.keyspaces[0].id, partition: p.id };
-                Some(InSyncRequest { partition: at, epoch: p.epoch, change: InSyncChange::Admit(p.learners().next()?) })
-            })
-            .collect();
+        let admitted = |(at, p): (PartitionRef, &Arc<Partition>)| {
+            Some(InSyncRequest { partition: at, epoch: p.epoch, change: InSyncChange::Admit(p.learners().next()?) })
+        };
+        let requests: Vec<InSyncRequest> = table.partitions().filter_map(admitted).collect();
         let (next, done) = planner::change_in_sync(&table, &requests);
         let learned = done.iter().filter(|done| **done).count();
         if learned == 0 {

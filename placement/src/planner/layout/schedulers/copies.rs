@@ -1,4 +1,4 @@
-//! Every member holds its share of copies, by weight, at the fewest moves.
+//! Every member holds its share of copies, by weight, at the fewest moves; and where it is known how large they are, its share of bytes.
 
 use super::{CHAIN_WORK_MAX, Schedule};
 use crate::planner::layout::{Seats, search::Search};
@@ -14,6 +14,7 @@ impl Schedule for Copies {
         } else {
             seats.even();
         }
+        seats.even_bytes();
     }
 }
 

@@ -1,0 +1,125 @@
+//! What members have to carry, told to the coordinator: every now and then, what has changed, and to nobody who passes it on.
+//!
+//! It is soft: what is lost on the way is said again, a new coordinator hears everything anew, and nothing here is ever in a table.
+
+use super::context::Context;
+use super::council::Council;
+use super::election::Role;
+use crate::time::Time;
+use crate::wire::Message;
+use doyen_placement::loads::{Loads, Measured, MemberLoad, REPORT_BYTES_MAX, Report, Reporter, Uneven, Window};
+use doyen_placement::{MemberId, THREADS_MAX, Table};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Between two reports of a member, and between two looks of the coordinator at all of them.
+const REPORT: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_secs(5);
+/// Partitions in a report that is believed: none takes less than ten bytes.
+const REPORTED_MAX: usize = REPORT_BYTES_MAX / 10;
+
+/// What this member has to say.
+#[derive(Debug, Default)]
+pub(super) struct Telling {
+    reporter: Reporter,
+    /// By data thread.
+    threads: BTreeMap<u8, MemberLoad>,
+    due: Time,
+}
+
+impl Telling {
+    /// Another coordinator knows nothing of what its predecessor was told.
+    pub(super) fn new_coordinator(&mut self) {
+        self.reporter.forget();
+        self.due = Time::ZERO;
+    }
+
+    /// Of all threads together: they share the memory, and each has a core of its own.
+    fn member(&self) -> MemberLoad {
+        self.threads.values().fold(MemberLoad::default(), |all, one| MemberLoad {
+            memory: all.memory.saturating_add(one.memory),
+            memory_max: all.memory_max.saturating_add(one.memory_max),
+            cpu: all.cpu.saturating_add(one.cpu),
+            busy: all.busy || one.busy,
+        })
+    }
+}
+
+/// What a coordinator was told.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    pub(super) loads: Loads,
+    work: Window,
+    bytes: Window,
+    looked: Time,
+}
+
+impl Told {
+    /// Looks at everything, once in a while. True: something has been uneven for so long that it is time to plan.
+    fn look(&mut self, now: Time, table: &Table) -> bool {
+        if now.since(self.looked) < LOOK {
+            return false;
+        }
+        self.looked = now;
+        self.loads.retain(table);
+        let (judged, at) = (self.loads.judge(table), now.since(Time::ZERO));
+        let uneven = Uneven { work: self.work.look(at, judged.work), bytes: self.bytes.look(at, judged.bytes) };
+        let wanted = uneven.work || uneven.bytes;
+        if wanted {
+            self.loads.set_uneven(uneven);
+        }
+        wanted
+    }
+
+    /// What to plan with. What was uneven has had its plan then.
+    pub(super) fn take(&mut self, table: &Table) -> Arc<Loads> {
+        self.loads.retain(table);
+        let loads = Arc::new(self.loads.clone());
+        self.loads.set_uneven(Uneven::default());
+        loads
+    }
+}
+
+impl Council {
+    /// A data thread of this node has measured: tells the coordinator, if it is time again.
+    pub(super) fn measured(&mut self, cx: &mut Context, thread: u8, member: MemberLoad, partitions: Vec<Measured>) {
+        let me = cx.me();
+        if thread >= THREADS_MAX {
+            return;
+        }
+        let telling = &mut self.requests.telling;
+        telling.threads.insert(thread, member);
+        telling.reporter.measure(partitions);
+        if telling.due > cx.now || self.leader.is_none() {
+            return;
+        }
+        telling.due = cx.now + REPORT;
+        let table = &self.committed.table;
+        let partitions = telling.reporter.report(|at| table.partition(at).is_some_and(|p| p.primary() == me));
+        let report = Report { member: telling.member(), partitions };
+        let cluster = self.cluster();
+        self.tell_coordinator(cx, Message::Loads { cluster, origin: me, report: Box::new(report) });
+    }
+
+    /// A member reports: believed of itself, and of what it leads.
+    pub(super) fn on_loads(&mut self, cx: &mut Context, from: MemberId, report: Report) {
+        let Role::Leader(leader) = &mut self.role else { return };
+        if report.partitions.len() > REPORTED_MAX {
+            return cx.ignore();
+        }
+        let told = &mut leader.duties.told;
+        told.loads.tell(&self.committed.table, from, report);
+        if told.look(cx.now, &self.committed.table) {
+            leader.duties.want_plan();
+        }
+    }
+
+    /// The loads of the cluster, at its coordinator.
+    pub(super) fn loads(&self) -> Option<&Loads> {
+        match &self.role {
+            Role::Leader(leader) => Some(&leader.duties.told.loads),
+            Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) => None,
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! What partitions have to carry: counted by the way, looked at each two seconds.
+
+use super::op::{Outcome, Work};
+use super::{Held, Request, Shard, action};
+use doyen_gossip::Time;
+use doyen_placement::loads::{MemberLoad, PartitionLoad, Sample};
+use std::time::Duration;
+
+/// Between two looks.
+const MEASURE: Duration = Duration::from_secs(2);
+/// After so many looks everything is said anew: what was lost on the way is not missing for long.
+const ROUND: u32 = 30;
+/// A member whose memory is so full, in percent, is busy: others had better take what comes.
+const FULL: u64 = 90;
+
+impl Held {
+    /// An operation was executed here.
+    pub(super) fn count(&mut self, work: &Work, outcome: &Outcome) {
+        let sampled = match work {
+            Work::Key(op) if op.action.is_write() => self.meter.write(action::growth(&op.action).unwrap_or(0) + op.key.len()),
+            Work::Partition(_) if work.is_write() => self.meter.write(0),
+            Work::Key(_) | Work::Partition(_) => self.meter.read(outcome.bytes()),
+        };
+        if sampled && let Work::Key(op) = work {
+            self.meter.sample(op.map, &op.key);
+        }
+    }
+}
+
+impl Shard {
+    /// Tells the control thread what has changed, if it is time to.
+    pub(super) fn measure(&mut self, now: Time) {
+        let (before, looks) = self.core.measured;
+        let since = now.since(before);
+        if since < MEASURE || self.core.me.is_client() {
+            return;
+        }
+        let anew = looks % ROUND == 0;
+        self.core.measured = (now, looks.wrapping_add(1));
+        let mut loads = Vec::new();
+        for (at, slot) in self.slots.iter_mut() {
+            let Some(held) = slot.held.as_deref_mut() else { continue };
+            if held.lead.is_none() {
+                held.said = None;
+                continue;
+            }
+            let (bytes, keys) = (held.store.bytes() as u64, held.store.keys() as u64);
+            if held.meter.is_idle() && held.said == Some((bytes, keys)) && !anew {
+                continue;
+            }
+            held.said = Some((bytes, keys));
+            let rates = held.meter.look(since);
+            let load = PartitionLoad {
+                bytes,
+                keys,
+                reads: rates.reads,
+                writes: rates.writes,
+                read_bytes: rates.read_bytes,
+                written_bytes: rates.written_bytes,
+                skew: held.meter.sampled().map(Sample::skew).unwrap_or_default(),
+            };
+            loads.push((at, load));
+        }
+        let (memory, memory_max) = (self.core.memory as u64, self.core.limits.memory_bytes_max as u64);
+        let busy = memory.saturating_mul(100) >= memory_max.saturating_mul(FULL);
+        self.core.requests.push_back(Request::Loads(MemberLoad { memory, memory_max, cpu: 0, busy }, loads));
+    }
+}

@@ -1,0 +1,175 @@
+//! What partitions and members have to carry, as measured where they are.
+//!
+//! Loads are soft: a coordinator hears them from the primaries, no table holds them, and a successor hears them anew. So they
+//! decide what would be better, never what is right.
+//!
+//! ```text
+//!  a primary's counters ──> PartitionLoad ──Reporter──> Report ──> Loads (believed of the primary alone) ──> planner::plan
+//!                                                                    └──> Window: has it been uneven for long? ──┘
+//! ```
+
+mod ledger;
+mod meter;
+mod report;
+mod sample;
+mod window;
+
+pub use ledger::Loads;
+pub use meter::{Counters, Meter};
+pub use report::{REPORT_BYTES_MAX, Report, Reporter};
+pub use sample::{KEY_BYTES_MAX, Sample, Skew};
+pub use window::Window;
+
+use crate::id::{MemberId, PartitionRef};
+use serde::{Deserialize, Serialize};
+
+/// No measure is believed beyond this, so that sums over a cluster stay numbers.
+const MEASURE_MAX: u64 = 1 << 44;
+/// Bytes that cost about as much as one more operation.
+const BYTES_AN_OPERATION: u64 = 4096;
+
+/// What one partition has to carry. Rates are a second's, decayed over some ten seconds.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartitionLoad {
+    /// Keys and values as they are stored, with what they cost beside.
+    pub bytes: u64,
+    /// Keys.
+    pub keys: u64,
+    /// Operations that read, a second.
+    pub reads: u64,
+    /// Operations that write, a second.
+    pub writes: u64,
+    /// Bytes answered, a second.
+    pub read_bytes: u64,
+    /// Bytes written, a second.
+    pub written_bytes: u64,
+    /// How what is asked for spreads over its keys.
+    pub skew: Skew,
+}
+
+/// What one member has to carry.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberLoad {
+    /// Bytes of its data, tails and snapshots.
+    pub memory: u64,
+    /// What it may hold of them.
+    pub memory_max: u64,
+    /// Of its data threads, how much of a core each took, in thousandths.
+    pub cpu: u16,
+    /// It has no time to spare.
+    pub busy: bool,
+}
+
+/// What has been uneven for long enough to move something for it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Uneven {
+    /// What members have to do.
+    pub work: bool,
+    /// What members hold.
+    pub bytes: bool,
+}
+
+/// From when on members count as unevenly loaded: the ratio to what would be a member's share, and the gap to it. Both, for among small
+/// numbers any ratio is noise, and among large ones any gap.
+#[derive(Debug, Clone, Copy)]
+pub struct Threshold {
+    /// In percent of the share.
+    pub percent: u64,
+    /// In the unit of what is compared.
+    pub gap: u64,
+}
+
+impl Threshold {
+    /// For work, in operations a second.
+    pub const WORK: Self = Self { percent: 125, gap: 2_000 };
+    /// For bytes.
+    pub const BYTES: Self = Self { percent: 125, gap: 64 << 20 };
+
+    /// Where whoever evens out stops: nearer than where it begins, so that what it has reached lasts.
+    #[must_use]
+    pub const fn reached(self) -> Self {
+        Self { percent: 100 + (self.percent - 100) / 2, gap: self.gap / 2 }
+    }
+
+    /// Whether one of these (burden, weight) is too far above its share of all of them.
+    #[must_use]
+    pub fn is_exceeded(self, burdens: impl Iterator<Item = (u64, u64)> + Clone) -> bool {
+        let total = burdens.clone().fold((0, 0), |(b, w), (burden, weight)| (b + u128::from(burden), w + u128::from(weight)));
+        burdens.into_iter().any(|(burden, weight)| {
+            // burden / weight > percent of total.0 / total.1, without fractions.
+            let share = total.0 * u128::from(weight);
+            let ratio = u128::from(burden) * total.1 * 100 > share * u128::from(self.percent);
+            ratio && u128::from(burden) * total.1 > share + u128::from(self.gap) * total.1
+        })
+    }
+}
+
+impl PartitionLoad {
+    /// What a primary has to do for it, in operations a second.
+    #[must_use]
+    pub fn work(&self) -> u64 {
+        self.work_of_reads() + self.work_of_writes()
+    }
+
+    /// What goes with the lead alone.
+    #[must_use]
+    pub fn work_of_reads(&self) -> u64 {
+        self.reads + self.read_bytes / BYTES_AN_OPERATION
+    }
+
+    /// What every copy has to do.
+    #[must_use]
+    pub fn work_of_writes(&self) -> u64 {
+        self.writes + self.written_bytes / BYTES_AN_OPERATION
+    }
+
+    /// Whether it says something else than `said` did: by ratio and by gap.
+    #[must_use]
+    pub fn differs(&self, said: &Self) -> bool {
+        let far = |now: u64, then: u64, gap: u64| now.abs_diff(then) > gap.max(now.max(then) / 5);
+        far(self.bytes, said.bytes, 4 << 10)
+            || far(self.keys, said.keys, 20)
+            || far(self.work_of_reads(), said.work_of_reads(), 20)
+            || far(self.work_of_writes(), said.work_of_writes(), 20)
+            || (self.skew != said.skew && self.work() > 20)
+    }
+
+    /// As it may be counted with: what came from elsewhere may be any number.
+    pub(crate) fn bounded(mut self) -> Self {
+        for measure in [&mut self.bytes, &mut self.keys, &mut self.reads, &mut self.writes, &mut self.read_bytes, &mut self.written_bytes] {
+            *measure = (*measure).min(MEASURE_MAX);
+        }
+        self.skew.bound();
+        self
+    }
+}
+
+/// A partition and what it has to carry.
+pub type Measured = (PartitionRef, PartitionLoad);
+
+/// A member and what it has to carry.
+pub type MeasuredMember = (MemberId, MemberLoad);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uneven_is_what_is_far_by_ratio_and_by_gap() {
+        let exceeded = |loads: &[(u64, u64)]| Threshold { percent: 125, gap: 100 }.is_exceeded(loads.iter().copied());
+        assert!(exceeded(&[(1000, 1), (500, 1)]));
+        assert!(!exceeded(&[(10, 1), (1, 1)]), "a large ratio of little");
+        assert!(!exceeded(&[(11_000, 1), (10_000, 1)]), "a large gap of much");
+        assert!(!exceeded(&[(2000, 200), (1000, 100)]), "shares go by weight");
+        assert!(exceeded(&[(2000, 100), (1000, 200)]));
+        assert!(!exceeded(&[]) && !exceeded(&[(5000, 1)]));
+        assert!(exceeded(&[(u64::MAX, 1), (0, u64::from(u32::MAX))]));
+    }
+
+    #[test]
+    fn little_changes_are_not_worth_saying() {
+        let load = |reads| PartitionLoad { reads, ..PartitionLoad::default() };
+        assert!(!load(0).differs(&load(19)) && !load(1000).differs(&load(1100)));
+        assert!(load(1000).differs(&load(0)) && load(0).differs(&load(1000)));
+    }
+}

@@ -1,0 +1,148 @@
+//! Counters of one partition, and the rates that they come to.
+
+use super::sample::Sample;
+use crate::id::MapId;
+use std::time::Duration;
+
+/// What an operation adds to. Nothing here reads a clock or allocates.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Operations that read.
+    pub reads: u64,
+    /// Operations that write.
+    pub writes: u64,
+    /// Bytes answered.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+}
+
+/// Over which time rates decay.
+const DECAY: Duration = Duration::from_secs(10);
+/// Keys are sampled each so many operations. A power of two.
+const SAMPLED: u64 = 64;
+/// Operations a second from which on they are: a partition that is asked for little needs no memory for that.
+const SAMPLED_FROM: f64 = 100.0;
+
+/// One partition's counters and rates.
+#[derive(Debug, Clone, Default)]
+pub struct Meter {
+    counted: Counters,
+    /// At the last look, since when rates are: counters are only compared.
+    looked: Counters,
+    /// A second's, as they decay.
+    rates: [f64; 4],
+    sample: Option<Box<Sample>>,
+}
+
+impl Meter {
+    /// Counts a read and what it answered; true: its key is to be sampled.
+    #[inline]
+    pub const fn read(&mut self, bytes: usize) -> bool {
+        self.counted.reads += 1;
+        self.counted.read_bytes += bytes as u64;
+        self.counted.reads.wrapping_add(self.counted.writes).is_multiple_of(SAMPLED)
+    }
+
+    /// Counts a write and what it wrote; true: its key is to be sampled.
+    #[inline]
+    pub const fn write(&mut self, bytes: usize) -> bool {
+        self.counted.writes += 1;
+        self.counted.written_bytes += bytes as u64;
+        self.counted.reads.wrapping_add(self.counted.writes).is_multiple_of(SAMPLED)
+    }
+
+    /// Takes a key into the sample, where enough is asked for to need one.
+    #[cold]
+    pub fn sample(&mut self, map: MapId, key: &[u8]) {
+        if self.sample.is_none() && self.rates[0] + self.rates[1] < SAMPLED_FROM {
+            return;
+        }
+        let sample = self.sample.get_or_insert_default();
+        sample.take(self.counted.reads + self.counted.writes, map, key);
+    }
+
+    /// What was asked for, where any of it was sampled.
+    #[must_use]
+    pub fn sampled(&self) -> Option<&Sample> {
+        self.sample.as_deref()
+    }
+
+    /// What is counted so far.
+    #[must_use]
+    pub const fn counted(&self) -> Counters {
+        self.counted
+    }
+
+    /// Whether rates are zero and stay so.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.counted == self.looked && self.rates.iter().all(|rate| *rate < 0.5)
+    }
+
+    /// The rates, so long after the last look: reads, writes, bytes read, bytes written, a second each.
+    pub fn look(&mut self, since: Duration) -> Counters {
+        let seconds = since.as_secs_f64();
+        let (now, then) = (self.counted, std::mem::replace(&mut self.looked, self.counted));
+        let counted =
+            [now.reads - then.reads, now.writes - then.writes, now.read_bytes - then.read_bytes, now.written_bytes - then.written_bytes];
+        if seconds > 0.0 {
+            let kept = (-seconds / DECAY.as_secs_f64()).exp();
+            for (rate, counted) in self.rates.iter_mut().zip(counted) {
+                *rate = *rate * kept + counted as f64 / seconds * (1.0 - kept);
+            }
+        }
+        if self.is_idle() {
+            self.rates = [0.0; 4];
+            self.sample = None;
+        }
+        let [reads, writes, read_bytes, written_bytes] = self.rates.map(|rate| rate.round() as u64);
+        Counters { reads, writes, read_bytes, written_bytes }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn rates_follow_what_is_counted_and_decay() {
+        let mut meter = Meter::default();
+        let mut rates = Counters::default();
+        for _ in 0..60 {
+            (0..1000).for_each(|_| _ = meter.read(100));
+            (0..200).for_each(|_| _ = meter.write(10));
+            rates = meter.look(SECOND);
+        }
+        assert!((990..=1000).contains(&rates.reads) && (195..=200).contains(&rates.writes), "{rates:?}");
+        assert!((99_000..=100_000).contains(&rates.read_bytes) && (1_950..=2_000).contains(&rates.written_bytes), "{rates:?}");
+        let after = meter.look(DECAY);
+        assert!((350..=380).contains(&after.reads), "a third is left after the time of decay: {after:?}");
+        (0..20).for_each(|_| _ = meter.look(DECAY));
+        assert!(meter.is_idle() && meter.sampled().is_none());
+    }
+
+    #[test]
+    fn one_key_of_many_operations_is_sampled() {
+        let mut meter = Meter::default();
+        let sampled = (0..6400).filter(|n| if n % 2 == 0 { meter.read(1) } else { meter.write(1) }).count();
+        assert_eq!(sampled, 100);
+    }
+
+    proptest! {
+        #[test]
+        fn a_rate_lies_among_what_was_counted(counts in prop::collection::vec(0u64..5000, 1..40), millis in 100u64..5000) {
+            let mut meter = Meter::default();
+            let most = counts.iter().max().copied().unwrap_or(0) as f64 * 1000.0 / millis as f64;
+            for count in &counts {
+                (0..*count).for_each(|_| _ = meter.read(0));
+                let rates = meter.look(Duration::from_millis(millis));
+                prop_assert!(rates.reads as f64 <= most + 1.0);
+                prop_assert_eq!((rates.writes, rates.read_bytes), (0, 0));
+            }
+        }
+    }
+}

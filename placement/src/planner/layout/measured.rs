@@ -1,0 +1,117 @@
+//! What the partitions of one keyspace have to carry, for the drawing board.
+
+use super::{Ground, Seats};
+use crate::id::PartitionRef;
+use crate::loads::{Loads, PartitionLoad, Uneven};
+use crate::table::{Keyspace, Table};
+
+/// Measures of one keyspace, and what its members carry beside it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Measured {
+    /// What is to be evened out; nothing, where nothing is known.
+    pub(super) uneven: Uneven,
+    /// Of each partition.
+    pub(super) weights: Vec<Weight>,
+    /// Of each member of the ground.
+    pub(super) elsewhere: Vec<Burden>,
+}
+
+/// What one partition adds to those who hold it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Weight {
+    /// To its primary alone.
+    pub(super) lead: u64,
+    /// To every copy.
+    pub(super) copy: u64,
+    pub(super) bytes: u64,
+}
+
+/// What a member carries.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Burden {
+    pub(super) work: u64,
+    pub(super) bytes: u64,
+}
+
+impl Burden {
+    fn add(&mut self, weight: Weight, leads: bool) {
+        self.work += weight.copy + if leads { weight.lead } else { 0 };
+        self.bytes += weight.bytes;
+    }
+
+    fn take(&mut self, weight: Weight, leads: bool) {
+        self.work -= weight.copy + if leads { weight.lead } else { 0 };
+        self.bytes -= weight.bytes;
+    }
+}
+
+impl From<&PartitionLoad> for Weight {
+    fn from(load: &PartitionLoad) -> Self {
+        Self { lead: load.work_of_reads(), copy: load.work_of_writes(), bytes: load.bytes }
+    }
+}
+
+/// What members carry of all keyspaces, while one after the other is laid out.
+#[derive(Debug)]
+pub(crate) struct Others<'a> {
+    ground: &'a Ground,
+    loads: &'a Loads,
+    burdens: Vec<Burden>,
+}
+
+impl<'a> Others<'a> {
+    pub(crate) fn new(ground: &'a Ground, table: &Table, loads: &'a Loads) -> Self {
+        let mut others = Self { ground, loads, burdens: vec![Burden::default(); ground.len()] };
+        if others.counts() {
+            table.keyspaces.iter().for_each(|keyspace| others.each(keyspace, Burden::add));
+        }
+        others
+    }
+
+    fn counts(&self) -> bool {
+        let uneven = self.loads.uneven();
+        uneven.work || uneven.bytes
+    }
+
+    fn each(&mut self, keyspace: &Keyspace, change: fn(&mut Burden, Weight, bool)) {
+        for partition in &keyspace.partitions {
+            let Some(load) = self.loads.partition(PartitionRef { keyspace: keyspace.id, partition: partition.id }) else { continue };
+            for replica in &partition.replicas {
+                let Some(place) = self.ground.place(replica.member) else { continue };
+                change(&mut self.burdens[place], load.into(), replica.member == partition.primary());
+            }
+        }
+    }
+
+    /// What there is to know for laying out this keyspace, which counts among the others no more.
+    pub(crate) fn measured(&mut self, keyspace: &Keyspace) -> Measured {
+        if !self.counts() {
+            return Measured::default();
+        }
+        self.each(keyspace, Burden::take);
+        let weight = |id| self.loads.partition(PartitionRef { keyspace: keyspace.id, partition: id }).map(Weight::from).unwrap_or_default();
+        let weights = keyspace.partitions.iter().map(|p| weight(p.id)).collect();
+        Measured { uneven: self.loads.uneven(), weights, elsewhere: self.burdens.clone() }
+    }
+
+    /// It is laid out, and counts again, as it shall be.
+    pub(crate) fn laid_out(&mut self, seats: &Seats<'_>) {
+        if self.counts() {
+            self.burdens = seats.burdens();
+        }
+    }
+}
+
+impl Seats<'_> {
+    /// What each member carries, as things are laid out, with what it carries of other keyspaces. Copies of partitions that nobody
+    /// can copy now are not counted: they stay where they are.
+    pub(super) fn burdens(&self) -> Vec<Burden> {
+        let mut burdens = self.measured.elsewhere.clone();
+        for (seating, weight) in self.partitions.iter().zip(&self.measured.weights) {
+            for (seat, &member) in seating.members.iter().enumerate() {
+                burdens[member].add(*weight, seat == 0);
+            }
+        }
+        burdens
+    }
+}

@@ -1,0 +1,194 @@
+//! What was measured moves something when it has been uneven for long, once, and noise moves nothing.
+
+mod common;
+
+use common::{PLAIN, Sketch, check_step, cluster, loads as counts, partitions, plan as plan_by_count, settle_by, sketch};
+use doyen_placement::loads::{MemberLoad, PartitionLoad, Report, Uneven, Window};
+use doyen_placement::planner::{self, Plan};
+use doyen_placement::{Loads, MemberId, PartitionRef, Scheduler, Schedulers, Table};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Between two looks of a coordinator.
+const LOOK: Duration = Duration::from_secs(5);
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+fn reads(reads: u64) -> PartitionLoad {
+    PartitionLoad { reads, ..PartitionLoad::default() }
+}
+
+/// What is measured in this table, where each partition has this load, wherever it is.
+fn measured(table: &Table, load: impl Fn(PartitionRef) -> PartitionLoad) -> Loads {
+    partitions(table).map(|(at, p)| (at, p.primary(), load(at))).collect()
+}
+
+/// What is to be evened out is.
+fn uneven(mut loads: Loads, uneven: Uneven) -> Loads {
+    loads.set_uneven(uneven);
+    loads
+}
+
+const WORK: Uneven = Uneven { work: true, bytes: false };
+const BYTES: Uneven = Uneven { work: false, bytes: true };
+
+/// What each member has to do.
+fn work(table: &Table, loads: &Loads) -> BTreeMap<MemberId, u64> {
+    let mut work: BTreeMap<MemberId, u64> = table.members.iter().map(|m| (m.id, 0)).collect();
+    for (at, partition) in partitions(table) {
+        let Some(load) = loads.partition(at) else { continue };
+        for replica in &partition.replicas {
+            let added = if replica.member == partition.primary() { load.work() } else { load.work_of_writes() };
+            *work.entry(replica.member).or_default() += added;
+        }
+    }
+    work
+}
+
+/// All goals are reached, and then nothing is left to do for those who count.
+fn carried_out(table: Table) -> Table {
+    // As a coordinator does: it plans again once nothing moves.
+    let plan = |table: &Table| if partitions(table).any(|(_, p)| p.goal.is_some()) { vec![] } else { plan_by_count(table) };
+    settle_by(table, plan, check_step)
+}
+
+/// A coordinator's day: looks, and plans when it has been uneven for long. Returns what each plan moved, and the table in the end.
+fn day(mut table: Table, load: impl Fn(u64, PartitionRef) -> PartitionLoad) -> (Vec<Plan>, Table) {
+    let mut window = Window::default();
+    let mut plans = Vec::new();
+    for look in 0..(DAY.as_secs() / LOOK.as_secs()) {
+        let mut loads = measured(&table, |at| load(look, at));
+        let due = loads.judge(&table).work;
+        if window.look(LOOK * look as u32, due) {
+            loads.set_uneven(WORK);
+            let goals = planner::plan(&table, &loads);
+            if !goals.is_empty() {
+                table = planner::adopt(&table, &goals);
+                table = carried_out(table);
+                plans.push(goals);
+            }
+        }
+    }
+    (plans, table)
+}
+
+/// A number that looks random, of these two.
+fn noise(a: u64, b: u64) -> u64 {
+    let mixed = (a << 32 | b).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ mixed >> 31).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed ^ mixed >> 29
+}
+
+#[test]
+fn a_day_of_noise_moves_nothing() {
+    let table = cluster(64, 1, &[PLAIN; 3]);
+    // Each partition has between nothing and twice its usual load, and now and then ten partitions of one member have ten times as much for half
+    // a minute.
+    let load = |look: u64, at: PartitionRef| {
+        let burst = look % 40 < 6 && noise(look / 40, 7) % 6 == u64::from(at.partition.0) % 6;
+        reads((noise(look, at.partition.0.into()) % 2000) * if burst { 10 } else { 1 })
+    };
+    let uneven = (0..1000).filter(|look| measured(&table, |at| load(*look, at)).judge(&table).work).count();
+    assert!(uneven > 10, "it is uneven at times: {uneven}");
+    assert_eq!(day(table.clone(), load), (vec![], table));
+}
+
+#[test]
+fn hot_partitions_move_once_and_then_all_rests() {
+    let table = cluster(64, 1, &[PLAIN; 3]);
+    let busiest = table.members[0].id;
+    let hot: Vec<PartitionRef> = partitions(&table).filter(|(_, p)| p.primary() == busiest).map(|(at, _)| at).take(6).collect();
+    let load = |look: u64, at: PartitionRef| reads(if hot.contains(&at) { 20_000 } else { 100 } + noise(look, at.partition.0.into()) % 50);
+    let (plans, settled) = day(table.clone(), load);
+    assert_eq!(plans.len(), 1);
+    let loads = measured(&settled, |at| load(0, at));
+    assert!(!loads.judge(&settled).work, "{:?}", work(&settled, &loads));
+    let copies = |table: &Table| counts(table).into_values().map(|(copies, _)| copies).collect::<Vec<_>>();
+    assert_eq!(copies(&settled), copies(&table), "everybody has as many copies as before");
+    let copied =
+        plans[0].iter().filter(|(at, goal)| goal.iter().any(|m| table.partition(*at).is_some_and(|p| p.in_sync().all(|held| held != *m))));
+    assert!(copied.count() <= hot.len(), "for the most part leads went elsewhere, which copies nothing");
+}
+
+#[test]
+fn a_partition_that_is_too_much_for_anybody_stays_and_what_is_beside_it_goes() {
+    let table = cluster(64, 1, &[PLAIN; 3]);
+    let (giant, led) = partitions(&table).map(|(at, p)| (at, p.primary())).next().expect("there is one");
+    let load = |_, at| reads(if at == giant { 1_000_000 } else { 1000 });
+    let (plans, settled) = day(table, load);
+    assert_eq!(settled.partition(giant).map(|p| p.primary()), Some(led));
+    assert!(plans.len() <= 1, "{}", plans.len());
+}
+
+#[test]
+fn what_is_off_moves_nothing() {
+    let mut table = cluster(64, 1, &[PLAIN; 3]);
+    let busiest = table.members[0].id;
+    let load = |table: &Table| {
+        let led = |at| table.partition(at).is_some_and(|p| p.primary() == busiest);
+        uneven(measured(table, |at| reads(if led(at) { 10_000 } else { 10 } + u64::from(at.partition.0) * 100)), WORK)
+    };
+    assert!(!planner::plan(&table, &load(&table)).is_empty());
+    table.settings.schedulers = Scheduler::ALL.into_iter().filter(|s| *s != Scheduler::Hot).collect::<Schedulers>();
+    assert_eq!(planner::plan(&table, &load(&table)), vec![]);
+}
+
+#[test]
+fn members_come_to_hold_their_share_of_bytes() {
+    let table = cluster(64, 1, &[PLAIN, PLAIN, PLAIN, Sketch { weight: 200, ..PLAIN }]);
+    let full = table.members[1].id;
+    let large: Vec<PartitionRef> = partitions(&table).filter(|(_, p)| p.in_sync().any(|m| m == full)).map(|(at, _)| at).take(8).collect();
+    let load = |at| PartitionLoad { bytes: if large.contains(&at) { 512 << 20 } else { 1 << 20 }, ..PartitionLoad::default() };
+    assert!(measured(&table, load).judge(&table).bytes);
+    let goals = planner::plan(&table, &uneven(measured(&table, load), BYTES));
+    let settled = carried_out(planner::adopt(&table, &goals));
+    assert!(!measured(&settled, load).judge(&settled).bytes);
+    assert_eq!(counts(&settled), counts(&table));
+}
+
+#[test]
+fn only_a_primary_is_believed_and_only_of_what_is_there() {
+    let table = cluster(16, 1, &[PLAIN; 3]);
+    let (at, partition) = partitions(&table).next().expect("there is one");
+    let other = table.members.iter().map(|m| m.id).find(|m| *m != partition.primary()).expect("there are three");
+    let mut loads = Loads::default();
+    let nowhere = PartitionRef { partition: doyen_placement::PartitionId(999), ..at };
+    let report = || Report { member: MemberLoad::default(), partitions: vec![(at, reads(u64::MAX)), (nowhere, reads(1))] };
+    loads.tell(&table, other, report());
+    loads.tell(&table, MemberId(990), report());
+    assert_eq!((loads.partitions().count(), loads.members().count()), (0, 1));
+    loads.tell(&table, partition.primary(), report());
+    assert_eq!(loads.partitions().map(|(at, _)| at).collect::<Vec<_>>(), [at]);
+    let _ = uneven(loads.clone(), WORK).judge(&table);
+    loads.retain(&Table { members: Vec::new(), keyspaces: Vec::new(), ..table });
+    assert_eq!(loads, Loads::default());
+}
+
+proptest! {
+    #[test]
+    fn what_was_measured_makes_nobody_heavier_and_comes_to_an_end(
+        members in prop::collection::vec(sketch(), 1..7),
+        loads in prop::collection::vec((0_u64..50_000, 0_u64..10_000, 0_u64..200_000_000), 64),
+        backups in 0_u8..3,
+        work_too in any::<bool>(),
+    ) {
+        let table = cluster(64, backups, &members);
+        let load = |at: PartitionRef| {
+            let (reads, writes, bytes) = loads[at.partition.0 as usize];
+            PartitionLoad { reads, writes, bytes, ..PartitionLoad::default() }
+        };
+        let uneven_now = Uneven { work: work_too, bytes: !work_too };
+        let plan = |table: &Table| planner::plan(table, &uneven(measured(table, load), uneven_now));
+        prop_assert_eq!(plan(&table), plan(&table), "the same input gives the same plan");
+        let settled = settle_by(table.clone(), plan, check_step);
+        prop_assert_eq!(counts(&settled).values().map(|c| c.0).collect::<Vec<_>>(), counts(&table).values().map(|c| c.0).collect::<Vec<_>>());
+        prop_assert_eq!(plan_by_count(&settled), vec![], "and balance by numbers has nothing to take back");
+        let heaviest = |table: &Table| {
+            let work = work(table, &measured(table, load));
+            table.members.iter().map(|m| work[&m.id] * 1000 / u64::from(m.weight)).max()
+        };
+        if work_too {
+            prop_assert!(heaviest(&settled) <= heaviest(&table));
+        }
+    }
+}
