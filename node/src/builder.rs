@@ -322,6 +322,7 @@ fn assemble(config: Config) -> Result<Node, StartError> {
     let timing = timing(&config);
     let limits = limits(&config, &timing);
     let agreement = doyen_gossip::Config {
+        range_bytes_max: config.range_bytes_max as u64,
         id: me,
         name: name.clone(),
         role: config.role,

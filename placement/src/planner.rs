@@ -5,7 +5,7 @@
 //!  keyspaces   create_keyspace   alter_keyspace   drop_keyspace   create_map
 //!  members     admit   elders   remove (failover)   revive   hand_over (leaving)   reset (giving up)
 //!  partitions  change_in_sync (primaries ask)
-//!  shape       reshape::{begin ── finish or cancel} (splits and merges)
+//!  shape       reshape::{begin ── finish or cancel} (splits and merges)   ranges::{busy, cold} (which)
 //!  moves       plan (propose) ──> adopt or apply (goals) ──> advance ──> advance ──> ... ──> goals are gone
 //!  reporting   health   holds_anything   rules_unmet   operators
 //! ```
@@ -29,6 +29,7 @@ mod keyspaces;
 pub(crate) mod layout;
 mod operators;
 mod plan;
+pub mod ranges;
 mod remove;
 mod reset;
 pub mod reshape;

@@ -149,7 +149,7 @@ fn a_ring_and_ranges_hold_their_keys_while_members_come_and_die() {
     cluster.join("n3");
     let all = ["n0", "n1", "n2", "n3"];
     cluster.eventually("everybody leads its share", |c| {
-        leads(&partitions(c, "n3", "ring"), &all) == (6, 6) && leads(&partitions(c, "n3", "sampled"), &all) == (3, 2)
+        leads(&partitions(c, "n3", "ring"), &all) == (8, 8) && leads(&partitions(c, "n3", "sampled"), &all) == (3, 2)
     });
     cluster.await_safe(4);
     cluster.kill("n1");

@@ -16,6 +16,8 @@ use std::time::Duration;
 /// What a node is told when it starts.
 #[derive(Debug, Clone)]
 pub struct Config {
+    /// Bytes from which on a range of keys is split: neighbours that are much smaller are merged.
+    pub range_bytes_max: u64,
     /// This process: a fresh random id.
     pub id: MemberId,
     /// Its name; unique among living members.
@@ -57,6 +59,10 @@ pub struct Timing {
     pub batch: Duration,
     /// How long a fresh node listens before a cluster is formed: 1 s.
     pub listen: Duration,
+    /// For how long much has to be asked of a range before it is split for that: 15 s.
+    pub busy_for: Duration,
+    /// For how long neighbouring ranges have to be small and at rest before they are merged: 5 minutes.
+    pub cold_for: Duration,
 }
 
 impl Default for Timing {
@@ -68,6 +74,8 @@ impl Default for Timing {
             pings_missed_max: 6,
             batch: Duration::from_millis(20),
             listen: Duration::from_secs(1),
+            busy_for: Duration::from_secs(15),
+            cold_for: Duration::from_secs(300),
         }
     }
 }

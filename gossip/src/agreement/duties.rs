@@ -601,6 +601,17 @@ fn draft_reshapes(cx: &Context, duties: &mut Duties, table: &mut Cow<'_, Table>,
     let halves = table.keyspaces.iter().flat_map(|k| planner::reshape::doublings(k, HALVED_MAX).into_iter().map(|r| (k.id, r)));
     let halves: Vec<(KeyspaceId, Reshape)> = halves.collect();
     begin_reshapes(table, halves);
+    begin_reshapes(table, std::mem::take(&mut duties.told.splits));
+    for (keyspace, pair) in std::mem::take(&mut duties.told.merges) {
+        match planner::ranges::together(table, keyspace, pair) {
+            Some(Ok(merge)) => begin_reshapes(table, vec![(keyspace, merge)]),
+            Some(Err(goals)) => {
+                *table = Cow::Owned(planner::adopt(table, &goals));
+                duties.moving = true;
+            }
+            None => {}
+        }
+    }
 }
 
 /// What cannot begin now is thought of again with a later table.

@@ -2,14 +2,16 @@
 //!
 //! It is soft: what is lost on the way is said again, a new coordinator hears everything anew, and nothing here is ever in a table.
 
+use super::api::Timing;
 use super::context::Context;
 use super::council::Council;
 use super::election::Role;
 use crate::time::Time;
 use crate::wire::Message;
 use doyen_placement::loads::{Loads, Measured, MemberLoad, REPORT_BYTES_MAX, Report, Reporter, Uneven, Window};
-use doyen_placement::{MemberId, THREADS_MAX, Table};
-use std::collections::BTreeMap;
+use doyen_placement::planner;
+use doyen_placement::{KeyspaceId, MemberId, PartitionId, Reshape, THREADS_MAX, Table};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,11 +55,18 @@ pub(super) struct Told {
     work: Window,
     bytes: Window,
     looked: Time,
+    /// Since when ranges have been busy, and neighbours cold.
+    busy: BTreeMap<(KeyspaceId, PartitionId), Time>,
+    cold: BTreeMap<(KeyspaceId, [PartitionId; 2]), Time>,
+    /// Those that are to be split by now,
+    pub(super) splits: Vec<(KeyspaceId, Reshape)>,
+    /// and to be merged.
+    pub(super) merges: Vec<(KeyspaceId, [PartitionId; 2])>,
 }
 
 impl Told {
     /// Looks at everything, once in a while. True: something has been uneven for so long that it is time to plan.
-    fn look(&mut self, now: Time, table: &Table) -> bool {
+    fn look(&mut self, now: Time, table: &Table, range_bytes_max: u64, timing: &Timing) -> bool {
         if now.since(self.looked) < LOOK {
             return false;
         }
@@ -69,7 +78,24 @@ impl Told {
         if wanted {
             self.loads.set_uneven(uneven);
         }
+        self.look_at_ranges(now, table, range_bytes_max, timing);
         wanted
+    }
+
+    /// Notes which ranges have been busy, and which neighbours cold, for long enough.
+    fn look_at_ranges(&mut self, now: Time, table: &Table, range_bytes_max: u64, timing: &Timing) {
+        let busy = planner::ranges::busy(table, &self.loads);
+        let cold = planner::ranges::cold(table, &self.loads, range_bytes_max);
+        let named = |(keyspace, split): &(KeyspaceId, Reshape)| split.partitions().map(|p| (*keyspace, p)).collect::<Vec<_>>();
+        let known: BTreeSet<(KeyspaceId, PartitionId)> = busy.iter().flat_map(named).collect();
+        self.busy.retain(|range, _| known.contains(range));
+        known.into_iter().for_each(|range| _ = self.busy.entry(range).or_insert(now));
+        self.cold.retain(|pair, _| cold.contains(pair));
+        cold.iter().for_each(|pair| _ = self.cold.entry(*pair).or_insert(now));
+        let long = |since: Option<&Time>, least| since.is_some_and(|since| now.since(*since) >= least);
+        self.splits =
+            busy.into_iter().filter(|split| named(split).iter().all(|range| long(self.busy.get(range), timing.busy_for))).collect();
+        self.merges = cold.into_iter().filter(|pair| long(self.cold.get(pair), timing.cold_for)).collect();
     }
 
     /// What to plan with. What was uneven has had its plan then.
@@ -110,7 +136,7 @@ impl Council {
         }
         let told = &mut leader.duties.told;
         told.loads.tell(&self.committed.table, from, report);
-        if told.look(cx.now, &self.committed.table) {
+        if told.look(cx.now, &self.committed.table, cx.config.range_bytes_max, &cx.config.timing) {
             leader.duties.want_plan();
         }
     }

@@ -139,6 +139,7 @@ impl Net {
         let at = address(slot);
         let role = if self.witnesses.contains(&slot) { Role::Witness } else { Role::Data };
         Config {
+            range_bytes_max: 64 << 20,
             id,
             name: format!("n{slot}"),
             role,

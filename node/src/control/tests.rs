@@ -35,6 +35,7 @@ impl Node {
     fn start(name: &str, (socket, control): (UdpSocket, SocketAddr), seeds: &[SocketAddr], secret: &[u8]) -> Self {
         let id = MemberId::of_member(rand::random());
         let agreement = Config {
+            range_bytes_max: 64 << 20,
             id,
             name: name.to_owned(),
             role: Role::Data,

@@ -48,6 +48,7 @@ pub(super) fn id(place: usize) -> MemberId {
 fn config(place: usize) -> Config {
     let (control, seeds) = (address(place), (0..MEMBERS).map(address).collect());
     Config {
+        range_bytes_max: 64 << 20,
         id: id(place),
         name: format!("n{place}"),
         role: Role::Data,

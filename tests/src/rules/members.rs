@@ -183,6 +183,7 @@ impl Members {
     pub(super) fn start_as(&mut self, name: &str, place: Place, seeds: &[Place], expect: Option<u16>) {
         let control = address(place);
         let config = Config {
+            range_bytes_max: 64 << 20,
             id: id(place),
             name: name.into(),
             role: Role::Data,

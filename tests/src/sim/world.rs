@@ -106,7 +106,8 @@ pub(crate) fn slot_of_address(address: SocketAddr) -> Option<usize> {
 }
 
 fn timing() -> Timing {
-    Timing::default()
+    // Ranges are small here, and do not live long.
+    Timing { cold_for: std::time::Duration::from_secs(3), ..Timing::default() }
 }
 
 impl World {
@@ -347,6 +348,7 @@ impl World {
         let (mode, division) = mix.placed.among(mix.partitions, mix.founders);
         let witness = slot >= mix.founders - mix.witnesses && slot < mix.founders;
         Config {
+            range_bytes_max: self.mix.range_bytes_max as u64,
             id: me,
             name: format!("n{slot}"),
             role: if witness { Role::Witness } else { Role::Data },

@@ -1,0 +1,185 @@
+//! Splits and merges on real processes, while clients write, read and scan.
+
+use doyen_tests::cluster::Cluster;
+use doyen_tests::resp::{Client, Reply};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
+
+/// `doyen keyspace ...` at this node: what it said, which must have gone well.
+fn keyspace(cluster: &Cluster, node: &str, words: &[&str]) -> String {
+    let (done, said) = try_keyspace(cluster, node, words);
+    assert!(done, "{words:?}: {said}");
+    said
+}
+
+fn try_keyspace(cluster: &Cluster, node: &str, words: &[&str]) -> (bool, String) {
+    let http = cluster.node(node).ready.http.to_string();
+    let secret = cluster.secret_file().display().to_string();
+    let mut arguments = vec!["keyspace"];
+    arguments.extend(words);
+    arguments.extend(["--http", &http]);
+    if words[0] != "show" {
+        arguments.extend(["--secret-file", &secret]);
+    }
+    let output = cluster.command(&arguments);
+    let said = if output.status.success() { &output.stdout } else { &output.stderr };
+    (output.status.success(), String::from_utf8_lossy(said).into_owned())
+}
+
+/// What `doyen keyspace show` says; nothing while the node has not heard of it.
+fn shown(cluster: &Cluster, node: &str, name: &str) -> Value {
+    let (known, said) = try_keyspace(cluster, node, &["show", name, "--json"]);
+    if known { serde_json::from_str(&said).expect("JSON") } else { Value::Null }
+}
+
+fn partitions(cluster: &Cluster, node: &str, name: &str) -> usize {
+    shown(cluster, node, name)["partitions"].as_array().map_or(0, Vec::len)
+}
+
+/// Nothing is split, merged or moved any more, and there are so many partitions.
+fn await_partitions(cluster: &Cluster, node: &str, name: &str, holds: impl Fn(usize) -> bool) {
+    cluster.eventually(&format!("{name} has its partitions"), |c| {
+        shown(c, node, name)["keyspace"]["reshaping"] == 0 && holds(partitions(c, node, name))
+    });
+}
+
+fn client_in(cluster: &Cluster, node: &str, keyspace: &str) -> Client {
+    let mut client = cluster.client(node);
+    let chosen = client.command(&[b"CLIENT", b"KEYSPACE", keyspace.as_bytes()]).expect("a reply");
+    assert_eq!(chosen, Reply::Simple("OK".into()));
+    client
+}
+
+fn set(client: &mut Client, key: &str, value: &[u8]) {
+    assert_eq!(client.command(&[b"SET", key.as_bytes(), value]).expect("a reply"), Reply::Simple("OK".into()), "{key}");
+}
+
+/// All keys of a range, each as often as it was given.
+fn scan(client: &mut Client, from: &str, to: &str) -> Vec<String> {
+    let reply = client.command(&[b"SCANRANGE", from.as_bytes(), to.as_bytes()]).expect("a reply");
+    let Reply::Array(items) = reply else { panic!("{reply:?}") };
+    let text = |item: Reply| if let Reply::Bulk(text) = item { String::from_utf8_lossy(&text).into_owned() } else { panic!("{item:?}") };
+    items.into_iter().map(text).collect()
+}
+
+#[test]
+fn a_range_that_grows_is_split_while_it_is_written_to_and_scanned() {
+    let mut cluster = Cluster::new(BINARY);
+    for node in ["n0", "n1", "n2"] {
+        cluster.join_with(node, &["--range-max", "64kb"]);
+    }
+    cluster.await_safe(3);
+    let said = keyspace(&cluster, "n0", &["create", "names", "--mode", "range"]);
+    assert!(said.contains("1 partitions"), "{said}");
+    let stable: Vec<String> = (0..300).map(|i| format!("stable-{i:03}")).collect();
+    let mut writer = client_in(&cluster, "n0", "names");
+    stable.iter().for_each(|key| set(&mut writer, key, b"here all the time"));
+
+    let over = AtomicBool::new(false);
+    let written: Vec<String> = (0..3000).map(|i| format!("key-{:04}", i * 7 % 3000)).collect();
+    std::thread::scope(|scope| {
+        let scanner = scope.spawn(|| {
+            let mut client = client_in(&cluster, "n2", "names");
+            let mut scans = 0;
+            while !over.load(Ordering::Relaxed) || scans == 0 {
+                let all = scan(&mut client, "", "");
+                assert!(all.is_sorted_by(|a, b| a < b), "each key once, in order");
+                assert_eq!(all.iter().filter(|key| key.starts_with("stable")).count(), stable.len());
+                scans += 1;
+            }
+            scans
+        });
+        written.iter().for_each(|key| set(&mut writer, key, &[b'x'; 400]));
+        await_partitions(&cluster, "n1", "names", |count| count >= 16);
+        over.store(true, Ordering::Relaxed);
+        assert!(scanner.join().expect("no scan went wrong") > 0);
+    });
+
+    // Whoever dies, everything is there, and in every range.
+    cluster.await_safe(3);
+    cluster.kill("n1");
+    cluster.await_safe(2);
+    for node in ["n0", "n2"] {
+        let mut client = client_in(&cluster, node, "names");
+        let all: BTreeSet<String> = scan(&mut client, "", "").into_iter().collect();
+        assert_eq!(all.len(), written.len() + stable.len());
+        assert_eq!(client.command(&[b"DBSIZE"]).expect("a reply"), Reply::Int(all.len() as i64));
+        let lost = written.iter().filter(|key| client.command(&[b"STRLEN", key.as_bytes()]).expect("a reply") != Reply::Int(400)).count();
+        assert_eq!(lost, 0, "of {} at {node}", written.len());
+    }
+}
+
+#[test]
+fn people_split_and_merge_ranges() {
+    let cluster = Cluster::of(BINARY, 1);
+    keyspace(&cluster, "n0", &["create", "names", "--mode", "range"]);
+    let mut client = client_in(&cluster, "n0", "names");
+    for key in ["a", "m", "z"] {
+        set(&mut client, key, b"1");
+    }
+    assert!(keyspace(&cluster, "n0", &["split", "names", "--at", "m"]).contains("2 partitions"));
+    assert!(keyspace(&cluster, "n0", &["split", "names", "--at", "m"]).contains("2 partitions"), "it begins there already");
+    assert_eq!(scan(&mut client, "", ""), ["a", "m", "z"]);
+    // What expires goes on doing so after a merge.
+    assert_eq!(client.command(&[b"EXPIRE", b"z", b"1000"]).expect("a reply"), Reply::Int(1));
+    assert!(keyspace(&cluster, "n0", &["merge", "names", "--at", "m"]).contains("1 partitions"));
+    assert_eq!(scan(&mut client, "", ""), ["a", "m", "z"]);
+    let left = client.command(&[b"TTL", b"z"]).expect("a reply");
+    assert!(matches!(left, Reply::Int(900..=1000)), "{left:?}");
+
+    let wrong = |words: &[&str], expected: &str| {
+        let (done, said) = try_keyspace(&cluster, "n0", words);
+        assert!(!done && said.contains(expected) && said.trim_end().lines().count() == 1, "{words:?}: {said}");
+    };
+    wrong(&["merge", "names", "--at", "q"], "no range of keyspace");
+    wrong(&["split", "default", "--at", "q"], "slots by halves");
+    wrong(&["split", "nowhere", "--at", "q"], "nowhere");
+    wrong(&["alter", "names", "--partitions", "8"], "not fixed");
+    wrong(&["alter", "default", "--partitions", "32"], "from 64 to 16384");
+    wrong(&["alter", "default", "--partitions", "100"], "power of two");
+}
+
+#[test]
+fn a_fixed_keyspace_is_doubled_while_it_is_written_to() {
+    let mut cluster = Cluster::of(BINARY, 3);
+    let mut writer = cluster.client("n0");
+    let keys: Vec<String> = (0..4000).map(|i| format!("key-{i}")).collect();
+    keys[..1000].iter().for_each(|key| set(&mut writer, key, b"before"));
+    keyspace(&cluster, "n1", &["alter", "default", "--partitions", "256"]);
+    keys[1000..].iter().for_each(|key| set(&mut writer, key, b"meanwhile"));
+    await_partitions(&cluster, "n2", "default", |count| count == 256);
+    cluster.await_safe(3);
+    let slots = cluster.client("n2").command(&[b"CLUSTER", b"INFO"]).expect("a reply");
+    assert!(matches!(&slots, Reply::Bulk(text) if String::from_utf8_lossy(text).contains("cluster_slots_assigned:16384")), "{slots:?}");
+    cluster.kill("n1");
+    cluster.await_safe(2);
+    for node in ["n0", "n2"] {
+        let mut client = cluster.client(node);
+        assert_eq!(client.command(&[b"DBSIZE"]).expect("a reply"), Reply::Int(keys.len() as i64));
+        let missing = keys.iter().filter(|key| client.command(&[b"EXISTS", key.as_bytes()]).expect("a reply") != Reply::Int(1)).count();
+        assert_eq!(missing, 0, "at {node}");
+    }
+}
+
+#[test]
+fn tokens_of_a_ring_come_and_go_with_members() {
+    let mut cluster = Cluster::of(BINARY, 2);
+    keyspace(&cluster, "n0", &["create", "ring", "--mode", "ring", "--tokens", "8"]);
+    let mut writer = client_in(&cluster, "n0", "ring");
+    let keys: Vec<String> = (0..1000).map(|i| format!("key-{i}")).collect();
+    keys.iter().for_each(|key| set(&mut writer, key, b"1"));
+    assert_eq!(partitions(&cluster, "n1", "ring"), 16);
+    cluster.join("n2");
+    await_partitions(&cluster, "n2", "ring", |count| count == 24);
+    cluster.await_safe(3);
+    cluster.kill("n1");
+    await_partitions(&cluster, "n2", "ring", |count| count == 16);
+    cluster.await_safe(2);
+    let mut client = client_in(&cluster, "n2", "ring");
+    let missing = keys.iter().filter(|key| client.command(&[b"EXISTS", key.as_bytes()]).expect("a reply") != Reply::Int(1)).count();
+    assert_eq!(missing, 0);
+    assert_eq!(client.command(&[b"DBSIZE"]).expect("a reply"), Reply::Int(keys.len() as i64));
+}
