@@ -112,6 +112,8 @@ pub(super) struct Draft {
     replies: Vec<(MemberId, u64, AdminReply)>,
     /// It holds more than steps of moves.
     unplanned: bool,
+    /// Somebody wanted something else.
+    altered: bool,
 }
 
 impl Duties {
@@ -371,7 +373,7 @@ impl Council {
                 Ok((next, entry)) => {
                     if let Some(next) = next {
                         *table = Cow::Owned(next);
-                        draft.unplanned = true;
+                        (draft.unplanned, draft.altered) = (true, true);
                     }
                     draft.replies.push((origin, ticket, AdminReply::Done(entry)));
                 }
@@ -552,8 +554,8 @@ fn draft_moves(cx: &Context, duties: &mut Duties, base: TableName, table: &mut C
     }
     draft_reshapes(cx, duties, table, draft);
     if let Some((planned, Proposal { goals, reshapes, heirs })) = duties.proposal.take() {
-        // What it was made for is changed by this very table, too: with more copies wanted it would drop one that is needed.
-        if planned != base || draft.unplanned {
+        // With more copies wanted by this very table it would drop one that is needed.
+        if planned != base || draft.altered {
             duties.plan_wanted = true;
         } else {
             if !heirs.is_empty() {
