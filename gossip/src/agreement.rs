@@ -39,7 +39,7 @@ use bootstrap::{Formed, Forming};
 use context::{Context, Named, earlier};
 use council::Council;
 use doyen_placement::mutant::{Mutant, broken};
-use doyen_placement::{ClusterId, Loads, MemberId, MemberState};
+use doyen_placement::{ClusterId, Loads, MemberId, MemberState, Version};
 use election::Role;
 use join::Joining;
 use publication::Leader;
@@ -290,7 +290,7 @@ impl Agreement {
         match &self.phase {
             Phase::Forming(forming) => forming.stand(&self.cx),
             Phase::Joining(_) => Stand::Joining,
-            Phase::Member(council) => Stand::Member { cluster: council.cluster(), used: council.used },
+            Phase::Member(council) => council.membership(),
         }
     }
 
@@ -322,7 +322,9 @@ impl Agreement {
                 council.set_leader(cx, writer);
                 self.enter(council);
             }
-            Some(Formed::Found(cluster, contact)) => self.phase = Phase::Joining(Box::new(Joining::new(cx, cluster, contact))),
+            Some(Formed::Found(cluster, contact, seen)) => {
+                self.phase = Phase::Joining(Box::new(Joining::new(cx, cluster, contact, seen)));
+            }
         }
     }
 
@@ -333,7 +335,7 @@ impl Agreement {
     }
 
     /// A fresh cluster of one gives way; it joins in the same process, having done nothing yet.
-    fn meet(&mut self, from: MemberId, theirs: ClusterId, used: bool, who: &str) {
+    fn meet(&mut self, from: MemberId, (theirs, version): (ClusterId, Version), used: bool, who: &str) {
         let (cx, Phase::Member(council)) = (&mut self.cx, &mut self.phase) else { return };
         let ours = council.cluster();
         if ours == theirs {
@@ -349,7 +351,7 @@ impl Agreement {
         let fresh = (!council.used || broken(Mutant::SurrendersUsed)) && council.committed.members.len() == 1;
         if fresh && (used || theirs < ours) {
             cx.event(Event::Note(format!("this cluster of one, {ours}, is unused: it gives way to {theirs} and joins it")));
-            self.phase = Phase::Joining(Box::new(Joining::new(cx, theirs, from)));
+            self.phase = Phase::Joining(Box::new(Joining::new(cx, theirs, from, version)));
         } else if used && council.used {
             cx.foreign(ours, theirs, who);
         }
@@ -400,9 +402,11 @@ impl Agreement {
                 let formed = forming.hear(&mut self.cx, from, standing);
                 self.form(formed);
             }
-            (Phase::Joining(joining), Stand::Member { cluster, .. }) if cluster == joining.cluster() => joining.heard(&self.cx, from),
+            (Phase::Joining(joining), Stand::Member { cluster, version, .. }) if cluster == joining.cluster() => {
+                joining.heard(&self.cx, from, version);
+            }
             (Phase::Joining(_), _) => {}
-            (Phase::Member(_), Stand::Member { cluster, used }) => self.meet(from, cluster, used, &who),
+            (Phase::Member(_), Stand::Member { cluster, used, version }) => self.meet(from, (cluster, version), used, &who),
             (Phase::Member(_), Stand::Forming { .. } | Stand::Joining) => {}
         }
         true
@@ -438,7 +442,7 @@ impl Agreement {
         if message.cluster() != Some(joining.cluster()) {
             return cx.ignore();
         }
-        joining.heard(cx, from);
+        joining.heard(cx, from, Version(0));
         match message {
             Message::Committed(committed) => {
                 if let Some(table) = joining.admitted(cx, &committed) {

@@ -6,7 +6,7 @@ use crate::agreement::{AdminReply, AdminRequest};
 use doyen_placement::loads::Report;
 use doyen_placement::planner::{InSyncRequest, Pace};
 use doyen_placement::table::TableDelta;
-use doyen_placement::{ClusterId, Epoch, Member, MemberId, PartitionRef, Table, TableName, Term};
+use doyen_placement::{ClusterId, Epoch, Member, MemberId, PartitionRef, Table, TableName, Term, Version};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -37,6 +37,9 @@ pub enum Message {
         cluster: ClusterId,
         /// What it says of itself. Age and state are ignored.
         member: Box<Member>,
+        /// The newest version of that cluster's table of which it had heard: what it asked before a member was removed counts no more, for it
+        /// may be that member.
+        seen: Version,
     },
     /// A newcomer cannot be admitted as it is, or not yet.
     JoinRefused {
@@ -209,6 +212,8 @@ pub enum Stand {
         cluster: ClusterId,
         /// Whether anything was ever done in it. A fresh cluster of one may surrender to it.
         used: bool,
+        /// The table that the process acts on.
+        version: Version,
     },
 }
 

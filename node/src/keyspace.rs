@@ -366,7 +366,7 @@ mod tests {
     #[test]
     fn an_alteration_says_what_changes() {
         assert!(KeyspaceOptions::new().alter("k").is_err());
-        assert!(KeyspaceOptions::new().partitions(8).backups(1).alter("k").is_err());
+        assert!(KeyspaceOptions::new().ranges(["a"]).backups(1).alter("k").is_err());
         let Ok(AdminRequest::AlterKeyspace { change, .. }) = KeyspaceOptions::new().default_ttl(None).alter("k") else {
             panic!("it is an alteration")
         };

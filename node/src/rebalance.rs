@@ -221,6 +221,6 @@ mod tests {
     fn schedulers_are_named() {
         let names = |names: &[&str]| schedulers(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
         assert_eq!(names(&["place", "repair"]), Ok(Schedulers::MANUAL));
-        assert!(names(&["balance"]).is_err_and(|why| why.to_string().contains("repair, place, copies, primaries and hot")));
+        assert!(names(&["balance"]).is_err_and(|why| why.to_string().contains("repair, place, copies, primaries, hot, splits and merges")));
     }
 }

@@ -565,6 +565,7 @@ mod tests {
             "name",
             "on_loss",
             "partitions",
+            "reshaping",
             "rules",
             "unavailable",
             "under_replicated",

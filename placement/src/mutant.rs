@@ -198,6 +198,8 @@ mutants! {
     FoundsWithHalf = ("founds-with-half", "bootstrap"),
     /// After an operator's word most of those who are left are enough.
     RecoversWithMost = ("recovers-with-most", "recover"),
+    /// Lets a process in that asked before somebody was removed, and may be who was.
+    AdmitsLate = ("admits-late", "I11"),
     /// A partition takes writes while it is split or merged.
     WritesWhileReshaped = ("writes-while-reshaped", "splits"),
     /// A primary says that all copies have everything without their word in that epoch.

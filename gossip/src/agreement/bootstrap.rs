@@ -68,7 +68,7 @@ pub(super) enum Formed {
     /// A cluster whose first table this process promised.
     Founder(Named),
     /// A living cluster, and who is in it.
-    Found(ClusterId, MemberId),
+    Found(ClusterId, MemberId, Version),
 }
 
 impl Forming {
@@ -195,8 +195,8 @@ impl Forming {
 
     /// Somebody says how it stands.
     pub(super) fn hear(&mut self, cx: &mut Context, from: MemberId, standing: Standing) -> Option<Formed> {
-        if let Stand::Member { cluster, .. } = &standing.state {
-            return self.living(*cluster, from, &standing.member);
+        if let Stand::Member { cluster, version, .. } = &standing.state {
+            return self.living((*cluster, *version), from, &standing.member);
         }
         if let Stand::Forming { known, .. } = &standing.state
             && cx.config.expect.is_some()
@@ -219,7 +219,7 @@ impl Forming {
     }
 
     /// A living cluster is there.
-    fn living(&mut self, cluster: ClusterId, from: MemberId, member: &Member) -> Option<Formed> {
+    fn living(&mut self, (cluster, version): (ClusterId, Version), from: MemberId, member: &Member) -> Option<Formed> {
         if let Some(promise) = &self.promise {
             if promise.cluster == cluster {
                 return Some(Formed::Founder(promise.clone()));
@@ -230,7 +230,7 @@ impl Forming {
                 return None;
             }
         }
-        Some(Formed::Found(cluster, from))
+        Some(Formed::Found(cluster, from, version))
     }
 
     /// Somebody speaks as a member of the cluster whose first table this process promised: then that table is committed.

@@ -14,7 +14,7 @@ use super::requests::Requests;
 use crate::detector::Detector;
 use crate::hints::Hint;
 use crate::time::Time;
-use crate::wire::{Commit, Committed, Message, Payload, Pulse};
+use crate::wire::{Commit, Committed, Message, Payload, Pulse, Stand};
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::quorum::majority;
 use doyen_placement::table::TableDelta;
@@ -87,10 +87,17 @@ pub(super) struct Council {
     /// This node is out of the committed table: in order, or expelled.
     pub(super) out: bool,
     pub(super) over: bool,
+    /// The last table in which somebody was removed, as far as this node knows.
+    pub(super) removed_at: Version,
 }
 
 impl Council {
     /// Part of this committed table from now on.
+    /// What this process is part of.
+    pub(super) fn membership(&self) -> Stand {
+        Stand::Member { cluster: self.cluster(), used: self.used, version: self.committed.version }
+    }
+
     pub(super) fn new(cx: &mut Context, table: Named, commit: Option<Commit>, used: bool) -> Self {
         let mut council = Self {
             committed_voters: table.voters.clone(),
@@ -120,6 +127,7 @@ impl Council {
             proposer: None,
             out: false,
             over: false,
+            removed_at: table.version,
         };
         council.tenures.install(cx.me(), cx.now, None, &table, None, cx.config.timing.takeover_wait());
         council.show(cx);
@@ -364,6 +372,10 @@ impl Council {
         self.used = true;
         self.pulling = None;
         self.last_commit = commit;
+        // Of tables in between nothing is known here: somebody may have come and gone.
+        if old.version.next() != self.committed.version || old.members.iter().any(|m| self.committed.member(m.id).is_none()) {
+            self.removed_at = self.committed.version;
+        }
         self.tell_differences(cx, &old);
         self.tenures.forget(|m| self.committed.member(m).is_some() || self.accepted.member(m).is_some());
         let me = cx.me();

@@ -8,12 +8,12 @@ use super::council::Council;
 use super::election::Role;
 use super::loads::Told;
 use crate::time::Time;
-use crate::wire::{LeaveStep, Message, Stand};
+use crate::wire::{LeaveStep, Message};
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::planner::{self, Departure, InSyncChange, InSyncRequest, MoveLimits, Pace, Proposal, Stillness};
 use doyen_placement::quorum::majority;
 use doyen_placement::{
-    Epoch, Keyspace, KeyspaceId, MapEntry, Member, MemberId, MemberState, OnLoss, PartitionRef, Reshape, Table, TableName,
+    Epoch, Keyspace, KeyspaceId, MapEntry, Member, MemberId, MemberState, OnLoss, PartitionRef, Reshape, Table, TableName, Version,
 };
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -98,6 +98,7 @@ pub(super) struct Duties {
 #[derive(Debug)]
 struct Unheard {
     member: Member,
+    seen: Version,
     since: Time,
     asked: Time,
     /// People were told.
@@ -452,8 +453,14 @@ impl Council {
     }
 
     /// A newcomer asks to be admitted, maybe through another member.
-    pub(super) fn on_join(&mut self, cx: &mut Context, from: MemberId, mut member: Member) {
+    pub(super) fn on_join(&mut self, cx: &mut Context, from: MemberId, mut member: Member, seen: Version) {
         member.state = MemberState::Live;
+        if seen < self.removed_at && !broken(Mutant::AdmitsLate) {
+            // It may have been let in since, and removed again: then it has acted, and others have forgotten what they kept for it. Whoever
+            // is new asks again, with what it hears of this.
+            let standing = cx.standing(self.membership());
+            return cx.send(from, Message::ProbeAnswer(standing));
+        }
         let refuse = |cx: &mut Context, cluster, why: String| {
             cx.send(from, Message::JoinRefused { cluster, member: member.id, why, for_now: false })
         };
@@ -489,7 +496,7 @@ impl Council {
         }
         // It asks only whom it has heard. So what it asks here itself is a round trip; what others pass on is none.
         if from != member.id {
-            return self.listen(cx, from, member);
+            return self.listen(cx, from, member, seen);
         }
         if let Role::Leader(leader) = &mut self.role
             && leader.duties.joiners.len() < JOINERS_MAX
@@ -501,7 +508,7 @@ impl Council {
 
     /// Asks a newcomer whether it hears this node, and is heard. Whoever does not would be expelled as soon as it is admitted, join by way of
     /// the others and be expelled again, and each time tables change and copies move.
-    fn listen(&mut self, cx: &mut Context, from: MemberId, member: Member) {
+    fn listen(&mut self, cx: &mut Context, from: MemberId, member: Member, seen: Version) {
         let cluster = self.cluster();
         let Role::Leader(leader) = &mut self.role else { return };
         let unheard = &mut leader.duties.unheard;
@@ -510,8 +517,8 @@ impl Council {
             return;
         }
         let (id, address, now) = (member.id, member.addresses.control, cx.now);
-        let waits = unheard.entry(id).or_insert_with(|| Unheard { member: member.clone(), since: now, asked: now, told: false });
-        (waits.member, waits.asked) = (member, now);
+        let waits = unheard.entry(id).or_insert_with(|| Unheard { member: member.clone(), seen, since: now, asked: now, told: false });
+        (waits.member, waits.seen, waits.asked) = (member, seen, now);
         if now.since(waits.since) >= UNHEARD_PATIENCE {
             let me = &cx.config.name;
             let why =
@@ -521,7 +528,7 @@ impl Council {
             }
             cx.send(from, Message::JoinRefused { cluster, member: id, why, for_now: true });
         }
-        let standing = cx.standing(Stand::Member { cluster, used: self.used });
+        let standing = cx.standing(self.membership());
         cx.dial(address, Message::Probe(standing));
     }
 
@@ -530,7 +537,7 @@ impl Council {
         if let Role::Leader(leader) = &mut self.role
             && let Some(heard) = leader.duties.unheard.remove(&from)
         {
-            self.on_join(cx, from, heard.member);
+            self.on_join(cx, from, heard.member, heard.seen);
         }
     }
 }

@@ -229,7 +229,7 @@ fn newcomers_by_the_thousand_that_do_not_exist_take_no_vote_and_are_gone_soon() 
             (addresses.control, addresses.data) = (control, control);
             Member { id: MemberId(made_up << 32), name: format!("nobody{made_up}"), age: Age(u64::MAX), addresses, ..(*somebody).clone() }
         });
-        newcomers.map(|member| Message::Join { cluster: table.cluster, member: Box::new(member) }).collect()
+        newcomers.map(|member| Message::Join { cluster: table.cluster, member: Box::new(member), seen: Version(1 << 40) }).collect()
     });
     assert!(made_up >= 5000);
     assert_eq!(net.leaders(), [leader]);

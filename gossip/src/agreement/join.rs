@@ -5,7 +5,8 @@ use super::bootstrap::LISTED_MAX;
 use super::context::{Context, Named};
 use crate::time::Time;
 use crate::wire::{Committed, Message, Payload};
-use doyen_placement::{ClusterId, MemberId};
+use doyen_placement::table::validate::COUNT_MAX;
+use doyen_placement::{ClusterId, MemberId, Version};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -21,6 +22,8 @@ pub(super) const REFUSED_MAX: Duration = Duration::from_secs(10);
 pub(super) struct Joining {
     cluster: ClusterId,
     contacts: Vec<MemberId>,
+    /// The newest table there of which this process has heard.
+    seen: Version,
     turn: usize,
     ask_at: Time,
     heard_at: Time,
@@ -29,8 +32,9 @@ pub(super) struct Joining {
 }
 
 impl Joining {
-    pub(super) fn new(cx: &Context, cluster: ClusterId, contact: MemberId) -> Self {
-        Self { cluster, contacts: vec![contact], turn: 0, ask_at: cx.now, heard_at: cx.now, refused: None, why: None }
+    pub(super) fn new(cx: &Context, cluster: ClusterId, contact: MemberId, seen: Version) -> Self {
+        let seen = seen.min(Version(COUNT_MAX));
+        Self { cluster, contacts: vec![contact], seen, turn: 0, ask_at: cx.now, heard_at: cx.now, refused: None, why: None }
     }
 
     pub(super) fn cluster(&self) -> ClusterId {
@@ -41,9 +45,12 @@ impl Joining {
         Some(self.ask_at)
     }
 
-    /// A member of that cluster was heard.
-    pub(super) fn heard(&mut self, cx: &Context, member: MemberId) {
+    /// A member of that cluster was heard, which acts on a table of this version.
+    pub(super) fn heard(&mut self, cx: &Context, member: MemberId, version: Version) {
         self.heard_at = cx.now;
+        if version.0 <= COUNT_MAX {
+            self.seen = self.seen.max(version);
+        }
         let known: BTreeSet<MemberId> = self.contacts.iter().copied().collect();
         if known.len() < LISTED_MAX && !known.contains(&member) {
             self.contacts.push(member);
@@ -60,7 +67,7 @@ impl Joining {
             self.turn = self.turn.wrapping_add(1);
             if let Some(contact) = self.contacts.get(self.turn % self.contacts.len().max(1)) {
                 let (cluster, member) = (self.cluster, Box::new(cx.member()));
-                cx.send(*contact, Message::Join { cluster, member });
+                cx.send(*contact, Message::Join { cluster, member, seen: self.seen });
             }
         }
         true

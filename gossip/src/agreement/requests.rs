@@ -252,7 +252,7 @@ impl Council {
             return;
         }
         match message {
-            Message::Join { member, .. } => self.on_join(cx, from, *member),
+            Message::Join { member, seen, .. } => self.on_join(cx, from, *member, seen),
             Message::InSync { origin, requests, .. } => self.on_in_sync(cx, origin, requests),
             Message::Loads { origin, report, .. } => self.on_loads(cx, origin, *report),
             Message::Opened { sequence, partitions, .. } => self.on_opened(cx, from, sequence, &partitions),
