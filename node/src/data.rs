@@ -26,8 +26,7 @@ use crate::net::identity::Identity;
 use crate::shard::op::{Operation, Outcome, PartitionOperation, Work};
 use crate::shard::{self, Limits};
 use crate::shared::Shared;
-use doyen_placement::division::Ranges;
-use doyen_placement::{Division, KeyspaceId, MapEntry, MemberId, PartitionId, THREADS_MAX};
+use doyen_placement::{MapEntry, MemberId, PartitionId, THREADS_MAX, Table};
 pub use passes::Longest;
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -233,13 +232,9 @@ impl DataHandle {
         Asked::new(desk, Work::Partition(op))
     }
 
-    /// The ranges of a keyspace, by the present view; `None` where it has none.
-    pub(crate) fn ranges(&self, keyspace: KeyspaceId) -> Option<Arc<Ranges>> {
-        let local = self.0.shared.local();
-        match &local.view.as_ref()?.installed.keyspace(keyspace)?.division {
-            Division::Ranges(ranges) => Some(ranges.clone()),
-            Division::Slots | Division::Runs(_) | Division::Arcs(_) => None,
-        }
+    /// The table that this node acts on; `None` before there is one.
+    pub(crate) fn table(&self) -> Option<Arc<Table>> {
+        Some(self.0.shared.local().view.as_ref()?.installed.clone())
     }
 
     /// The desk of the thread that has a partition, if this node has it.

@@ -63,6 +63,10 @@ pub struct KeyspaceOptions {
     #[arg(long, value_name = "TIME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) default_ttl: Option<Lifetime>,
+    /// Of fixed and ring keyspaces: keep keys in order within a partition, for SCANRANGE within one {tag}
+    #[arg(long)]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) ordered: bool,
     /// Which members may hold and lead its partitions: 'primary in zone=a', 'copies not in rack=r1', 'copies 1 per zone'; as often as there are rules
     #[arg(long = "rule", value_name = "RULE")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -162,6 +166,13 @@ impl KeyspaceOptions {
         self
     }
 
+    /// Keys are kept in their order within each partition of a fixed keyspace or a ring, for scans of keys that begin with the same `{tag}`. It
+    /// cannot be altered.
+    pub const fn ordered(mut self) -> Self {
+        self.ordered = true;
+        self
+    }
+
     /// Ranges of keys: one before the first of these splits, and one from each of them on. They stand in order. It cannot be altered.
     /// They divide what Redis clients and [`Database`](crate::Database) see; typed maps are all behind the last one.
     pub fn ranges<K: Into<Vec<u8>>>(mut self, splits: impl IntoIterator<Item = K>) -> Self {
@@ -220,6 +231,7 @@ impl KeyspaceOptions {
             backups,
             min_in_sync,
             on_loss: self.on_loss.map_or(OnLoss::Reset { after_ms: RESET_AFTER_MS }, |policy| policy.0),
+            ordered: self.ordered,
             default_ttl_ms: self.default_ttl.and_then(Lifetime::millis),
             rules: self.checked_rules()?.unwrap_or_default(),
         })
@@ -262,7 +274,7 @@ impl KeyspaceOptions {
 
     /// A change of the keyspace of this name.
     pub(crate) fn alter(&self, name: &str) -> Result<AdminRequest, ConfigError> {
-        if self.mode.is_some() || self.tokens.is_some() || self.random_tokens || !self.split_at.is_empty() {
+        if self.ordered || self.mode.is_some() || self.tokens.is_some() || self.random_tokens || !self.split_at.is_empty() {
             return fail("the mode of a keyspace, its tokens and its first splits cannot be altered: `doyen keyspace split` splits a range, and --partitions doubles those of a fixed keyspace".into());
         }
         let change = KeyspaceChange {

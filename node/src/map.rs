@@ -264,11 +264,13 @@ impl Database {
     }
 
     /// The keys from one on, up to another and without that one, in order; an empty `to` is the end. `None` where the keyspace keeps no order: it
-    /// was not made with [`KeyspaceOptions::ranges`](crate::KeyspaceOptions::ranges), or this node has not heard of it yet.
+    /// was not made with [`KeyspaceOptions::ranges`](crate::KeyspaceOptions::ranges), or this node has not heard of it yet; and where it keeps one
+    /// within a `{tag}` only ([`KeyspaceOptions::ordered`](crate::KeyspaceOptions::ordered)), and the ends do not begin with the same.
     #[must_use]
     pub fn range(&self, from: impl Into<Bytes>, to: impl Into<Bytes>) -> Option<RangeScan> {
-        self.data.ranges(self.keyspace)?;
-        Some(RangeScan::new(self.keyspace, self.data.clone(), from.into(), to.into()))
+        let (from, to) = (from.into(), to.into());
+        self.data.table()?.keyspace(self.keyspace)?.partitions_within(MapId(0), &from, &to).ok()?;
+        Some(RangeScan::new(self.keyspace, self.data.clone(), from, to))
     }
 
     pub(crate) fn execute(&self, key: Bytes, action: Action) -> impl Future<Output = Outcome> + Send + use<> {

@@ -4,7 +4,7 @@ use crate::data::DataHandle;
 use crate::error::ReadError;
 use crate::shard::op::{Failure, Outcome, PartitionAction, PartitionOperation, RangeQuery};
 use bytes::Bytes;
-use doyen_placement::{KeyspaceId, MapId};
+use doyen_placement::{Division, KeyspaceId, MapId};
 
 /// How often a page is asked for again because partitions were split or merged meanwhile.
 const RENEWED_MAX: u32 = 16;
@@ -68,8 +68,10 @@ impl RangeScan {
     pub async fn next(&mut self) -> Result<Option<Vec<(Bytes, Bytes)>>, ReadError> {
         let mut renewed = 0;
         while !self.over {
-            let ranges = self.data.ranges(self.keyspace).ok_or(ReadError::Unavailable)?;
-            let within = ranges.within(MapId(0), &self.query.from, &self.query.to);
+            let table = self.data.table().ok_or(ReadError::Unavailable)?;
+            let keyspace = table.keyspace(self.keyspace).ok_or(ReadError::Unavailable)?;
+            let within = keyspace.partitions_within(MapId(0), &self.query.from, &self.query.to);
+            let within = within.map_err(|_| ReadError::Unavailable)?;
             let place = if self.query.reverse { within.len().checked_sub(1) } else { Some(0) };
             let Some(&partition) = place.and_then(|place| within.get(place)) else { break };
             let action = PartitionAction::Range(self.query.clone());
@@ -84,7 +86,12 @@ impl RangeScan {
                 Outcome::Failed(failure) => return Err(failure.into()),
                 other => return Err(ReadError::Unexpected(format!("{other:?}"))),
             };
-            let begins = |partition| ranges.starts().iter().find(|s| s.partition == partition).map(|s| Bytes::copy_from_slice(&s.key));
+            let begins = |partition| match &keyspace.division {
+                Division::Ranges(ranges) => {
+                    ranges.starts().iter().find(|s| s.partition == partition).map(|s| Bytes::copy_from_slice(&s.key))
+                }
+                _ => None,
+            };
             match found.chunks_exact(2).last().map(|last| last[0].clone()) {
                 Some(last) if more && self.query.reverse => self.query.to = last,
                 Some(last) if more => self.query.from = [&*last, &[0]].concat().into(),

@@ -1019,7 +1019,7 @@ impl Core {
     /// An empty store for a partition of a keyspace, which keeps keys in order where partitions are ranges of them.
     fn store_of(&self, keyspace: KeyspaceId) -> Store {
         let keyspace = self.view.as_ref().and_then(|v| v.installed.keyspace(keyspace));
-        Store::new(self.seed()).sorted(keyspace.is_some_and(|k| k.mode == Mode::Range))
+        Store::new(self.seed()).sorted(keyspace.is_some_and(|k| k.mode == Mode::Range || k.ordered))
     }
 
     /// What orders keys: the same at every member of the cluster, so that a place in a scan is, too.

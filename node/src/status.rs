@@ -89,6 +89,9 @@ pub struct KeyspaceReport {
     pub on_loss: String,
     /// Expiry for keys that are written without one: `60s`, or `none`.
     pub default_ttl: String,
+    /// Whether keys are kept in their order within a partition. They are in any keyspace of ranges.
+    #[serde(default)]
+    pub ordered: bool,
     /// Which members may hold and lead its partitions: `primary in zone=a`.
     #[serde(default)]
     pub rules: Vec<String>,
@@ -397,6 +400,7 @@ impl Seen<'_> {
             min_in_sync: k.min_in_sync,
             on_loss: LossPolicy(k.on_loss).to_string(),
             default_ttl: Lifetime(k.default_ttl_ms.map(Duration::from_millis)).to_string(),
+            ordered: k.ordered || k.mode == Mode::Range,
             rules: k.rules.iter().map(ToString::to_string).collect(),
             unmet: self.unmet.iter().filter(|u| u.keyspace == k.id).map(unmet).collect(),
             reshaping: k.reshaping.under_way.len(),
@@ -564,6 +568,7 @@ mod tests {
             "mode",
             "name",
             "on_loss",
+            "ordered",
             "partitions",
             "reshaping",
             "rules",

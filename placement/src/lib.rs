@@ -24,6 +24,7 @@ pub mod token;
 pub use division::Division;
 pub use id::{Age, ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, PartitionId, PartitionRef, THREADS_MAX, Term, Version};
 pub use loads::Loads;
+pub use mode::NoRange;
 pub use rule::{Label, Place, Rule, RuleError, RulesError};
 pub use scheduler::{NoScheduler, Scheduler, Schedulers};
 pub use table::{

@@ -8,6 +8,19 @@ use crate::id::{MapId, PartitionId};
 use crate::table::{Keyspace, Mode};
 use std::ops::RangeInclusive;
 
+/// Why a keyspace has no keys from one on up to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NoRange {
+    /// Its keys have no order.
+    #[error(
+        "the keyspace keeps no order of its keys: one does that `doyen keyspace create NAME --mode range` makes, or `--ordered` within a {{tag}}; choose it by CLIENT KEYSPACE NAME"
+    )]
+    Unordered,
+    /// They have one within a partition only.
+    #[error("the keyspace keeps keys in order within a {{tag}} only: begin both ends with the same {{tag}}")]
+    Tag,
+}
+
 impl Keyspace {
     /// How many partitions it has, or will have once it is assigned. Of a ring that is not known before: one, at least.
     #[must_use]
@@ -32,6 +45,25 @@ impl Keyspace {
         self.partition_of_slot(slot_of(map, key))
     }
 
+    /// The partitions in which keys of a map from one on, up to another and without that one, may be, in order; an empty end is none.
+    ///
+    /// # Errors
+    /// The keyspace is none of ranges, and keeps no order, or the ends do not begin with the same `{tag}`: then what lies between is elsewhere, too.
+    pub fn partitions_within(&self, map: MapId, from: &[u8], to: &[u8]) -> Result<Vec<PartitionId>, NoRange> {
+        if let Division::Ranges(ranges) = &self.division {
+            return Ok(ranges.within(map, from, to));
+        }
+        if !self.ordered {
+            return Err(NoRange::Unordered);
+        }
+        // What lies between two keys that begin alike begins so, too. Only in map 0 do tags count.
+        let tag = from.iter().position(|byte| *byte == b'}').filter(|end| from.starts_with(b"{") && *end > 1).map(|end| &from[..=end]);
+        match tag.filter(|tag| map == MapId(0) && to.starts_with(tag)) {
+            Some(_) => Ok(self.partition_of(map, from).filter(|_| from < to).into_iter().collect()),
+            None => Err(NoRange::Tag),
+        }
+    }
+
     /// Which partition holds this slot; `None` while the keyspace is not assigned yet, where it has no slots, and for what is no slot.
     #[must_use]
     pub fn partition_of_slot(&self, slot: u16) -> Option<PartitionId> {
@@ -51,5 +83,45 @@ impl Keyspace {
             return runs.slots_of(partition).unwrap_or(fixed::NO_SLOTS);
         }
         fixed::slots_of(partitions, partition)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{Epoch, KeyspaceId, Lineage, MemberId};
+    use crate::table::{OnLoss, Partition, Replica, ReplicaState, Reshaping};
+    use std::sync::Arc;
+
+    #[test]
+    fn keys_with_a_tag_are_in_one_partition_and_others_are_not_looked_for() {
+        let partition = |id| {
+            let replicas = vec![Replica { member: MemberId(16), state: ReplicaState::InSync }];
+            let (epoch, lineage) = (Epoch(1), Lineage(1));
+            Arc::new(Partition { id: PartitionId(id), replicas, epoch, since: epoch, lineage, goal: None, from: Vec::new() })
+        };
+        let mut keyspace = Keyspace {
+            id: KeyspaceId(0),
+            name: "k".into(),
+            mode: Mode::Fixed { partitions: 16 },
+            division: Division::Slots,
+            backups: 0,
+            min_in_sync: 1,
+            on_loss: OnLoss::Wait,
+            default_ttl_ms: None,
+            ordered: true,
+            rules: Vec::new(),
+            partitions: (0..16).map(partition).collect(),
+            reshaping: Reshaping::default(),
+        };
+        let within = |keyspace: &Keyspace, from: &str, to: &str| keyspace.partitions_within(MapId(0), from.as_bytes(), to.as_bytes());
+        let own = keyspace.partition_of(MapId(0), b"{u}1").expect("it is assigned");
+        assert_eq!(within(&keyspace, "{u}1", "{u}5"), Ok(vec![own]));
+        assert_eq!(within(&keyspace, "{u}5", "{u}1"), Ok(vec![]));
+        for (from, to) in [("{u}1", "{v}1"), ("{u}1", ""), ("u1", "u2"), ("{}1", "{}2"), ("x{u}1", "x{u}2"), ("", "")] {
+            assert_eq!(within(&keyspace, from, to), Err(NoRange::Tag), "{from} {to}");
+        }
+        keyspace.ordered = false;
+        assert_eq!(within(&keyspace, "{u}1", "{u}5"), Err(NoRange::Unordered));
     }
 }

@@ -187,6 +187,8 @@ pub struct Keyspace {
     pub on_loss: OnLoss,
     /// Expiry for keys that are written without one.
     pub default_ttl_ms: Option<u64>,
+    /// Whether keys are kept in their order within each partition, where it is not one of ranges.
+    pub ordered: bool,
     /// Which members may hold and lead its partitions.
     pub rules: Vec<Rule>,
     /// Partitions in order of id; empty until the first assignment.

@@ -13,7 +13,17 @@ use std::collections::BTreeSet;
 fn wanted(name: &str, partitions: u16, backups: u8) -> NewKeyspace {
     let mode = Mode::Fixed { partitions };
     let (division, on_loss) = (Division::Slots, OnLoss::Wait);
-    NewKeyspace { name: name.into(), mode, division, backups, min_in_sync: 1, on_loss, default_ttl_ms: None, rules: Vec::new() }
+    NewKeyspace {
+        name: name.into(),
+        mode,
+        division,
+        backups,
+        min_in_sync: 1,
+        on_loss,
+        default_ttl_ms: None,
+        ordered: false,
+        rules: Vec::new(),
+    }
 }
 
 fn created(table: &Table, name: &str, partitions: u16, backups: u8) -> Table {

@@ -160,7 +160,7 @@ fn a_table_is_called_the_same_everywhere() {
     assert!(later.name().order() > table().name().order());
 }
 
-const PINNED: u64 = 16_674_534_690_527_969_394;
+const PINNED: u64 = 17_886_830_432_391_931_079;
 
 #[test]
 fn a_delta_applies_to_its_base_only() {

@@ -223,6 +223,27 @@ fn ranges_are_scanned_in_order_and_only_where_they_are() {
 }
 
 #[test]
+fn keys_with_a_tag_are_scanned_where_they_are() {
+    let cluster = Cluster::of(BINARY, 2);
+    for (name, words) in [("slots", &["--partitions", "64"][..]), ("ring", &["--mode", "ring", "--tokens", "8"])] {
+        let (made, said) = keyspace(&cluster, "n0", &[&["create", name, "--ordered"], words].concat());
+        assert!(made, "{said}");
+        let mut client = client_in(&cluster, "n1", name);
+        for (user, post) in (0..20).flat_map(|user| (0..20).map(move |post| (user, post))) {
+            ok(&mut client, &[b"SET", format!("{{user{user}}}:{post:02}").as_bytes(), b"1"]);
+        }
+        let asked = || ["n0", "n1"].map(|node| metric(&cluster, node, "doyen_range_scans_total")).iter().sum::<u64>();
+        let before = asked();
+        let posts: Vec<String> = (5..15).map(|post| format!("{{user7}}:{post:02}")).collect();
+        assert_eq!(scan(&mut client, &["{user7}:05", "{user7}:15"]), posts);
+        assert_eq!(scan(&mut client, &["{user7}:05", "{user7}:15", "REV", "LIMIT", "2"]), [posts[9].as_str(), &posts[8]]);
+        assert_eq!(asked() - before, 2, "one partition has them");
+        let wrong = client.command(&[b"SCANRANGE", b"{user7}:05", b"{user8}:15"]).expect("a reply");
+        assert!(matches!(&wrong, Reply::Error(why) if why.contains("same {tag}")), "{wrong:?}");
+    }
+}
+
+#[test]
 fn what_is_wrong_is_said_in_a_line_and_changes_nothing() {
     let cluster = Cluster::of(BINARY, 1);
     let wrong = |words: &[&str], expected: &str| {

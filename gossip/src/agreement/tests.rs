@@ -332,6 +332,7 @@ fn keyspaces_come_change_and_go_while_the_cluster_lives() {
         min_in_sync: 1,
         on_loss: OnLoss::Wait,
         default_ttl_ms: None,
+        ordered: false,
         rules: Vec::new(),
     };
     for ticket in 1..3 {

@@ -198,6 +198,7 @@ pub(crate) fn table(members: u64, partitions: u16, holders: impl Fn(u64) -> Vec<
             min_in_sync: 1,
             on_loss: OnLoss::Wait,
             default_ttl_ms: None,
+            ordered: false,
             rules: Vec::new(),
             partitions: (0..u64::from(partitions)).map(partition).collect(),
             reshaping: Reshaping::default(),

@@ -55,6 +55,7 @@ impl Node {
                 min_in_sync: 1,
                 on_loss: OnLoss::Reset { after_ms: 60_000 },
                 default_ttl_ms: None,
+                ordered: false,
                 rules: Vec::new(),
                 partitions: Vec::new(),
                 reshaping: Reshaping::default(),

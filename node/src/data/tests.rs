@@ -130,6 +130,7 @@ fn view(me: MemberId, resp: SocketAddr, clusters: &[SocketAddr]) -> View {
         min_in_sync: 1,
         on_loss: OnLoss::Wait,
         default_ttl_ms: None,
+        ordered: false,
         rules: Vec::new(),
         partitions: Vec::new(),
         reshaping: Reshaping::default(),

@@ -67,6 +67,7 @@ fn config(place: usize) -> Config {
             min_in_sync: 1,
             on_loss: OnLoss::Reset { after_ms: 3000 },
             default_ttl_ms: None,
+            ordered: false,
             rules: Vec::new(),
             partitions: Vec::new(),
             reshaping: Reshaping::default(),

@@ -21,7 +21,7 @@ use crate::shard::op::{Action, Failure, Operation, Outcome, PartitionOperation};
 use asking::Asking;
 use bytes::{Bytes, BytesMut};
 use doyen_gossip::Time;
-use doyen_placement::{Division, KeyspaceId, MapId, PartitionId};
+use doyen_placement::{KeyspaceId, MapId, PartitionId};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -415,8 +415,7 @@ fn partitions_of(inner: &Inner, keyspace: KeyspaceId, wanted: &Wanted<'_>) -> Op
         Wanted::Own => all.filter(|p| cluster::leads(inner.me, inner.crew.threads(), p)).map(|p| p.id).collect(),
         Wanted::Slot(slot) => keyspace.partition_of_slot(*slot).into_iter().collect(),
         Wanted::Range(query) => {
-            let Division::Ranges(ranges) = &keyspace.division else { return None };
-            let mut partitions = ranges.within(MapId(0), &query.from, &query.to);
+            let mut partitions = keyspace.partitions_within(MapId(0), &query.from, &query.to).ok()?;
             if query.reverse {
                 partitions.reverse();
             }
@@ -773,8 +772,10 @@ impl Session {
         let Some(keyspace) = cluster::assigned(inner.view.as_ref(), self.keyspace) else {
             return self.answer(|e| e.error("CLUSTERDOWN Hash slot not served"));
         };
-        if matches!(all, All::Range(_)) && !matches!(keyspace.division, Division::Ranges(_)) {
-            return self.answer(|e| e.error("ERR SCANRANGE needs a keyspace that keeps its keys in order, as `doyen keyspace create NAME --mode range` makes it: choose one by CLIENT KEYSPACE NAME"));
+        if let All::Range(query) = &all
+            && let Err(why) = keyspace.partitions_within(MapId(0), &query.from, &query.to)
+        {
+            return self.answer(|e| e.error(&format!("ERR SCANRANGE: {why}")));
         }
         let gather = Gather::of_sweep(all, keyspace.id, self.cluster_port);
         self.gather(connection, inner, gather);

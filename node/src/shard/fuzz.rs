@@ -184,6 +184,7 @@ fn table() -> Table {
             min_in_sync: 1,
             on_loss: OnLoss::Wait,
             default_ttl_ms: None,
+            ordered: false,
             rules: Vec::new(),
             partitions: (0..4).map(partition).collect(),
             reshaping: Reshaping::default(),

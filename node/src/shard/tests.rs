@@ -121,6 +121,7 @@ fn table_of_threads(members: u64, threads: impl Fn(u64) -> u8, holders: impl Fn(
             min_in_sync: 1,
             on_loss: OnLoss::Wait,
             default_ttl_ms: None,
+            ordered: false,
             rules: Vec::new(),
             partitions: (0..u32::from(PARTITIONS)).map(partition).collect(),
             reshaping: Reshaping::default(),

@@ -29,6 +29,8 @@ pub struct NewKeyspace {
     pub on_loss: OnLoss,
     /// Expiry for keys that are written without one.
     pub default_ttl_ms: Option<u64>,
+    /// Whether keys are kept in their order within each partition, where it is not one of ranges.
+    pub ordered: bool,
     /// Which members may hold and lead its partitions.
     pub rules: Vec<Rule>,
 }
@@ -37,7 +39,7 @@ impl NewKeyspace {
     /// The keyspace with this number, not assigned yet.
     #[must_use]
     pub fn numbered(self, id: KeyspaceId) -> Keyspace {
-        let Self { name, mode, division, backups, min_in_sync, on_loss, default_ttl_ms, rules } = self;
+        let Self { name, mode, division, backups, min_in_sync, on_loss, default_ttl_ms, ordered, rules } = self;
         Keyspace {
             id,
             name,
@@ -47,6 +49,7 @@ impl NewKeyspace {
             min_in_sync,
             on_loss,
             default_ttl_ms,
+            ordered,
             rules,
             partitions: Vec::new(),
             reshaping: Reshaping::default(),

@@ -61,6 +61,7 @@ pub fn keyspace(partitions: u16, backups: u8, on_loss: OnLoss) -> Keyspace {
         min_in_sync: 1,
         on_loss,
         default_ttl_ms: None,
+        ordered: false,
         rules: Vec::new(),
         partitions: Vec::new(),
         reshaping: Reshaping::default(),

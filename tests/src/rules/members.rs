@@ -207,6 +207,7 @@ impl Members {
                 min_in_sync: 1,
                 on_loss: self.setup.on_loss,
                 default_ttl_ms: None,
+                ordered: false,
                 rules: Vec::new(),
                 partitions: Vec::new(),
                 reshaping: Reshaping::default(),

@@ -105,6 +105,7 @@ pub(super) fn table(members: u64, in_sync: &[Place]) -> Table {
         min_in_sync: 1,
         on_loss: OnLoss::Wait,
         default_ttl_ms: None,
+        ordered: false,
         rules: Vec::new(),
         partitions: Vec::new(),
         reshaping: Reshaping::default(),

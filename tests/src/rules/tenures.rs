@@ -103,6 +103,7 @@ pub(super) fn who_missed_a_table_waits_for_every_lease() -> Result<(), String> {
         min_in_sync: 1,
         on_loss: OnLoss::Wait,
         default_ttl_ms: None,
+        ordered: false,
         rules: Vec::new(),
     };
     m.input(1, Input::Admin { ticket: 1, request: AdminRequest::CreateKeyspace(wanted) });

@@ -537,6 +537,7 @@ impl World {
             min_in_sync: 1,
             on_loss,
             default_ttl_ms: None,
+            ordered: false,
             rules: Vec::new(),
         }))
     }

@@ -380,6 +380,7 @@ impl World {
                 min_in_sync: 1,
                 on_loss: OnLoss::Reset { after_ms: if mix.reckless { 3_000 } else { 60_000 } },
                 default_ttl_ms: None,
+                ordered: false,
                 rules: Vec::new(),
                 partitions: Vec::new(),
                 reshaping: Reshaping::default(),

@@ -52,6 +52,7 @@ impl Fixed {
             on_loss: OnLoss::Wait,
             rules: Vec::new(),
             default_ttl_ms: None,
+            ordered: false,
             partitions: Vec::new(),
             reshaping: Reshaping::default(),
         };
