@@ -204,8 +204,6 @@ mutants! {
     WritesWhileReshaped = ("writes-while-reshaped", "splits"),
     /// A primary says that all copies have everything without their word in that epoch.
     ReshapesUnconfirmed = ("reshapes-unconfirmed", "splits"),
-    /// What was split or merged opens at once.
-    OpensReshaped = ("opens-reshaped", "rule 9"),
     /// A used cluster of one gives way.
     SurrendersUsed = ("surrenders-used", "bootstrap"),
 }

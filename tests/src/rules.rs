@@ -39,6 +39,7 @@ pub const CHECKS: &[(Mutant, Check)] = &[
     (Mutant::DropsQuietly, membership::who_learns_again_is_not_counted_for_before),
     (Mutant::ExpelsLastCopy, membership::who_alone_holds_something_is_waited_for),
     (Mutant::VouchesFromAnywhere, membership::a_namesake_elsewhere_proves_nobody_dead),
+    (Mutant::AdmitsLate, membership::who_was_removed_is_not_let_in_by_what_it_asked_before),
     (Mutant::StaysSilent, elections::who_coordinates_is_not_silent),
     (Mutant::LeaseFromArrival, tenures::a_lease_counts_from_the_ping),
     (Mutant::LeaseByVersion, tenures::voters_of_another_term_give_no_lease),

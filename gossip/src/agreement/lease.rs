@@ -142,9 +142,7 @@ impl Tenures {
             let mut before = before.is_some().then_some(at).into_iter().chain(formers).peekable();
             let wait = match known {
                 // Nobody ever led it.
-                Some(_) if before.peek().is_none() || (broken(Mutant::OpensReshaped) && old.is_some_and(|o| o.partition(at).is_none())) => {
-                    Duration::ZERO
-                }
+                Some(_) if before.peek().is_none() => Duration::ZERO,
                 // Rule 9: the predecessor is the one of the table before, and the commit says what is known of it.
                 Some(commit) => {
                     let led = |at| Some((at, old?.partition(at)?.primary()));

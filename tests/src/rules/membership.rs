@@ -1,6 +1,6 @@
 //! Checks of who is a member and who leaves (rules 7, 10 and 12), and of how the first cluster forms.
 
-use super::members::{Fate, Members, Setup, address, find, id};
+use super::members::{Fate, Letter, Members, Setup, address, find, id};
 use super::orders::every_course;
 use super::shards;
 use doyen_gossip::Input;
@@ -8,7 +8,9 @@ use doyen_gossip::agreement::{InSyncChange, InSyncRequest};
 use doyen_gossip::wire::Message;
 use doyen_placement::planner::{self, Departure, Pace};
 use doyen_placement::{MemberState, OnLoss, PartitionRef};
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 /// First tables and promises of which a course chooses what becomes of them.
 const CHOSEN_MAX: usize = 8;
@@ -108,6 +110,27 @@ pub(super) fn a_namesake_elsewhere_proves_nobody_dead() -> Result<(), String> {
     } else {
         Err(format!("what n3 alone holds is lost, because somebody else has its name: {}", m.summary()))
     }
+}
+
+/// A newcomer is admitted and removed again while something that it asked before is on its way. (Seed 62068 of the simulation: a write that it
+/// retried was applied twice, for others had forgotten what they kept for it.)
+pub(super) fn who_was_removed_is_not_let_in_by_what_it_asked_before() -> Result<(), String> {
+    let mut m = Members::of(Setup::of(3))?;
+    let asked = |letter: &Letter| letter.goes(4, 1) && matches!(letter.message, Message::Join { .. });
+    let held = Rc::new(Cell::new(false));
+    m.post(move |letter| if asked(letter) && !held.replace(true) { Fate::Waits } else { Fate::Arrives });
+    m.start_as("n4", 4, &[1], None);
+    let is_in = |m: &Members| m.table(1).is_ok_and(|t| t.member(id(4)).is_some());
+    m.until(5000, "admission", |m| is_in(m) && m.view(4).is_some())?;
+    if !m.waits(asked) {
+        return Err("not as the check needs it: nothing that it asked is on its way".into());
+    }
+    m.sleeps(4);
+    m.until(5000, "removal", |m| !is_in(m))?;
+    m.let_go(asked);
+    m.run(1000);
+    m.verdict()?;
+    if is_in(&m) { Err(format!("I11: n4 is in again, which was removed: {}", m.summary())) } else { Ok(()) }
 }
 
 /// Of two, one that alone holds something is silent, and the other is told to leave. (Seed 791 of the simulation: it went, and with it what it
