@@ -114,22 +114,27 @@ impl Dedup {
         self.origins.iter_mut().for_each(|(_, origin)| origin.touched = false);
     }
 
-    /// Takes what another partition knows that is merged with this one. An origin asks for nothing again that it has finished with in either.
-    pub(super) fn join(&mut self, other: &Self) {
-        for (id, theirs) in other.origins.iter() {
-            let Some(own) = self.origins.get_mut(id) else {
-                self.origins.insert(*id, theirs.clone());
-                continue;
-            };
-            own.finished = own.finished.min(theirs.finished);
-            own.touched |= theirs.touched;
-            own.applied.extend(theirs.applied.iter().cloned());
-            own.applied.make_contiguous().sort_by_key(|(n, ..)| *n);
-            // Both may be parts of one that knew of it.
-            let mut applied = Vec::from(std::mem::take(&mut own.applied));
-            applied.dedup_by_key(|(n, ..)| *n);
-            own.applied = applied.into();
+    /// What a partition knows that was split off of one, or became of two. What an origin has finished with in one of two says nothing of the
+    /// other, where something of a lower number may be under way; and asked again is only what is not finished.
+    pub(super) fn of_all<'a>(all: impl IntoIterator<Item = &'a Self>) -> Self {
+        let mut all = all.into_iter();
+        let mut joined = all.next().cloned().unwrap_or_default();
+        for other in all {
+            for (id, own) in joined.origins.iter_mut() {
+                let theirs = other.origins.get(id);
+                own.finished = theirs.map_or(0, |theirs| own.finished.min(theirs.finished));
+                let theirs = theirs.into_iter().flat_map(|theirs| theirs.applied.iter().cloned());
+                let mut applied: Vec<_> = std::mem::take(&mut own.applied).into_iter().chain(theirs).collect();
+                applied.sort_by_key(|(n, ..)| *n);
+                // Both may be parts of one that knew of it.
+                applied.dedup_by_key(|(n, ..)| *n);
+                (own.applied, own.touched) = (applied.into(), true);
+            }
+            for (id, theirs) in other.origins.iter().filter(|(id, _)| joined.origins.get(id).is_none()).collect::<Vec<_>>() {
+                joined.origins.insert(*id, Origin { finished: 0, touched: true, ..theirs.clone() });
+            }
         }
+        joined
     }
 
     /// Everything, for a snapshot: (origin, finished, [(n, seq, outcome)]).
@@ -196,6 +201,26 @@ mod tests {
         d.remember(id(12, 12), 105, Outcome::Ok);
         d.forget(id(12, 12), 105);
         assert_eq!([11, 12].map(|n| d.reached(MemberId(1), n)), [Some(0), None], "it said that it is done with it");
+    }
+
+    #[test]
+    fn of_two_that_are_merged_neither_mark_counts_for_the_other() {
+        let (mut one, mut other) = (Dedup::default(), Dedup::default());
+        one.remember(id(61, 61), 100, Outcome::Ok);
+        let both = |one: &Dedup, other: &Dedup| [Dedup::of_all([one, other]), Dedup::of_all([other, one])];
+        for merged in both(&one, &other) {
+            assert_eq!(merged.known(id(60, 60)), Known::New, "it may be under way at the other one");
+            assert_eq!(merged.known(id(61, 60)), Known::Applied(100, Outcome::Ok));
+        }
+        other.remember(id(50, 40), 7, Outcome::Int(1));
+        other.remember(id(61, 40), 100, Outcome::Ok);
+        for merged in both(&one, &other) {
+            assert_eq!(merged.known(id(39, 39)), Known::Finished);
+            assert_eq!([50, 60, 61].map(|n| merged.reached(MemberId(1), n)), [Some(7), Some(100), Some(100)]);
+            let applied: Vec<u64> = merged.all().flat_map(|(_, _, applied)| applied.iter().map(|(n, ..)| *n)).collect();
+            assert_eq!(applied, [50, 61], "what both know of is there once");
+        }
+        assert_eq!(Dedup::of_all([&one]), one, "a part knows what the whole knew");
     }
 
     #[test]

@@ -100,16 +100,15 @@ impl Shard {
         let mine = partitions.iter().filter(|p| self.core.in_sync(p).any(|m| m == me) && fresh(&self.slots, p));
         let mine: Vec<&Arc<Partition>> = mine.copied().collect();
         let Some(first) = mine.first() else { return };
-        let lineage = first.lineage;
         let held = |partition| {
             let held = self.slots.get(PartitionRef { keyspace, partition }).and_then(|slot| slot.held.as_ref());
             held.filter(|held| held.was_in_sync).map(|held| held.lineage)
         };
         let lineages: Option<Vec<Lineage>> = first.from.iter().map(|from| held(from.partition)).collect();
-        // What began empty since has nothing of what was before.
-        if lineages.and_then(|lineages| lineages.into_iter().max()) != Some(lineage) {
-            return;
-        }
+        let Some(lineage) = lineages.and_then(|lineages| lineages.into_iter().max()) else { return };
+        // What began empty since has nothing of what was before; its sibling may have all of it.
+        let mine: Vec<&Arc<Partition>> = mine.into_iter().filter(|p| p.lineage == lineage).collect();
+        let Some(first) = mine.first() else { return };
         let mut former = Vec::new();
         for from in &first.from {
             let at = PartitionRef { keyspace, partition: from.partition };
@@ -121,10 +120,7 @@ impl Shard {
         let last = former.iter().map(|(held, _)| held.log.last()).max().unwrap_or(0);
         // One of them gives the time.
         let Some(clock) = former.iter().min_by_key(|(_, behind)| *behind).map(|(held, _)| held.clock) else { return };
-        let dedup = former.iter().fold(Dedup::default(), |mut all, (held, _)| {
-            all.join(&held.dedup);
-            all
-        });
+        let dedup = Dedup::of_all(former.iter().map(|(held, _)| &held.dedup));
         let new = mine.into_iter().map(|partition| {
             let at = PartitionRef { keyspace, partition: partition.id };
             let mut held = Held::empty(partition.lineage, self.core.store_of(keyspace), self.core.now);

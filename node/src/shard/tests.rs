@@ -4,6 +4,7 @@ mod clients;
 mod hostile;
 mod keyspaces;
 mod order;
+mod reshaping;
 mod slices;
 mod threads;
 
