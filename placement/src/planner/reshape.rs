@@ -126,7 +126,9 @@ fn finish_one(
     let members: Vec<MemberId> = first.in_sync().collect();
     // A learner of one, or another primary: what they hold is not the same any more.
     let alike = |p: &Partition| p.primary() == first.primary() && p.replicas.len() == members.len() && members.iter().all(|m| p.holds(*m));
-    if !parents.iter().all(|(p, _)| alike(p) && p.learners().next().is_none()) {
+    // Whoever came since may have other data threads.
+    let same_thread = |p: &Partition| threads.iter().all(|threads| p.id.thread(*threads) == first.id.thread(*threads));
+    if !parents.iter().all(|(p, _)| alike(p) && same_thread(p) && p.learners().next().is_none()) {
         return None;
     }
     let last = parents.iter().map(|(p, _)| p.epoch).max()?;
