@@ -228,6 +228,15 @@ impl ClusterReport {
     /// From what the control thread says.
     #[must_use]
     pub fn new(cluster: &ClusterStatus) -> Self {
+        Self::made(cluster, planner::rules_unmet)
+    }
+
+    /// The same, but for the rules that are not met: to find those goes through every layout.
+    pub(crate) fn brief(cluster: &ClusterStatus) -> Self {
+        Self::made(cluster, |_| Vec::new())
+    }
+
+    fn made(cluster: &ClusterStatus, unmet: impl FnOnce(&Table) -> Vec<Unmet>) -> Self {
         let status = &cluster.status;
         let Some(table) = cluster.installed.as_deref() else {
             return Self {
@@ -246,7 +255,7 @@ impl ClusterReport {
         let unanswered: BTreeSet<MemberId> = status.unanswered.iter().copied().collect();
         // Without the answers of a majority nobody holds a lease, so nobody serves (rule 8).
         let halted = status.coordinator.is_none() && !quorum::majority(&table.voters, |v| !unanswered.contains(&v));
-        let unmet = planner::rules_unmet(table);
+        let unmet = unmet(table);
         let seen = Seen { table, closed: &closed, unanswered: &unanswered, unmet: &unmet, halted };
         let keyspaces: Vec<_> = table.keyspaces.iter().map(|k| seen.keyspace(k)).collect();
         let moves: Vec<_> = table.keyspaces.iter().flat_map(|k| k.partitions.iter().filter_map(|p| movement(table, k, p))).collect();
@@ -310,7 +319,13 @@ impl TableReport {
                         epoch: p.epoch.0,
                         lineage: p.lineage.0.into(),
                     };
-                    PartitionsReport { name: k.name.clone(), partitions: k.partitions.iter().map(partition).collect() }
+                    // As they stand, whatever their numbers are: those of splits and merges are given in the order in which they were made.
+                    let stand = k.division.partitions();
+                    let partitions = match stand.iter().filter_map(|id| k.partition(*id)).map(partition).collect::<Vec<_>>() {
+                        none if none.is_empty() => k.partitions.iter().map(partition).collect(),
+                        all => all,
+                    };
+                    PartitionsReport { name: k.name.clone(), partitions }
                 })
                 .collect(),
         }

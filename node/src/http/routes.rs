@@ -23,6 +23,8 @@ use std::time::Duration;
 
 /// A request's body at most.
 const BODY_BYTES_MAX: usize = 16 << 10;
+/// A keyspace's body at most: 4 MiB of splits, of which each byte may be written as five.
+const KEYSPACE_BYTES_MAX: usize = 24 << 20;
 /// A plan's body at most: 65536 partitions of some copies on members with long names.
 const PLAN_BYTES_MAX: usize = 16 << 20;
 /// How long an answer may take.
@@ -142,7 +144,7 @@ async fn readyz(Shared(state): Shared<Arc<State>>) -> Answer<Json<serde_json::Va
         return not_ready("this node is leaving: ask another");
     }
     let cluster = state.control.status().await.map_err(|_| stopped())?;
-    let report = ClusterReport::new(&cluster);
+    let report = ClusterReport::brief(&cluster);
     let me = cluster.status.me.to_string();
     if !report.members.iter().any(|m| m.id == me) {
         return not_ready(report.waiting.as_deref().unwrap_or("this node is no member yet"));
@@ -158,7 +160,7 @@ async fn readyz(Shared(state): Shared<Arc<State>>) -> Answer<Json<serde_json::Va
 
 async fn metrics(Shared(state): Shared<Arc<State>>) -> impl IntoResponse {
     let (data, longest_pass, cluster) = tokio::join!(state.data.stats(), state.data.longest_pass(), state.control.status());
-    let report = cluster.ok().map(|c| ClusterReport::new(&c));
+    let report = cluster.ok().map(|c| ClusterReport::brief(&c));
     let text = state.metrics.render(&data, longest_pass, state.control.counted(), report.as_ref());
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
 }
@@ -176,7 +178,7 @@ async fn recover(
         Ok(AdminReply::Done(_)) => Ok(Json(serde_json::json!({ "recovered": true }))),
         Ok(AdminReply::Refused(why)) => {
             let report = state.control.status().await.map_err(|_| stopped())?;
-            let hint = strangers(&ClusterReport::new(&report), &request.assert_dead, &why);
+            let hint = strangers(&ClusterReport::brief(&report), &request.assert_dead, &why);
             Err(Failure(StatusCode::CONFLICT, why + &hint))
         }
         Err(_) => Err(stopped()),
@@ -199,13 +201,10 @@ async fn keyspaces(Shared(state): Shared<Arc<State>>) -> Answer<Json<Vec<Keyspac
     Ok(Json(ClusterReport::new(&cluster).keyspaces))
 }
 
-async fn create_keyspace(
-    Shared(state): Shared<Arc<State>>,
-    headers: HeaderMap,
-    body: Result<Bytes, BytesRejection>,
-) -> Answer<Json<serde_json::Value>> {
+async fn create_keyspace(Shared(state): Shared<Arc<State>>, headers: HeaderMap, body: Body) -> Answer<Json<serde_json::Value>> {
     let expected = r#"{"name": "NAME", "partitions": 1024, "backups": 1}"#;
-    let mut said: serde_json::Map<_, _> = ordered(&state, &headers, body, expected)?;
+    let bytes = large(&state, &headers, body, KEYSPACE_BYTES_MAX).await?;
+    let mut said: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(&bytes).map_err(|e| misread(expected, &e))?;
     // A name beside the options, which know what else there may be.
     let Some(serde_json::Value::String(name)) = said.remove("name") else { return Err(misread(expected, &"the name is missing")) };
     let options: KeyspaceOptions = serde_json::from_value(said.into()).map_err(|e| misread(expected, &e))?;
@@ -264,11 +263,15 @@ async fn planned(Shared(state): Shared<Arc<State>>) -> Answer<Json<RebalancePlan
     Ok(Json(plan))
 }
 
+/// A body that may be large: whoever may not send it is not listened to.
+async fn large(state: &State, headers: &HeaderMap, body: Body, most: usize) -> Answer<Bytes> {
+    authorize(state, headers)?;
+    let bytes = axum::body::to_bytes(body, most).await;
+    bytes.map_err(|e| Failure(StatusCode::PAYLOAD_TOO_LARGE, format!("the body cannot be read, of which {most} bytes are: {e}")))
+}
+
 async fn apply_plan(Shared(state): Shared<Arc<State>>, headers: HeaderMap, body: Body) -> Answer<Json<serde_json::Value>> {
-    // Before the body, which may be large: whoever may not is not listened to.
-    authorize(&state, &headers)?;
-    let bytes = axum::body::to_bytes(body, PLAN_BYTES_MAX).await;
-    let bytes = bytes.map_err(|e| Failure(StatusCode::PAYLOAD_TOO_LARGE, format!("the plan cannot be read: {e}")))?;
+    let bytes = large(&state, &headers, body, PLAN_BYTES_MAX).await?;
     let plan: RebalancePlan = serde_json::from_slice(&bytes).map_err(|e| misread("what GET /rebalance answers", &e))?;
     let request = plan.request(&*in_force(&state).await?).map_err(|why| Failure(StatusCode::CONFLICT, why.to_string()))?;
     administer(&state, request).await?;

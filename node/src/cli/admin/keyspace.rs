@@ -102,7 +102,7 @@ struct Alter {
 struct Place {
     /// Its name
     name: String,
-    /// The key; bytes that are not printable as \\xNN
+    /// The key; bytes that are not printable as \xNN
     #[arg(long, value_name = "KEY")]
     at: SplitKey,
     #[command(flatten)]

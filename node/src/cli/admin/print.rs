@@ -170,7 +170,7 @@ fn runs(keyspace: &PartitionsReport) -> String {
     for run in keyspace.partitions.chunk_by(alike) {
         // A chunk is never empty.
         let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
-        let ids = if first.id == last.id { first.id.to_string() } else { format!("{}-{}", first.id, last.id) };
+        let ids = numbers(run);
         let state = match first.state {
             PartitionState::Open => "open",
             PartitionState::Assigned => "assigned",
@@ -186,6 +186,16 @@ fn runs(keyspace: &PartitionsReport) -> String {
         ]));
     }
     columns(&rows)
+}
+
+/// Neighbours, which need not have followed one another.
+fn numbers(run: &[crate::status::PartitionReport]) -> String {
+    match run {
+        [one] => one.id.to_string(),
+        [first, .., last] if run.windows(2).all(|two| two[0].id + 1 == two[1].id) => format!("{}-{}", first.id, last.id),
+        [first, .., last] if run.len() > 3 => format!("{}..{} ({})", first.id, last.id, run.len()),
+        some => some.iter().map(|p| p.id.to_string()).collect::<Vec<_>>().join(","),
+    }
 }
 
 /// The keys of neighbours, from the first to the last of them.
