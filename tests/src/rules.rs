@@ -76,6 +76,7 @@ pub const CHECKS: &[(Mutant, Check)] = &[
     (Mutant::AsksNewLineage, data::what_was_applied_before_a_loss_is_not_applied_after_it),
     (Mutant::RaisesTheDead, data::a_snapshot_brings_nothing_back),
     (Mutant::DeafToTheClock, data::a_deadline_holds_after_a_failover),
+    (Mutant::WritesWhileReshaped, data::what_is_split_takes_no_writes),
     (Mutant::PingsThoughHung, membership::a_hung_data_thread_deposes_its_member),
     (Mutant::FoundsWithMost, membership::two_write_a_first_table),
     (Mutant::PromisesTwice, membership::two_write_a_first_table),

@@ -4,7 +4,9 @@ use super::shards::{AT, CLIENT, Shards, bulk, change, next, replicas, set, table
 use doyen::shard::Lane;
 use doyen::shard::op::{Action, Condition, Expiry, Failure, Outcome};
 use doyen_gossip::agreement::InSyncChange;
-use doyen_placement::{Lineage, Table};
+use doyen_placement::division::Cut;
+use doyen_placement::planner::reshape;
+use doyen_placement::{Lineage, Reshape, Table};
 use std::time::Duration;
 
 const NOW: Duration = Duration::ZERO;
@@ -517,4 +519,32 @@ pub(super) fn a_deadline_holds_after_a_failover() -> Result<(), String> {
     s.show_all(&next(&first, &[2], &[]));
     s.run(3000)?;
     s.expect(2, "x", &Outcome::Nil, "expiry: a key lives after its deadline")
+}
+
+/// A primary has said that nothing changes any more in what is split: the parts begin with what there is then.
+pub(super) fn what_is_split_takes_no_writes() -> Result<(), String> {
+    let mut s = Shards::new(2);
+    let first = table(2, &[1, 2]);
+    s.show_all(&first);
+    s.write(1, "x", "1")?;
+    let split = Reshape::Split { partition: AT.partition, cut: Cut::Half };
+    let begun = reshape::begin(&first, AT.keyspace, split).map_err(|why| why.to_string())?;
+    let begun = change(&begun, |_| {});
+    s.show_all(&begun);
+    s.run(100)?;
+    if !s.asked.iter().any(|request| matches!(request.change, InSyncChange::Still { .. })) {
+        return Err("splits: the primary does not say that nothing changes any more".into());
+    }
+    // Each of the ways that a write may take.
+    let one = s.submit(1, "x", set("2"));
+    let other = s.submit(2, "y", set("2"));
+    s.run(100)?;
+    match (s.outcome(one), s.outcome(other)) {
+        (None, None) => {}
+        (one, other) => return Err(format!("splits: {one:?} and {other:?} after n1 said that nothing changes any more")),
+    }
+    // Given up, they go on.
+    s.show_all(&change(&reshape::cancel(&begun, |_, _| true), |_| {}));
+    s.done(one, 500, "a write once the split is given up")?;
+    s.done(other, 500, "a write once the split is given up").map(|_| ())
 }
