@@ -2,7 +2,9 @@
 
 mod common;
 
-use common::{PLAIN, Sketch, check_step, cluster, loads as counts, partitions, plan as plan_by_count, settle_by, sketch};
+use common::{
+    PLAIN, Sketch, check_spread, check_step, cluster, loads as counts, member, partitions, plan as plan_by_count, settle_by, sketch,
+};
 use doyen_placement::loads::{MemberLoad, PartitionLoad, Report, Uneven, Window};
 use doyen_placement::planner::{self, Plan};
 use doyen_placement::{Loads, MemberId, PartitionRef, Scheduler, Schedulers, Table};
@@ -164,7 +166,66 @@ fn only_a_primary_is_believed_and_only_of_what_is_there() {
     assert_eq!(loads, Loads::default());
 }
 
+/// These members say that they have nothing to spare.
+fn busy(table: &Table, which: &[usize]) -> Loads {
+    let mut loads = Loads::default();
+    for (place, member) in table.members.iter().enumerate() {
+        let load = MemberLoad { busy: which.contains(&place), ..MemberLoad::default() };
+        loads.tell(table, member.id, Report { member: load, partitions: Vec::new() });
+    }
+    loads
+}
+
+/// Copies of each member, in order of age.
+fn copies(table: &Table) -> Vec<u64> {
+    let counts = counts(table);
+    table.members.iter().map(|m| counts.get(&m.id).map_or(0, |c| c.0 as u64)).collect()
+}
+
+#[test]
+fn who_is_busy_is_given_its_share_once_it_is_not() {
+    let three = cluster(64, 1, &[PLAIN; 3]);
+    let four = planner::admit(&three, vec![member(100, &PLAIN)]);
+    let plan = |table: &Table, which: &[usize]| planner::plan(table, &busy(table, which));
+    let gone = |table: &Table| planner::remove(table, &BTreeMap::from([(table.members[0].id, planner::Departure::Dead)]));
+    assert_eq!(plan(&four, &[3]), vec![], "nothing need go there");
+    assert_eq!(plan(&four, &[0, 1, 2, 3]), plan(&four, &[]), "where all are busy nobody is spared");
+    assert_eq!(plan(&four, &[0]).len(), plan(&four, &[]).len(), "a giver may be busy");
+    // One of the three dies: those that are left take what it had, and the busy one nothing.
+    let left = settle_by(gone(&four), |table| plan(table, &[2]), check_step);
+    assert_eq!(copies(&left), [64, 64, 0]);
+    // Somebody is to hold the second copy.
+    let two = settle_by(gone(&left), |table| plan(table, &[1]), check_step);
+    assert_eq!(copies(&two), [64, 64]);
+    let even = settle_by(left, |table| plan(table, &[]), check_step);
+    assert!(copies(&even).iter().all(|copies| (42..=43).contains(copies)));
+}
+
 proptest! {
+    #[test]
+    fn sparing_the_busy_leaves_no_copy_out_and_comes_to_an_end(
+        members in prop::collection::vec(sketch(), 2..8),
+        newcomers in prop::collection::vec(sketch(), 1..3),
+        which in prop::collection::vec(any::<bool>(), 9),
+        backups in 0_u8..3,
+        dies in any::<bool>(),
+    ) {
+        let settled = cluster(32, backups, &members);
+        let mut table = planner::admit(&settled, newcomers.iter().zip(100..).map(|(s, number)| member(number, s)).collect());
+        if dies {
+            let dead = table.members[0].id;
+            table = planner::remove(&table, &BTreeMap::from([(dead, planner::Departure::Dead)]));
+        }
+        let which: Vec<usize> = (0..which.len()).filter(|place| which[*place]).collect();
+        let spared = settle_by(table.clone(), |table| planner::plan(table, &busy(table, &which)), check_step);
+        check_spread(&spared);
+        let wanted = |table: &Table| partitions(table).map(|(_, p)| p.in_sync().count()).collect::<Vec<_>>();
+        prop_assert_eq!(wanted(&spared), wanted(&settle_by(table, plan_by_count, check_step)));
+        // Once nobody is, everything is where it would have been.
+        let even = settle_by(spared, plan_by_count, check_step);
+        check_spread(&even);
+    }
+
     #[test]
     fn what_was_measured_makes_nobody_heavier_and_comes_to_an_end(
         members in prop::collection::vec(sketch(), 1..7),

@@ -54,6 +54,10 @@ pub(super) struct Told {
     pub(super) loads: Loads,
     work: Window,
     bytes: Window,
+    /// Who was spared by the last plan because of being busy,
+    spared: BTreeSet<MemberId>,
+    /// and whether somebody of those is busy no more.
+    eased: Window,
     looked: Time,
     /// Since when ranges have been busy, and neighbours cold.
     busy: BTreeMap<(KeyspaceId, PartitionId), Time>,
@@ -65,7 +69,8 @@ pub(super) struct Told {
 }
 
 impl Told {
-    /// Looks at everything, once in a while. True: something has been uneven for so long that it is time to plan.
+    /// Looks at everything, once in a while. True: something has been uneven for so long that it is time to plan, or who was spared
+    /// has had time again for so long.
     fn look(&mut self, now: Time, table: &Table, range_bytes_max: u64, timing: &Timing) -> bool {
         if now.since(self.looked) < LOOK {
             return false;
@@ -74,12 +79,18 @@ impl Told {
         self.loads.retain(table);
         let (judged, at) = (self.loads.judge(table), now.since(Time::ZERO));
         let uneven = Uneven { work: self.work.look(at, judged.work), bytes: self.bytes.look(at, judged.bytes) };
-        let wanted = uneven.work || uneven.bytes;
-        if wanted {
+        let busy = self.busy_members();
+        let eased = self.eased.look(at, self.spared.iter().any(|spared| !busy.contains(spared)));
+        if uneven.work || uneven.bytes {
             self.loads.set_uneven(uneven);
         }
+        let wanted = uneven.work || uneven.bytes || eased;
         self.look_at_ranges(now, table, range_bytes_max, timing);
         wanted
+    }
+
+    fn busy_members(&self) -> BTreeSet<MemberId> {
+        self.loads.members().filter(|(_, load)| load.busy).map(|(member, _)| member).collect()
     }
 
     /// Notes which ranges have been busy, and which neighbours cold, for long enough.
@@ -101,6 +112,7 @@ impl Told {
     /// What to plan with. What was uneven has had its plan then.
     pub(super) fn take(&mut self, table: &Table) -> Arc<Loads> {
         self.loads.retain(table);
+        self.spared = self.busy_members();
         let loads = Arc::new(self.loads.clone());
         self.loads.set_uneven(Uneven::default());
         loads

@@ -15,7 +15,8 @@ use std::collections::BTreeSet;
 ///
 /// Goals that are under way stay while they may be reached: whoever plans again meanwhile adds to them. What has not begun is
 /// thought over: whoever was to receive it may have no room, and somebody better may have come. A partition whose primary is
-/// silent is left alone, since nobody can copy it. What was measured counts once it has been uneven for long (`Loads::uneven`).
+/// silent is left alone, since nobody can copy it. What was measured counts once it has been uneven for long (`Loads::uneven`). Whoever says
+/// that it is busy is given no more than it holds, unless a copy has no better place.
 #[must_use]
 pub fn plan(table: &Table, loads: &Loads) -> Plan {
     plan_for(table, table.settings.schedulers, loads)
@@ -24,7 +25,7 @@ pub fn plan(table: &Table, loads: &Loads) -> Plan {
 /// As [`plan`], for these reasons.
 #[must_use]
 pub fn plan_for(table: &Table, schedulers: Schedulers, loads: &Loads) -> Plan {
-    let ground = Ground::new(table.members.iter().filter(|m| may_receive(m)).cloned().collect());
+    let ground = Ground::new(table.members.iter().filter(|m| may_receive(m)).cloned().collect()).told(loads);
     let states = states(table);
     let silent = |m: MemberId| states.get(&m) == Some(&MemberState::Silent);
     let mut others = Others::new(&ground, table, loads);

@@ -1,6 +1,7 @@
 //! The members that may hold data, by number, and how near to one another they stand.
 
 use crate::id::MemberId;
+use crate::loads::Loads;
 use crate::table::Member;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,6 +16,8 @@ pub(crate) struct Ground {
     places: BTreeMap<MemberId, usize>,
     /// For each member the number of its group at each level. Groups nest: members of one host share rack and zone.
     groups: Vec<[usize; LEVELS]>,
+    /// Who had better take nothing more, since others have more to spare.
+    busy: Vec<bool>,
 }
 
 impl Ground {
@@ -35,7 +38,19 @@ impl Ground {
                 groups
             })
             .collect();
-        Self { members, places, groups }
+        let busy = vec![false; members.len()];
+        Self { members, places, groups, busy }
+    }
+
+    /// The same, with those who said that they have no time or no memory to spare. Where nobody has any, they are all alike.
+    pub(crate) fn told(self, loads: &Loads) -> Self {
+        let busy: Vec<bool> = self.members.iter().map(|m| loads.member(m.id).is_some_and(|load| load.busy)).collect();
+        if busy.iter().all(|busy| *busy) { self } else { Self { busy, ..self } }
+    }
+
+    /// Whether a member had better take nothing more: what it need not take, others do.
+    pub(crate) fn is_busy(&self, place: usize) -> bool {
+        self.busy[place]
     }
 
     pub(crate) fn len(&self) -> usize {

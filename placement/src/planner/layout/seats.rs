@@ -84,17 +84,24 @@ impl<'a> Seats<'a> {
         copies_each(self.ground, count, self.copies, total, &self.loads, self.turn)
     }
 
-    /// Who had best hold a copy of this partition beside the others (instead of the one in this seat): far from them, then
+    /// Who had best hold a copy of this partition beside the others (instead of the one in this seat): far from them, then not busy, then
     /// furthest below its share, then by a scattering that lets the partitions of one member fall to many others.
     pub(super) fn best_beside(&self, p: usize, seat: Option<usize>) -> Option<usize> {
         let members = &self.partitions[p].members;
         let free = (0..self.ground.len()).filter(|m| !members.contains(m));
-        free.min_by_key(|&m| (self.harm_beside(p, seat, m), self.over(m), self.scatter(p, m)))
+        free.min_by_key(|&m| (self.harm_beside(p, seat, m), self.is_spared(p, m), self.over(m), self.scatter(p, m)))
+    }
+
+    /// Whether a member had better not take a copy of this partition, which it does not have.
+    fn is_spared(&self, p: usize, member: usize) -> bool {
+        self.ground.is_busy(member) && !self.present[p].contains(&member)
     }
 
     /// Whether a member may take this seat without standing nearer to the others than who has it.
     pub(super) fn may_reseat(&self, p: usize, seat: usize, taker: usize) -> bool {
-        !self.partitions[p].members.contains(&taker) && self.harm_beside(p, Some(seat), taker) <= self.harm_in(p, seat)
+        !self.is_spared(p, taker)
+            && !self.partitions[p].members.contains(&taker)
+            && self.harm_beside(p, Some(seat), taker) <= self.harm_in(p, seat)
     }
 
     /// Members that might stand in this seat at most this badly: all that do are among them, and none of a kind that cannot.

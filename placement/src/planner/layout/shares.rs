@@ -63,7 +63,8 @@ fn shares(total: u64, claims: &[Claim], turn: usize) -> Vec<u64> {
 }
 
 /// How many copies each member should hold, where each of `partitions` partitions has `copies` of them and members hold
-/// `present`. A zone, rack or host takes no more than keeps copies apart, and no less than the others leave to it.
+/// `present`. A zone, rack or host takes no more than keeps copies apart, and no less than the others leave to it. Shares may come to less
+/// than `total` where whoever is busy takes no more.
 pub(crate) fn copies_each(ground: &Ground, partitions: u64, copies: usize, total: u64, present: &[u64], turn: usize) -> Vec<u64> {
     let everybody: Vec<usize> = (0..ground.len()).collect();
     // Copies need not share a group of the widest level that has enough groups: each of those takes one copy at most.
@@ -76,7 +77,8 @@ pub(crate) fn copies_each(ground: &Ground, partitions: u64, copies: usize, total
 
 /// How many partitions each member should lead, where each holds copies of at most `held` and leads `present`.
 pub(crate) fn leads_each(ground: &Ground, total: u64, held: &[u64], present: &[u64], turn: usize) -> Vec<u64> {
-    let claim = |m: usize| Claim { weight: ground.weight(m), least: 0, most: held[m], present: present[m] };
+    let most = |m: usize| if ground.is_busy(m) { held[m].min(present[m]) } else { held[m] };
+    let claim = |m: usize| Claim { weight: ground.weight(m), least: 0, most: most(m), present: present[m] };
     shares(total, &(0..ground.len()).map(claim).collect::<Vec<_>>(), turn)
 }
 
@@ -99,11 +101,17 @@ impl Sharing<'_> {
         let claims: Vec<Claim> = groups
             .iter()
             .zip(&rooms)
-            .map(|(group, &room)| Claim {
-                weight: group.iter().map(|&m| self.ground.weight(m)).sum(),
-                least: range_of(room).0 as u64 * self.partitions,
-                most: range_of(room).1 as u64 * self.partitions,
-                present: group.iter().map(|&m| self.present[m]).sum(),
+            .map(|(group, &room)| {
+                let (least, most) = range_of(room);
+                let least = least as u64 * self.partitions;
+                // Who is busy takes no more than it has, but where only that keeps copies apart.
+                let spared = |m: &usize| if self.ground.is_busy(*m) { self.present[*m] } else { self.partitions };
+                Claim {
+                    weight: group.iter().map(|&m| self.ground.weight(m)).sum(),
+                    least,
+                    most: (most as u64 * self.partitions).min(group.iter().map(spared).sum()).max(least),
+                    present: group.iter().map(|&m| self.present[m]).sum(),
+                }
             })
             .collect();
         for ((group, share), room) in groups.iter().zip(shares(total, &claims, self.turn)).zip(rooms) {
