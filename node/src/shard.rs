@@ -34,6 +34,7 @@ mod inspect;
 mod log;
 mod measuring;
 mod peers;
+mod published;
 mod replication;
 mod reshaping;
 mod scan;
@@ -52,7 +53,7 @@ use doyen_gossip::Time;
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest, View};
 use doyen_placement::loads::Meter;
 use doyen_placement::mutant::{Mutant, broken};
-use doyen_placement::{Epoch, KeyspaceId, Lineage, MapId, MemberId, Mode, Partition, PartitionRef, Reshape, TableName};
+use doyen_placement::{Epoch, KeyspaceId, Lineage, MapId, MemberId, Mode, Partition, PartitionRef, Reshape, Table, TableName};
 use following::Follow;
 use forwarding::{Call, Calls, Executed, Source};
 use frame::Frame;
@@ -61,6 +62,7 @@ use index::Seed;
 use log::Log;
 use op::{Failure, Operation, Outcome, PartitionOperation, Work};
 use peers::Peers;
+use published::Published;
 use replication::{Clock, Lead};
 use reshaping::Draining;
 use slots::Slots;
@@ -120,8 +122,10 @@ struct Core {
     /// Of a client: whom it was asked for, and what has come of it.
     asked_of: Option<(MemberId, Time)>,
     arriving: Option<Arriving>,
+    /// Of a client: the last one that came. It is not in force before somebody has looked at it.
+    arrived: Option<Arc<Table>>,
     /// The installed table as clients are sent it.
-    encoded: Option<(TableName, Bytes)>,
+    published: Published,
     /// When what became of clients' operations is sorted out again.
     next_retire: Time,
     peers: Peers,
@@ -334,7 +338,8 @@ impl Shard {
             asked_for: None,
             asked_of: None,
             arriving: None,
-            encoded: None,
+            published: Published::default(),
+            arrived: None,
             next_retire: now + clients::RETENTION,
             peers: Peers::default(),
             ready: VecDeque::new(),
@@ -388,9 +393,8 @@ impl Shard {
         self.core.used |= view.installed.members.len() > 1;
         self.core.opens = view.opens_at.iter().map(|(at, since, time)| (*at, (*since, *time))).collect();
         self.core.view = Some(view.clone());
-        if renamed {
-            self.core.encoded = None;
-        }
+        self.core.arrived = None;
+        self.core.published.install(&view.installed, self.core.peers.has_clients());
         self.core.threads = Threads::of(&[&view.installed, &view.accepted]);
         if renamed && !self.core.me.is_client() {
             for id in self.core.peers.ids().into_iter().filter(|id| threads::tells_tables(self.core.me, *id)) {

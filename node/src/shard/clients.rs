@@ -6,7 +6,7 @@
 //! ```text
 //!   member                                    client
 //!     Tick: my clock, limits, table ─────────>  ready; each second again
-//!     Table, in parts <──── Pull ─────────────  knows an older one (View, Tick)
+//!     Table, in parts <──── Pull ─────────────  knows an older one (View, Tick): what is new since it (`published`)
 //!     Reply | NotServing <─ Heard? Forward ───  an operation
 //!     MapMade <──────────── MakeMap ──────────  a map that its table does not name
 //! ```
@@ -22,6 +22,7 @@ use super::forwarding::{Call, Source};
 use super::frame::Frame;
 use super::op::{Action, Work};
 use super::peers::Peer;
+use super::published;
 use super::{Core, Lane, Malformed, MemberId, Request, Slot};
 use crate::codec;
 use bytes::Bytes;
@@ -55,8 +56,10 @@ pub(super) struct Visit {
     told: u64,
     /// Of a client: the last clock that it had heard. 0: none.
     heard: u64,
-    /// To a client: the last table it was sent.
+    /// To a client: the last table it was sent,
     table: Option<TableName>,
+    /// and since which ones.
+    since: Vec<Option<TableName>>,
     /// Of a member: the largest value that it takes. `None`: it has not said that it is ready.
     value_bytes_max: Option<u64>,
     /// Of a member: its last clock, and when that came; until it is sent back.
@@ -163,20 +166,20 @@ impl Core {
         self.peers.send(client, Lane::Calls, &Frame::MapMade { ticket, made });
     }
 
-    /// Each table once a connection: streams lose nothing.
+    /// Each table once a connection for each one that it may be told the news of: streams lose nothing.
     fn send_table(&mut self, client: MemberId, have: Option<TableName>) {
-        let (Some(view), Some(name)) = (&self.view, self.name) else { return };
+        let Some(name) = self.name else { return };
         let Some(peer) = self.peers.get(client) else { return };
-        if peer.visit.table == Some(name) || have.is_some_and(|have| have.order() >= name.order()) {
+        if peer.visit.table.replace(name) != Some(name) {
+            peer.visit.since.clear();
+        }
+        let base = self.published.base(have);
+        if peer.visit.since.contains(&base) || have.is_some_and(|have| have.order() >= name.order()) {
             return;
         }
-        if self.encoded.as_ref().is_none_or(|(encoded, _)| *encoded != name) {
-            // No table comes near the limit: members are sent it likewise.
-            let Ok(bytes) = codec::encode(&*view.installed, codec::BYTES_MAX) else { return };
-            self.encoded = Some((name, bytes.into()));
-        }
-        let Some((_, bytes)) = &self.encoded else { return };
-        peer.visit.table = Some(name);
+        peer.visit.since.push(base);
+        // No table comes near the limit: members are sent it likewise.
+        let Some(bytes) = self.published.encoded(base) else { return };
         // At most a thousand: 64 MiB of 64 KiB.
         let parts = bytes.len().div_ceil(PART_BYTES) as u32;
         for (part, at) in (0..parts).zip((0..).step_by(PART_BYTES)) {
@@ -229,12 +232,13 @@ impl Core {
         if !self.peers.get(member).is_some_and(trusted) {
             return;
         }
-        let newest = self.name.into_iter().chain(self.asked_for).map(|name| name.order()).max();
+        let have = self.own_table().map(Table::name);
+        let newest = have.into_iter().chain(self.asked_for).map(|name| name.order()).max();
         if newest.is_none_or(|newest| newest < known.order()) {
             self.asked_for = Some(known);
             self.arriving = None;
             self.asked_of = Some((member, now));
-            self.peers.send(member, Lane::Calls, &Frame::Pull { have: self.name });
+            self.peers.send(member, Lane::Calls, &Frame::Pull { have });
         }
     }
 
@@ -297,13 +301,21 @@ impl Core {
         if part + 1 < parts {
             return Ok(None);
         }
-        (self.asked_of, self.asked_for) = (None, None);
         let bytes = self.arriving.take().map(|a| a.bytes).unwrap_or_default();
-        let table: Table = codec::decode(&bytes, codec::BYTES_MAX).map_err(|_| Malformed("a table that is none"))?;
-        if table.validate().is_err() || table.name() != name {
-            return Err(Malformed("a table that does not hold"));
-        }
-        Ok(Some(Arc::new(table)))
+        let Some(table) = published::read(&bytes, name, self.own_table())?.map(Arc::new) else {
+            // It was asked for when this client had another one.
+            let have = self.own_table().map(Table::name);
+            self.peers.send(from, Lane::Calls, &Frame::Pull { have });
+            return Ok(None);
+        };
+        (self.asked_of, self.asked_for) = (None, None);
+        self.arrived = Some(table.clone());
+        Ok(Some(table))
+    }
+
+    /// The newest table that this client has.
+    fn own_table(&self) -> Option<&Table> {
+        self.arrived.as_deref().or_else(|| self.view.as_ref().map(|view| &*view.installed))
     }
 
     /// Asks one of the members, another one each time, which map this is. False: none is there.

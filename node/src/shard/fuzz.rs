@@ -85,7 +85,7 @@ fn every() -> Vec<Frame> {
         Frame::Heard { clock: 1_000_000 },
         Frame::Pull { have: None },
         Frame::Pull { have: Some(name) },
-        Frame::Table { name, part: 0, parts: 1, body: Bytes::from(crate::codec::encode(&table(), FRAME_BYTES_MAX).expect("it fits")) },
+        Frame::Table { name, part: 0, parts: 1, body: super::published::whole(&table()) },
         Frame::MakeMap { ticket: 1, keyspace: "default".into(), name: "users".into() },
         Frame::MapMade { ticket: 1, made: Ok(MapEntry { id: MapId(1), name: "users".into(), keyspace: KeyspaceId(0) }) },
         Frame::MapMade { ticket: 1, made: Err("no".into()) },

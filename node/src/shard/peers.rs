@@ -173,6 +173,11 @@ impl Peers {
         self.all.get_mut(&id)
     }
 
+    /// Whether any of them is a client.
+    pub(super) fn has_clients(&self) -> bool {
+        self.all.keys().any(|id| id.is_client())
+    }
+
     /// Who is connected.
     pub(super) fn ids(&self) -> Vec<MemberId> {
         self.all.keys().copied().collect()

@@ -3,6 +3,7 @@
 use super::super::clients::RETENTION;
 use super::super::entry::Entry;
 use super::super::frame::Forwarded;
+use super::super::published;
 use super::*;
 use doyen_placement::MapEntry;
 
@@ -58,6 +59,50 @@ fn a_client_learns_of_a_newer_table_and_goes_to_the_new_primary() {
     assert_eq!(w.nodes[&client].shard.core.name, Some(w.tables[w.committed].name()));
     assert_eq!(w.get(client, "a"), text("1"));
     assert!(w.nodes[&2].shard.stats().executed > 0);
+}
+
+/// Bytes of the tables that are on their way to a client.
+fn bytes_of_tables(w: &World, client: u64) -> usize {
+    w.wires.iter().filter(|((_, to, lane), _)| *to == client && *lane == Lane::Bulk).map(|(_, bytes)| bytes.len()).sum()
+}
+
+#[test]
+fn a_client_is_told_what_is_new_since_the_table_that_it_has() {
+    let (mut w, client) = world(15);
+    let name = |t: &mut Table, n: u32| {
+        t.maps.push(MapEntry { id: MapId(n), name: format!("{n:->60}"), keyspace: KeyspaceId(0) });
+        t.next_map = MapId(n + 1);
+    };
+    w.propose(|t| (1..=1_000).for_each(|n| name(t, n)));
+    w.settle(Duration::from_millis(100));
+    // One more; the bytes that tell of it are counted before they arrive.
+    let told = |w: &mut World, change: &dyn Fn(&mut Table), missed: bool| {
+        w.propose(change);
+        w.agree(true);
+        w.agree(true);
+        if missed {
+            return 0;
+        }
+        let (mut most, until) = (0, w.now + Duration::from_secs(2));
+        while w.now < until && w.nodes[&client].shard.core.name != Some(w.tables[w.committed].name()) {
+            let wires: Vec<_> = w.wires.keys().copied().collect();
+            wires.into_iter().for_each(|wire| w.deliver(wire, true));
+            most = most.max(bytes_of_tables(w, client));
+            w.pass(Duration::from_millis(5));
+        }
+        assert_eq!(w.nodes[&client].shard.core.view.as_ref().unwrap().installed, w.tables[w.committed]);
+        most
+    };
+    let few = told(&mut w, &|t| name(t, 1_001), false);
+    assert!((1..1_000).contains(&few), "{few} bytes for one more map");
+    // Of so many tables that the client has missed, nobody knows any more what was new.
+    w.disconnect(1, client);
+    w.disconnect(2, client);
+    (0..10).for_each(|n| _ = told(&mut w, &|t| name(t, 1_002 + n), true));
+    w.connect(1, client);
+    w.connect(2, client);
+    let all = told(&mut w, &|t| name(t, 1_012), false);
+    assert!(all > 60_000, "{all} bytes for all maps");
 }
 
 #[test]
@@ -244,7 +289,14 @@ fn a_large_table_comes_in_parts_and_a_torn_one_is_malformed() {
     assert_eq!(view.installed.maps.len(), 3_000);
 
     let name = TableName { version: Version(99), ..view.installed.name() };
-    let bytes = Bytes::from(crate::codec::encode(&*view.installed, crate::codec::BYTES_MAX).unwrap());
+    let bytes = published::whole(&view.installed);
+    // News since a table that the client does not have.
+    let news = {
+        let newer = |version| Arc::new(Table { version: Version(version), ..(*view.installed).clone() });
+        let mut published = published::Published::default();
+        [newer(98), newer(99)].iter().for_each(|table| published.install(table, true));
+        published.encoded(Some(newer(98).name())).unwrap()
+    };
     let part = |part, parts, body: &Bytes| Frame::Table { name, part, parts, body: body.clone() };
     // Nobody asked for it.
     assert_eq!(receive(&mut w, 1, client, Lane::Bulk, &part(0, 1, &bytes)), Ok(false));
@@ -262,6 +314,16 @@ fn a_large_table_comes_in_parts_and_a_torn_one_is_malformed() {
         let results: Vec<_> = frames.iter().map(|f| receive(&mut w, 1, client, Lane::Bulk, f)).collect();
         assert!(results.iter().any(Result::is_err), "{results:?}");
     }
+    // What is new since another table than the client has: it asks again, and says which one it has.
+    w.disconnect(client, 1);
+    w.connect(client, 1);
+    receive(&mut w, 1, client, Lane::Calls, &Frame::View(name)).unwrap();
+    w.drain(client);
+    w.wires.clear();
+    assert_eq!(receive(&mut w, 1, client, Lane::Bulk, &part(0, 1, &news)), Ok(false));
+    w.drain(client);
+    let asked = w.wires.remove(&(client, 1, Lane::Calls)).unwrap();
+    assert_eq!(asked, Frame::Pull { have: Some(view.installed.name()) }.wire());
     assert_eq!(w.nodes[&client].shard.core.view.as_ref().unwrap().installed.version, view.installed.version);
 }
 
