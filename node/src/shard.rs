@@ -123,7 +123,7 @@ struct Core {
     asked_of: Option<(MemberId, Time)>,
     arriving: Option<Arriving>,
     /// Of a client: the last one that came. It is not in force before somebody has looked at it.
-    arrived: Option<Arc<Table>>,
+    arrived: Option<(TableName, Arc<Table>)>,
     /// The installed table as clients are sent it.
     published: Published,
     /// When what became of clients' operations is sorted out again.
@@ -394,7 +394,7 @@ impl Shard {
         self.core.opens = view.opens_at.iter().map(|(at, since, time)| (*at, (*since, *time))).collect();
         self.core.view = Some(view.clone());
         self.core.arrived = None;
-        self.core.published.install(&view.installed, self.core.peers.has_clients());
+        self.core.published.install(name, &view.installed, self.core.peers.has_clients());
         self.core.threads = Threads::of(&[&view.installed, &view.accepted]);
         if renamed && !self.core.me.is_client() {
             for id in self.core.peers.ids().into_iter().filter(|id| threads::tells_tables(self.core.me, *id)) {

@@ -232,7 +232,7 @@ impl Core {
         if !self.peers.get(member).is_some_and(trusted) {
             return;
         }
-        let have = self.own_table().map(Table::name);
+        let have = self.own_name();
         let newest = have.into_iter().chain(self.asked_for).map(|name| name.order()).max();
         if newest.is_none_or(|newest| newest < known.order()) {
             self.asked_for = Some(known);
@@ -302,20 +302,21 @@ impl Core {
             return Ok(None);
         }
         let bytes = self.arriving.take().map(|a| a.bytes).unwrap_or_default();
-        let Some(table) = published::read(&bytes, name, self.own_table())?.map(Arc::new) else {
+        let own = self.arrived.as_ref().map(|(_, table)| &**table).or_else(|| self.view.as_ref().map(|view| &*view.installed));
+        let Some(table) = published::read(&bytes, name, own)?.map(Arc::new) else {
             // It was asked for when this client had another one.
-            let have = self.own_table().map(Table::name);
+            let have = self.own_name();
             self.peers.send(from, Lane::Calls, &Frame::Pull { have });
             return Ok(None);
         };
         (self.asked_of, self.asked_for) = (None, None);
-        self.arrived = Some(table.clone());
+        self.arrived = Some((name, table.clone()));
         Ok(Some(table))
     }
 
-    /// The newest table that this client has.
-    fn own_table(&self) -> Option<&Table> {
-        self.arrived.as_deref().or_else(|| self.view.as_ref().map(|view| &*view.installed))
+    /// What the newest table is called that this client has.
+    fn own_name(&self) -> Option<TableName> {
+        self.arrived.as_ref().map(|(name, _)| *name).or(self.name)
     }
 
     /// Asks one of the members, another one each time, which map this is. False: none is there.

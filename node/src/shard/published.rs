@@ -27,23 +27,23 @@ enum Received {
 /// The last tables, and the last answer.
 #[derive(Debug, Default)]
 pub(super) struct Published {
-    /// The last one is in force.
-    recent: VecDeque<Arc<Table>>,
+    /// The last one is in force. With their names, which take going through the whole.
+    recent: VecDeque<(TableName, Arc<Table>)>,
     /// Between which two.
     encoded: Option<(Option<TableName>, TableName, Bytes)>,
 }
 
 impl Published {
     /// Another table is in force. Those before it are kept where somebody may have them.
-    pub(super) fn install(&mut self, table: &Arc<Table>, keeps: bool) {
-        if self.recent.back().is_some_and(|last| last.name() == table.name()) {
+    pub(super) fn install(&mut self, name: TableName, table: &Arc<Table>, keeps: bool) {
+        if self.recent.back().is_some_and(|(last, _)| *last == name) {
             return;
         }
         self.encoded = None;
         if !keeps {
             self.recent.clear();
         }
-        self.recent.push_back(table.clone());
+        self.recent.push_back((name, table.clone()));
         if self.recent.len() > FORMER_MAX + 1 {
             self.recent.pop_front();
         }
@@ -51,23 +51,22 @@ impl Published {
 
     /// Since which table somebody who has this one is told what is new; `None`: it is sent the whole.
     pub(super) fn base(&self, have: Option<TableName>) -> Option<TableName> {
-        self.recent.iter().rev().skip(1).map(|former| former.name()).find(|former| Some(*former) == have)
+        self.recent.iter().rev().skip(1).map(|(former, _)| *former).find(|former| Some(*former) == have)
     }
 
     /// The table in force, since this one. `None`: there is none, or it is above what may be sent.
     pub(super) fn encoded(&mut self, base: Option<TableName>) -> Option<Bytes> {
-        let table = self.recent.back()?;
-        let name = table.name();
-        let base = self.recent.iter().find(|former| Some(former.name()) == base);
-        let between = (base.map(|base| base.name()), name);
-        if let Some((since, of, bytes)) = &self.encoded
-            && (*since, *of) == between
+        let (name, table) = self.recent.back()?;
+        let base = self.recent.iter().find(|(former, _)| Some(*former) == base);
+        let since = base.map(|(base, _)| *base);
+        if let Some((known, of, bytes)) = &self.encoded
+            && (*known, of) == (since, name)
         {
             return Some(bytes.clone());
         }
-        let sent = base.map_or_else(|| Sent::Whole(table), |base| Sent::News(TableDelta::between(base, table)));
+        let sent = base.map_or_else(|| Sent::Whole(table), |(_, base)| Sent::News(TableDelta::between(base, table)));
         let bytes: Bytes = codec::encode(&sent, codec::BYTES_MAX).ok()?.into();
-        self.encoded = Some((between.0, between.1, bytes.clone()));
+        self.encoded = Some((since, *name, bytes.clone()));
         Some(bytes)
     }
 }

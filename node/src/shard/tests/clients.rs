@@ -294,7 +294,7 @@ fn a_large_table_comes_in_parts_and_a_torn_one_is_malformed() {
     let news = {
         let newer = |version| Arc::new(Table { version: Version(version), ..(*view.installed).clone() });
         let mut published = published::Published::default();
-        [newer(98), newer(99)].iter().for_each(|table| published.install(table, true));
+        [newer(98), newer(99)].iter().for_each(|table| published.install(table.name(), table, true));
         published.encoded(Some(newer(98).name())).unwrap()
     };
     let part = |part, parts, body: &Bytes| Frame::Table { name, part, parts, body: body.clone() };
