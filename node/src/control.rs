@@ -107,6 +107,8 @@ pub struct ClusterStatus {
     pub from_coordinator: bool,
     /// The committed table that this node acts on.
     pub installed: Option<Arc<Table>>,
+    /// Those that it acted on before, the last ones.
+    pub former: Vec<Arc<Table>>,
 }
 
 #[derive(Debug)]

@@ -9,6 +9,7 @@ use doyen_placement::{Division, Keyspace, MemberId, MemberState, Mode, Partition
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -146,6 +147,38 @@ pub struct TableReport {
     pub maps: Vec<MapReport>,
     /// The keyspaces.
     pub keyspaces: Vec<PartitionsReport>,
+    /// The table since which this is what is new, as it was asked for: keyspaces and partitions that it does not name are as they were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<TableVersion>,
+    /// Keyspaces that were dropped since.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dropped: Vec<String>,
+}
+
+/// Which table: terms count first. Written as `TERM.VERSION`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct TableVersion {
+    /// Its term.
+    pub term: u64,
+    /// Its version.
+    pub version: u64,
+}
+
+impl TableVersion {
+    fn of(table: &Table) -> Self {
+        Self { term: table.term.0, version: table.version.0 }
+    }
+}
+
+impl FromStr for TableVersion {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |text: &str| text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten();
+        let parts = text.split_once('.').and_then(|(term, version)| Some((number(term)?, number(version)?)));
+        let (term, version) = parts.ok_or("a table is named by its term and version, as in 3.41: /table tells both")?;
+        Ok(Self { term, version })
+    }
 }
 
 /// A named map.
@@ -166,6 +199,9 @@ pub struct PartitionsReport {
     pub name: String,
     /// Its partitions; empty until they are assigned.
     pub partitions: Vec<PartitionReport>,
+    /// Where this is what is new: those that are no more, since they were split or merged.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gone: Vec<u32>,
 }
 
 /// A partition.
@@ -283,7 +319,15 @@ impl TableReport {
     #[must_use]
     pub fn new(cluster: &ClusterStatus) -> Self {
         let Some(table) = cluster.installed.as_deref() else {
-            return Self { cluster_id: None, term: 0, version: 0, maps: Vec::new(), keyspaces: Vec::new() };
+            return Self {
+                cluster_id: None,
+                term: 0,
+                version: 0,
+                maps: Vec::new(),
+                keyspaces: Vec::new(),
+                since: None,
+                dropped: Vec::new(),
+            };
         };
         let closed: BTreeSet<PartitionRef> = cluster.status.closed.iter().copied().collect();
         let state = |at: PartitionRef| match (cluster.from_coordinator, closed.contains(&at)) {
@@ -325,10 +369,37 @@ impl TableReport {
                         none if none.is_empty() => k.partitions.iter().map(partition).collect(),
                         all => all,
                     };
-                    PartitionsReport { name: k.name.clone(), partitions }
+                    PartitionsReport { name: k.name.clone(), partitions, gone: Vec::new() }
                 })
                 .collect(),
+            since: None,
+            dropped: Vec::new(),
         }
+    }
+
+    /// What is new since this table; everything, where that is not known any more.
+    #[must_use]
+    pub(crate) fn since(cluster: &ClusterStatus, since: TableVersion) -> Self {
+        let mut report = Self::new(cluster);
+        let Some(table) = cluster.installed.as_deref() else { return report };
+        let known = cluster.former.iter().map(|former| &**former).chain([table]).find(|former| TableVersion::of(former) == since);
+        let Some(former) = known.filter(|former| former.cluster == table.cluster) else { return report };
+        report.since = Some(since);
+        report.dropped = former.keyspaces.iter().filter(|k| table.keyspace(k.id).is_none()).map(|k| k.name.clone()).collect();
+        report.keyspaces.retain_mut(|reported| {
+            let Some(now) = table.keyspaces.iter().find(|k| k.name == reported.name) else { return true };
+            // Another one of its name is new altogether.
+            let Some(before) = former.keyspace(now.id) else { return true };
+            let same = |id: u32| {
+                let both = [before, now].map(|k| k.partition(PartitionId(id)));
+                let moved = matches!(both, [Some(before), Some(now)] if before != now);
+                both.iter().all(Option::is_some) && !moved
+            };
+            reported.partitions.retain(|partition| !same(partition.id));
+            reported.gone = before.partitions.iter().filter(|p| now.partition(p.id).is_none()).map(|p| p.id.0).collect();
+            !reported.partitions.is_empty() || !reported.gone.is_empty()
+        });
+        report
     }
 }
 
@@ -463,7 +534,7 @@ mod tests {
     use super::*;
     use crate::config::{Defaults, Options};
     use doyen_gossip::agreement::Status;
-    use doyen_placement::{Addresses, Age, ClusterId, KeyspaceId, Location, Member};
+    use doyen_placement::{Addresses, Age, ClusterId, KeyspaceId, Location, Member, Reshape};
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
@@ -504,7 +575,7 @@ mod tests {
             unanswered: Vec::new(),
             waiting: None,
         };
-        ClusterStatus { status, from_coordinator, installed: Some(Arc::new(table)) }
+        ClusterStatus { status, from_coordinator, installed: Some(Arc::new(table)), former: Vec::new() }
     }
 
     #[test]
@@ -515,6 +586,50 @@ mod tests {
         assert_eq!(report.members.iter().map(|m| m.age).collect::<Vec<_>>(), [1, 2, 3]);
         assert_eq!(report.keyspaces[0].partitions, 16);
         assert!(!ClusterReport::new(&seen(cluster(3), vec![], false)).safe, "others do not hear what is open");
+    }
+
+    #[test]
+    fn what_is_new_since_a_table_is_told_and_nothing_else() {
+        let former = cluster(3);
+        let mut table = former.clone();
+        table.version = table.version.next();
+        let partition = Arc::make_mut(&mut table.keyspaces[0].partitions[5]);
+        partition.epoch = partition.epoch.next();
+        let added = Keyspace { id: KeyspaceId(9), name: "added".into(), ..table.keyspaces[0].clone() };
+        table.keyspaces.push(added);
+        let version = TableVersion::of(&former);
+        let now = ClusterStatus { former: vec![Arc::new(former)], ..seen(table.clone(), vec![], true) };
+        let news = |cluster, since: &str| TableReport::since(cluster, since.parse().expect("a table's name"));
+        let told = |report: &TableReport| {
+            let keyspace = |k: &PartitionsReport| (k.name.clone(), k.partitions.iter().map(|p| p.id).collect::<Vec<_>>());
+            report.keyspaces.iter().map(keyspace).collect::<Vec<_>>()
+        };
+        let since = format!("{}.{}", version.term, version.version);
+        let report = news(&now, &since);
+        assert_eq!((report.since, report.version), (Some(version), table.version.0));
+        assert_eq!(told(&report), [("default".into(), vec![5]), ("added".into(), (0..16).collect())]);
+        assert_eq!(told(&news(&now, &format!("{}.{}", table.term.0, table.version.0))), [], "nothing is newer than the last one");
+        let unknown = news(&now, "1.77777");
+        assert_eq!((unknown.since, unknown.keyspaces[0].partitions.len()), (None, 16), "what is not known any more is told whole");
+
+        // A split, and a keyspace that is dropped.
+        let split = Reshape::Split { partition: PartitionId(3), cut: doyen_placement::division::Cut::Half };
+        let begun = planner::reshape::begin(&table, KeyspaceId(0), split).expect("it can be split");
+        let still = |at| Some(planner::Stillness { epoch: begun.partition(at)?.epoch, ahead_ms: 0 });
+        let mut done = planner::reshape::finish(&begun, still).expect("it is split");
+        done.keyspaces.pop();
+        done.version = done.version.next();
+        let since = format!("{}.{}", table.term.0, table.version.0);
+        let report = news(&ClusterStatus { former: vec![Arc::new(table)], ..seen(done, vec![], true) }, &since);
+        assert_eq!((report.keyspaces[0].partitions.len(), &report.keyspaces[0].gone[..]), (2, &[3][..]));
+        assert_eq!(report.dropped, ["added"]);
+    }
+
+    #[test]
+    fn what_no_table_is_called_is_refused() {
+        for text in ["", "3", ".", "3.", "-1.2", "+1.2", "1.2.3", "a.b", "99999999999999999999.1"] {
+            assert!(text.parse::<TableVersion>().is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -183,3 +183,69 @@ fn tokens_of_a_ring_come_and_go_with_members() {
     assert_eq!(missing, 0);
     assert_eq!(client.command(&[b"DBSIZE"]).expect("a reply"), Reply::Int(keys.len() as i64));
 }
+
+/// Operations that nodes executed, and that they sent on to others.
+fn hops(cluster: &Cluster) -> [u64; 2] {
+    let counted = |text: &str, name: &str| -> u64 {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)).expect("nodes count it");
+        line.trim().parse().expect("a number")
+    };
+    let all = cluster.nodes.values().map(|node| node.http("/metrics").expect("metrics"));
+    all.fold([0, 0], |[executed, forwarded], text| {
+        [executed + counted(&text, "doyen_operations_executed_total "), forwarded + counted(&text, "doyen_operations_forwarded_total ")]
+    })
+}
+
+#[test]
+fn operations_of_a_client_take_one_hop_and_again_after_a_split() {
+    const KEYS: u64 = 300;
+    let cluster = Cluster::of(BINARY, 3);
+    keyspace(&cluster, "n0", &["create", "names", "--mode", "range", "--split-at", "key-1", "--split-at", "key-2"]);
+    keyspace(&cluster, "n0", &["create", "ring", "--mode", "ring"]);
+    cluster.await_safe(3);
+    let seeds: Vec<String> = cluster.nodes.values().map(|node| node.ready.data.to_string()).collect();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let client = doyen::Client::builder().seeds(seeds).secret_file(cluster.secret_file());
+    let client = runtime.block_on(client.connect()).expect("a client connects");
+    let use_all = || {
+        runtime.block_on(async {
+            for name in ["default", "names", "ring"] {
+                let database = client.database_in(name).expect("a keyspace");
+                for i in 0..KEYS {
+                    let key = format!("key-{i}");
+                    database.set(key.clone(), name).await.expect("written");
+                    assert_eq!(database.get(key).await.expect("read").as_deref(), Some(name.as_bytes()));
+                }
+            }
+        });
+    };
+    use_all();
+    let before = hops(&cluster);
+    use_all();
+    let after = hops(&cluster);
+    assert_eq!([after[0] - before[0], after[1] - before[1]], [6 * KEYS, 0], "executed and sent on");
+
+    // It has the table in which this is one range; whoever led that one tells it of the next table.
+    let version = |node: &str| -> Value { serde_json::from_str(&cluster.node(node).http("/table").expect("a table")).expect("JSON") };
+    let old = version("n1");
+    keyspace(&cluster, "n0", &["split", "names", "--at", "key-15"]);
+    use_all();
+    await_partitions(&cluster, "n1", "names", |count| count == 4);
+    let before = hops(&cluster);
+    use_all();
+    let after = hops(&cluster);
+    assert_eq!([after[0] - before[0], after[1] - before[1]], [6 * KEYS, 0], "executed and sent on");
+
+    // Whoever speaks HTTP is told what is new since, too.
+    let news = format!("/table?since={}.{}", old["term"], old["version"]);
+    let news: Value = serde_json::from_str(&cluster.node("n1").http(&news).expect("news")).expect("JSON");
+    assert_eq!(news["since"], serde_json::json!({ "term": old["term"], "version": old["version"] }));
+    let changed: Vec<&Value> = news["keyspaces"].as_array().expect("keyspaces").iter().collect();
+    assert_eq!((changed.len(), &changed[0]["name"]), (1, &Value::from("names")), "{news}");
+    assert_eq!((changed[0]["partitions"].as_array().map(Vec::len), changed[0]["gone"].as_array().map(Vec::len)), (Some(2), Some(1)));
+    for wrong in ["/table?since=x", "/table?since=1", "/table?sinse=1.1", "/table?since=1.1&since=1.2"] {
+        let refused = cluster.node("n1").http(wrong).expect_err(wrong).to_string();
+        assert!(refused.contains("400") && refused.contains("/table"), "{wrong}: {refused}");
+    }
+    runtime.block_on(client.close());
+}

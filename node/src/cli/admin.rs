@@ -263,8 +263,8 @@ mod tests {
                 lineage,
             };
             let partitions = of.iter().enumerate().map(partition).collect();
-            let keyspaces = vec![PartitionsReport { name: "default".into(), partitions }];
-            TableReport { cluster_id: None, term: 1, version: 1, maps: Vec::new(), keyspaces }
+            let keyspaces = vec![PartitionsReport { name: "default".into(), partitions, gone: Vec::new() }];
+            TableReport { cluster_id: None, term: 1, version: 1, maps: Vec::new(), keyspaces, since: None, dropped: Vec::new() }
         };
         let before = table(&[("a", 1), ("b", 1), ("b", 3), ("b", 1)]);
         let after = |of| Recovered::new(&before, &table(of), &["b".to_owned()]);

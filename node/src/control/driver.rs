@@ -18,7 +18,7 @@ use doyen_gossip::wire::Message;
 use doyen_gossip::{Agreement, Config, Input, Output, Time};
 use doyen_placement::planner::{self, Pace, Proposal};
 use doyen_placement::{Loads, MemberId, Table, TableName, Term, Version};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -29,6 +29,8 @@ use tokio::sync::{Notify, broadcast, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 /// Requests that wait for an answer at most.
+/// Tables before the last one of which it is known what is new since.
+const FORMER_MAX: usize = 8;
 const TICKETS_MAX: usize = 1024;
 /// How long the coordinator may take to say how the cluster stands.
 const STATUS_TIMEOUT: Duration = Duration::from_millis(300);
@@ -90,6 +92,7 @@ pub(super) async fn run(options: ControlOptions, shared: Arc<Shared>, ends: Ends
         member,
         notices: Notices::default(),
         view: None,
+        before: VecDeque::new(),
         was_member: false,
         started: clock::now(),
         former: Vec::new(),
@@ -131,6 +134,8 @@ struct Driver {
     member: watch::Sender<bool>,
     notices: Notices,
     view: Option<View>,
+    /// Tables that were in force before, so that it can be told what is new since.
+    before: VecDeque<Arc<Table>>,
     was_member: bool,
     started: Time,
     /// Where the other members were when the cluster went on without this process: seeds from then on.
@@ -269,7 +274,7 @@ impl Driver {
                     {
                         let from_coordinator = status.leading;
                         let installed = self.installed();
-                        let _ = answer.send(ClusterStatus { status: *status, from_coordinator, installed });
+                        let _ = answer.send(ClusterStatus { status: *status, from_coordinator, installed, former: self.before() });
                     }
                 }
                 Envelope::LoadsRequest { ticket } => {
@@ -415,7 +420,7 @@ impl Driver {
             }
             _ => {
                 let from_coordinator = status.leading;
-                let _ = answer.send(ClusterStatus { status, from_coordinator, installed: self.installed() });
+                let _ = answer.send(ClusterStatus { status, from_coordinator, installed: self.installed(), former: self.before() });
             }
         }
     }
@@ -445,13 +450,17 @@ impl Driver {
         while let Some(ticket) = self.tickets.status.iter().find(|(_, (deadline, _, _))| *deadline <= now).map(|(ticket, _)| *ticket) {
             if let Some((_, _, answer)) = self.tickets.status.remove(&ticket) {
                 let status = self.agreement.status(now);
-                let _ = answer.send(ClusterStatus { status, from_coordinator: false, installed: self.installed() });
+                let _ = answer.send(ClusterStatus { status, from_coordinator: false, installed: self.installed(), former: self.before() });
             }
         }
     }
 
     fn installed(&self) -> Option<Arc<Table>> {
         self.view.as_ref().map(|view| view.installed.clone())
+    }
+
+    fn before(&self) -> Vec<Arc<Table>> {
+        self.before.iter().cloned().collect()
     }
 
     /// Carries out what the machine wants, in its order: a view is visible to the data threads before an ack leaves.
@@ -514,7 +523,13 @@ impl Driver {
         self.member.send_replace(true);
         self.was_member = true;
         self.refusals.clear();
-        self.view = Some(view);
+        let before = self.view.replace(view).map(|view| view.installed);
+        if let Some(before) = before.filter(|before| self.installed().is_some_and(|now| !Arc::ptr_eq(before, &now))) {
+            self.before.push_back(before);
+            if self.before.len() > FORMER_MAX {
+                self.before.pop_front();
+            }
+        }
     }
 
     /// How long tables take: what the coordinator stores is what it proposes just after.

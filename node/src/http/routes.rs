@@ -5,9 +5,9 @@ use crate::config::ConfigError;
 use crate::keyspace::{KeyspaceOptions, SplitRequest};
 use crate::loads::{LoadsReport, Placement};
 use crate::rebalance::{self, RebalancePlan};
-use crate::status::{ClusterReport, KeyspaceReport, TableReport};
-use axum::extract::rejection::BytesRejection;
-use axum::extract::{DefaultBodyLimit, Path, Request, State as Shared};
+use crate::status::{ClusterReport, KeyspaceReport, TableReport, TableVersion};
+use axum::extract::rejection::{BytesRejection, QueryRejection};
+use axum::extract::{DefaultBodyLimit, Path, Query, Request, State as Shared};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -112,9 +112,20 @@ async fn status(Shared(state): Shared<Arc<State>>) -> Answer<Json<ClusterReport>
     Ok(Json(ClusterReport::new(&cluster)))
 }
 
-async fn table(Shared(state): Shared<Arc<State>>) -> Answer<Json<TableReport>> {
+/// What `GET /table` is asked with.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TableQuery {
+    /// Only what is new since this one.
+    since: Option<String>,
+}
+
+async fn table(Shared(state): Shared<Arc<State>>, query: Result<Query<TableQuery>, QueryRejection>) -> Answer<Json<TableReport>> {
+    let refused = |why: String| Failure(StatusCode::BAD_REQUEST, why);
+    let Query(query) = query.map_err(|_| refused("there is /table, and /table?since=TERM.VERSION".into()))?;
+    let since = query.since.map(|since| since.parse::<TableVersion>().map_err(refused)).transpose()?;
     let cluster = state.control.status().await.map_err(|_| stopped())?;
-    Ok(Json(TableReport::new(&cluster)))
+    Ok(Json(since.map_or_else(|| TableReport::new(&cluster), |since| TableReport::since(&cluster, since))))
 }
 
 async fn loads(Shared(state): Shared<Arc<State>>) -> Answer<Json<LoadsReport>> {

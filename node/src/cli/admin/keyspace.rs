@@ -194,7 +194,7 @@ impl Show {
         let address = self.target.address();
         let keyspace = the(&keyspaces(&address).await?, &self.name)?;
         let table: TableReport = client::get(&address, "/table").await.map_err(failed)?;
-        let nobody = || PartitionsReport { name: self.name.clone(), partitions: Vec::new() };
+        let nobody = || PartitionsReport { name: self.name.clone(), partitions: Vec::new(), gone: Vec::new() };
         let partitions = table.keyspaces.into_iter().find(|k| k.name == self.name).unwrap_or_else(nobody);
         let maps: Vec<String> = table.maps.into_iter().filter(|m| m.keyspace == self.name).map(|m| m.name).collect();
         let text = if self.json {
