@@ -69,6 +69,10 @@ pub(super) struct Net {
     next_id: u64,
     /// From whom to whom, and how many.
     pub(super) pings: BTreeMap<(MemberId, MemberId), u32>,
+    /// Bytes that each one has sent, as nodes encode them; pings and what answers them are not counted. `None`: nobody counts.
+    pub(super) sent: Option<BTreeMap<MemberId, usize>>,
+    /// Of the first keyspace.
+    pub(super) partitions: u16,
     // What has been seen, for the invariants.
     committed: BTreeMap<(ClusterId, Version), TableName>,
     publishers: BTreeMap<(ClusterId, u64), MemberId>,
@@ -99,6 +103,8 @@ impl Net {
             witnesses: BTreeSet::new(),
             next_id: 1,
             pings: BTreeMap::new(),
+            sent: None,
+            partitions: 8,
             committed: BTreeMap::new(),
             publishers: BTreeMap::new(),
             parents: BTreeMap::new(),
@@ -152,7 +158,7 @@ impl Net {
             default_keyspace: Keyspace {
                 id: KeyspaceId(0),
                 name: "default".into(),
-                mode: Mode::Fixed { partitions: 8 },
+                mode: Mode::Fixed { partitions: self.partitions },
                 division: Division::Slots,
                 backups: 1,
                 min_in_sync: 1,
@@ -542,6 +548,12 @@ impl Net {
         }
         if let (Message::Ping(_), Peer::Member(to)) = (&message, to) {
             *self.pings.entry((from, to)).or_default() += 1;
+        }
+        if let Some(sent) = &mut self.sent
+            && !message.is_datagram()
+        {
+            let bytes = bincode::serde::encode_to_vec(&message, bincode::config::standard()).expect("messages can be written");
+            *sent.entry(from).or_default() += bytes.len();
         }
         let Some(target) = target else { return };
         if self.cuts.contains(&(source, target)) || self.below(100) < self.loss_percent {

@@ -7,6 +7,7 @@ use crate::time::Time;
 use crate::wire::{Answer, Ballot, Commit, Message, Payload, Proposal};
 use doyen_placement::planner::{KeyspaceChange, NewKeyspace, Pace};
 use doyen_placement::{Age, Division, KeyspaceId, MemberId, Mode, OnLoss, PartitionId, PartitionRef, Table, TableName, Term, Version};
+use std::collections::BTreeMap;
 
 #[test]
 fn a_node_without_seeds_is_a_cluster_at_once() {
@@ -565,5 +566,39 @@ fn in_a_crowd_the_death_of_the_coordinator_is_noticed_by_all() {
         }
         assert!(took > 550, "{took}");
         assert_eq!(least, 19, "seed {seed}: a lease lapsed");
+    }
+}
+
+/// Prints what a table costs, too: `cargo test -p doyen-gossip fifty -- --nocapture`.
+#[test]
+fn fifty_members_have_a_table_within_200_ms() {
+    let mut net = Net::new(1, vec![vec![0, 1, 2]; 50]);
+    net.partitions = 256;
+    net.delay = (MS, MS + 1);
+    (0..50).for_each(|slot| _ = net.start(slot));
+    let mut waited = 0;
+    while !net.healed() {
+        net.run_ms(100);
+        waited += 100;
+        assert!(waited < 60_000, "{:#?}", net.summary());
+    }
+    let leader = net.leaders()[0];
+    let map = AdminRequest::CreateMap { name: "users".into(), keyspace: "default".into() };
+    let backups = |n| AdminRequest::AlterKeyspace {
+        name: "default".into(),
+        change: KeyspaceChange { backups: Some(n), ..KeyspaceChange::default() },
+    };
+    for (what, request) in [("a map", map), ("the number of copies of a keyspace", backups(0))] {
+        let before = net.table(leader);
+        net.sent = Some(BTreeMap::new());
+        net.input(leader, Input::Admin { ticket: 1, request });
+        // Others may follow it: until nobody has the table before it any more.
+        let took = net.until(5000, |net| (0..50).all(|slot| net.table(slot).version > before.version));
+        let sent = net.sent.take().expect("it was counted");
+        let leads = net.process(leader).agreement.id();
+        let others = sent.iter().filter(|(id, _)| **id != leads).map(|(_, bytes)| bytes).sum::<usize>();
+        println!("{what}: at all 50 after {took} ms, the coordinator sent {} bytes, all others {others}", sent[&leads]);
+        assert!(took <= 200, "{what}: {took} ms");
+        assert!(sent[&leads] > 49 * 20, "it told everybody");
     }
 }
