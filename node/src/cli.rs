@@ -182,6 +182,17 @@ fn one_line(e: &clap::Error, program: &clap::Command) -> String {
     format!("{} (see `{name} --help`{each})", parts.join(" "))
 }
 
+/// A number of bytes as people read it.
+#[allow(clippy::cast_precision_loss)] // one digit after the point
+fn bytes(count: u64) -> String {
+    match count {
+        0..10_000 => format!("{count} B"),
+        10_000..10_000_000 => format!("{:.1} KB", count as f64 / 1e3),
+        10_000_000..10_000_000_000 => format!("{:.1} MB", count as f64 / 1e6),
+        _ => format!("{:.1} GB", count as f64 / 1e9),
+    }
+}
+
 /// A sentence in lines of so many columns; a word that is longer has a line of its own.
 fn wrap(text: &str, columns: usize) -> Vec<String> {
     let mut lines = vec![String::new()];

@@ -4,6 +4,7 @@ use super::{Credentials, Target, failed, json, print, write};
 use crate::cli::Failed;
 use crate::http::client;
 use crate::keyspace::{KeyspaceOptions, SplitKey, SplitRequest};
+use crate::loads::LoadsReport;
 use crate::status::{KeyspaceReport, PartitionsReport, TableReport};
 use doyen_placement::division::splits_of_sample;
 use doyen_placement::planner::Refused;
@@ -197,10 +198,13 @@ impl Show {
         let nobody = || PartitionsReport { name: self.name.clone(), partitions: Vec::new(), gone: Vec::new() };
         let partitions = table.keyspaces.into_iter().find(|k| k.name == self.name).unwrap_or_else(nobody);
         let maps: Vec<String> = table.maps.into_iter().filter(|m| m.keyspace == self.name).map(|m| m.name).collect();
+        let mut loads: LoadsReport = client::get(&address, "/loads").await.map_err(failed)?;
+        loads.partitions.retain(|load| load.keyspace == self.name);
         let text = if self.json {
-            json(&json!({ "keyspace": keyspace, "maps": maps, "partitions": partitions.partitions }), true)?
+            let loads = loads.partitions;
+            json(&json!({ "keyspace": keyspace, "maps": maps, "partitions": partitions.partitions, "loads": loads }), true)?
         } else {
-            print::keyspace(&keyspace, &partitions, &maps)
+            print::keyspace(&keyspace, &partitions, &loads, &maps)
         };
         write(&text)?;
         Ok(())

@@ -1,6 +1,7 @@
 //! Reports for people: aligned columns, the important line first.
 
-use crate::cli::wrap;
+use crate::cli::{bytes, wrap};
+use crate::loads::{LoadsReport, PartitionLoadReport};
 use crate::status::{ClusterReport, KeysReport, KeyspaceReport, PartitionState, PartitionsReport, StartReport, TableReport};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -100,7 +101,8 @@ pub(super) fn keyspaces(keyspaces: &[KeyspaceReport]) -> String {
 const SHOWN_MAX: usize = 64;
 
 /// `doyen keyspace show`.
-pub(super) fn keyspace(keyspace: &KeyspaceReport, partitions: &PartitionsReport, maps: &[String]) -> String {
+pub(super) fn keyspace(keyspace: &KeyspaceReport, partitions: &PartitionsReport, loads: &LoadsReport, maps: &[String]) -> String {
+    let loads: Carried<'_> = loads.partitions.iter().filter(|load| load.keyspace == keyspace.name).map(|l| (l.partition, l)).collect();
     let mut text = keyspaces(std::slice::from_ref(keyspace));
     for rule in &keyspace.rules {
         let unmet = keyspace.unmet.iter().find(|unmet| unmet.rule == *rule);
@@ -112,8 +114,21 @@ pub(super) fn keyspace(keyspace: &KeyspaceReport, partitions: &PartitionsReport,
     }
     match partitions.partitions.len() {
         0 => {}
-        1..=SHOWN_MAX => _ = write!(text, "\n{}\n{}", runs(partitions), shares(partitions)),
-        _ => _ = write!(text, "\n{}\n`doyen table` shows every partition\n", shares(partitions)),
+        1..=SHOWN_MAX => _ = write!(text, "\n{}\n{}", runs(partitions, &loads), shares(partitions, &loads)),
+        _ => _ = write!(text, "\n{}\n`doyen table` shows every partition\n", shares(partitions, &loads)),
+    }
+    for (partition, load) in &loads {
+        if let Some(key) = &load.hot_key {
+            let asked = load.reads + load.writes;
+            let _ = write!(
+                text,
+                "\nhot: most of the {asked} operations a second of partition {partition} are for \"{}\"",
+                key.escape_default()
+            );
+        }
+    }
+    if loads.values().any(|load| load.hot_key.is_some()) {
+        text.push('\n');
     }
     if !maps.is_empty() {
         let _ = writeln!(text, "\nmaps: {}", maps.join(", "));
@@ -132,7 +147,7 @@ pub(super) fn table(report: &TableReport) -> String {
             continue;
         }
         // The summary last: it is what is left on the screen.
-        let _ = write!(text, "{}\n{}", runs(keyspace), shares(keyspace));
+        let _ = write!(text, "{}\n{}", runs(keyspace, &Carried::new()), shares(keyspace, &Carried::new()));
     }
     for m in &report.maps {
         let _ = writeln!(text, "\nmap {} (number {}) in keyspace {}", m.name, m.id, m.keyspace);
@@ -140,8 +155,21 @@ pub(super) fn table(report: &TableReport) -> String {
     text
 }
 
-/// How many partitions each member leads and copies.
-fn shares(keyspace: &PartitionsReport) -> String {
+/// What partitions have to carry, by their numbers; empty where nobody was asked.
+type Carried<'a> = BTreeMap<u32, &'a PartitionLoadReport>;
+
+/// How many keys, how many bytes, and operations a second.
+fn carried<'a>(loads: impl Iterator<Item = &'a &'a PartitionLoadReport>) -> [String; 4] {
+    let [keys, stored, reads, writes] = loads.fold([0; 4], |[keys, stored, reads, writes], load| {
+        [keys + load.keys, stored + load.bytes, reads + load.reads, writes + load.writes]
+    });
+    [keys.to_string(), bytes(stored), reads.to_string(), writes.to_string()]
+}
+
+const CARRIED: [&str; 4] = ["keys", "stored", "reads/s", "writes/s"];
+
+/// How many partitions each member leads and copies, and what it leads has to carry.
+fn shares(keyspace: &PartitionsReport, loads: &Carried<'_>) -> String {
     let mut shares: BTreeMap<&str, [usize; 3]> = BTreeMap::new();
     for p in &keyspace.partitions {
         shares.entry(&p.primary).or_default()[0] += 1;
@@ -154,16 +182,25 @@ fn shares(keyspace: &PartitionsReport) -> String {
     }
     let mut rows = vec![row(["member", "leads", "copies", "learning"])];
     rows.extend(shares.iter().map(|(name, n)| vec![(*name).to_owned(), n[0].to_string(), n[1].to_string(), n[2].to_string()]));
+    if !loads.is_empty() {
+        rows[0].extend(CARRIED.map(|head| format!("{head} led")));
+        for (row, name) in rows[1..].iter_mut().zip(shares.keys()) {
+            row.extend(carried(loads.values().filter(|load| load.primary == **name)));
+        }
+    }
     columns(&rows)
 }
 
-fn runs(keyspace: &PartitionsReport) -> String {
+fn runs(keyspace: &PartitionsReport, loads: &Carried<'_>) -> String {
     let keys = match keyspace.partitions.first().map(|p| &p.keys) {
         Some(KeysReport::Tokens(_)) => "tokens after, up to",
         Some(KeysReport::Range(_)) => "keys from, up to",
         _ => "slots",
     };
     let mut rows = vec![row(["partitions", keys, "primary", "backups", "learners", "state"])];
+    if !loads.is_empty() {
+        rows[0].extend(CARRIED.map(str::to_owned));
+    }
     let alike = |a: &crate::status::PartitionReport, b: &crate::status::PartitionReport| {
         (&a.primary, &a.backups, &a.learners, a.state) == (&b.primary, &b.backups, &b.learners, b.state)
     };
@@ -184,6 +221,9 @@ fn runs(keyspace: &PartitionsReport) -> String {
             &first.learners.join(" "),
             state,
         ]));
+        if let Some(row) = rows.last_mut().filter(|_| !loads.is_empty()) {
+            row.extend(carried(run.iter().filter_map(|p| loads.get(&p.id))));
+        }
     }
     columns(&rows)
 }

@@ -1,5 +1,6 @@
 //! A table for people, and lines for programs.
 
+use crate::cli::bytes;
 use doyen_placement::simulate::{Imbalance, Moved, Outcome, StageFigures};
 use std::fmt::Write;
 
@@ -27,7 +28,7 @@ pub(super) fn table(outcomes: &[Outcome]) -> String {
         row.push(times(&moved).map_or_else(|| "-".to_owned(), |times| format!("{times:.2}x")));
         let led = moved.iter().map(|m| m.led).sum::<f64>() / moved.len().max(1) as f64;
         row.push(if moved.is_empty() { "-".to_owned() } else { format!("{:.1}%", led * 100.0) });
-        row.extend([bytes(outcome.table_bytes), outcome.lookup_ns.map_or_else(|| "-".to_owned(), nanoseconds)]);
+        row.extend([bytes(outcome.table_bytes as u64), outcome.lookup_ns.map_or_else(|| "-".to_owned(), nanoseconds)]);
         rows.push(row);
     }
     format!("{}\n{MEANING}", aligned(&rows))
@@ -65,14 +66,6 @@ pub(super) fn times(moved: &[&Moved]) -> Option<f64> {
 
 fn part(of_fair: f64) -> String {
     format!("{of_fair:.2}")
-}
-
-fn bytes(count: usize) -> String {
-    match count {
-        0..10_000 => format!("{count} B"),
-        10_000..10_000_000 => format!("{:.1} KB", count as f64 / 1e3),
-        _ => format!("{:.1} MB", count as f64 / 1e6),
-    }
 }
 
 fn nanoseconds(ns: f64) -> String {
