@@ -179,7 +179,7 @@ fn busy(table: &Table, which: &[usize]) -> Loads {
 /// Copies of each member, in order of age.
 fn copies(table: &Table) -> Vec<u64> {
     let counts = counts(table);
-    table.members.iter().map(|m| counts.get(&m.id).map_or(0, |c| c.0 as u64)).collect()
+    table.members.iter().map(|m| counts.get(&m.id).map_or(0, |c| c.0)).collect()
 }
 
 #[test]

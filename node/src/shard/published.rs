@@ -15,7 +15,7 @@ const FORMER_MAX: usize = 8;
 #[derive(Serialize)]
 enum Sent<'a> {
     Whole(&'a Table),
-    News(TableDelta),
+    News(Box<TableDelta>),
 }
 
 #[derive(Deserialize)]
@@ -64,7 +64,7 @@ impl Published {
         {
             return Some(bytes.clone());
         }
-        let sent = base.map_or_else(|| Sent::Whole(table), |(_, base)| Sent::News(TableDelta::between(base, table)));
+        let sent = base.map_or_else(|| Sent::Whole(table), |(_, base)| Sent::News(Box::new(TableDelta::between(base, table))));
         let bytes: Bytes = codec::encode(&sent, codec::BYTES_MAX).ok()?.into();
         self.encoded = Some((since, *name, bytes.clone()));
         Some(bytes)
