@@ -2,8 +2,11 @@
 //! `doyen rebalance --plan --json` writes, what `POST /rebalance` takes, and what the library gives and takes.
 
 use doyen_gossip::agreement::AdminRequest;
+use doyen_placement::division::Cut;
 use doyen_placement::planner::{self, Action, Operator, Plan};
-use doyen_placement::{Loads, MemberId, NoScheduler, NoTableName, PartitionId, PartitionRef, Scheduler, Schedulers, Table, TableName};
+use doyen_placement::{
+    Loads, MapId, MemberId, NoScheduler, NoTableName, PartitionId, PartitionRef, ReplicaState, Scheduler, Schedulers, Table, TableName,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +18,8 @@ use std::fmt;
 pub struct RebalancePlan {
     /// The table that it was made for: `CLUSTER/TERM/VERSION/HASH`.
     pub table: String,
-    /// For which reasons copies move by themselves: `repair`, `place`, `copies`, `primaries`, `hot`. The plan itself is for all of them.
+    /// What happens by itself, for these reasons: `repair`, `place`, `copies`, `primaries`, `hot`, `splits`, `merges`. The plan's goals are for
+    /// all that copies move for.
     #[serde(default)]
     pub automatic: Vec<String>,
     /// Partitions that would go elsewhere. Those that are under way already are not among them.
@@ -47,20 +51,34 @@ pub struct Step {
     pub keyspace: String,
     /// The partition's number.
     pub partition: u32,
-    /// `add learner`, `promote`, `transfer primary` or `remove copy`.
+    /// `add learner`, `promote`, `transfer primary` or `remove copy`; or `split` or `merge`, which happen without a plan that is applied.
     pub action: String,
-    /// Of whom; for `transfer primary`, to whom.
-    pub member: String,
+    /// Of whom; for `transfer primary`, to whom; of nobody for `split` and `merge`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub member: Option<String>,
+    /// For `split`, where: a key, a token, or `half` of the slots.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<String>,
+    /// For `merge`, with which partition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub with: Option<u32>,
     /// For `transfer primary`, from whom.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// `repair`, `drain`, `rule`, `keep copies apart`, `balance of load`, `balance of primaries` or `balance of copies`.
+    /// `repair`, `drain`, `rule`, `keep copies apart`, `balance of load`, `balance of primaries` or `balance of copies`; of splits and merges `balance of
+    /// load`, `size or load of a range`, `number of partitions`, `tokens of members` or `small ranges at rest`.
     pub reason: String,
     /// 0 goes first.
     pub priority: u8,
     /// What is copied, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
+    /// Who holds it in the table that follows, the primary first,
+    #[serde(default)]
+    pub holders: Vec<String>,
+    /// and who is catching up.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub learners: Vec<String>,
 }
 
 /// Why a plan says nothing for a table.
@@ -92,21 +110,28 @@ impl RebalancePlan {
             members: members.iter().map(member).collect(),
         };
         let step = |operator: &Operator| {
-            let (action, who, from) = match operator.action {
-                Action::AddLearner(m) => ("add learner", m, None),
-                Action::Promote(m) => ("promote", m, None),
-                Action::TransferPrimary { from, to } => ("transfer primary", to, Some(member(&from))),
-                Action::RemoveCopy(m) => ("remove copy", m, None),
+            let (action, who) = match &operator.action {
+                Action::AddLearner(m) => ("add learner", Some(m)),
+                Action::Promote(m) => ("promote", Some(m)),
+                Action::TransferPrimary { to, .. } => ("transfer primary", Some(to)),
+                Action::RemoveCopy(m) => ("remove copy", Some(m)),
+                Action::Split(_) => ("split", None),
+                Action::Merge(_) => ("merge", None),
             };
+            let held = |state| operator.after.iter().filter(|r| r.state == state).map(|r| member(&r.member)).collect();
             Step {
                 keyspace: keyspace(operator.partition),
                 partition: operator.partition.partition.0,
                 action: action.to_owned(),
-                member: member(&who),
-                from,
+                member: who.map(member),
+                at: if let Action::Split(cut) = &operator.action { Some(place(cut)) } else { None },
+                with: if let Action::Merge(next) = operator.action { Some(next.0) } else { None },
+                from: if let Action::TransferPrimary { from, .. } = operator.action { Some(member(&from)) } else { None },
                 reason: operator.reason.to_string(),
                 priority: operator.reason.priority(),
                 bytes: operator.bytes,
+                holders: held(ReplicaState::InSync),
+                learners: held(ReplicaState::Learner),
             }
         };
         Self {
@@ -141,17 +166,34 @@ impl RebalancePlan {
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { keyspace, partition, action, member, from, reason, priority: _, bytes } = self;
+        let Self { keyspace, partition, action, member, at, with, from, reason, priority: _, bytes, holders, learners } = self;
         write!(f, "{keyspace}/{partition}: {action}")?;
-        match from {
-            Some(from) => write!(f, " from {from} to {member}")?,
-            None => write!(f, " {member}")?,
+        match (from, member) {
+            (Some(from), Some(member)) => write!(f, " from {from} to {member}")?,
+            (_, Some(member)) => write!(f, " {member}")?,
+            _ => {}
         }
+        at.iter().try_for_each(|at| write!(f, " at {at}"))?;
+        with.iter().try_for_each(|with| write!(f, " with {with}"))?;
         write!(f, " ({reason})")?;
-        match bytes {
-            Some(bytes) if *bytes > 0 => write!(f, ", {bytes} bytes"),
-            _ => Ok(()),
+        if let Some(bytes) = bytes.filter(|bytes| *bytes > 0) {
+            write!(f, ", {bytes} bytes")?;
         }
+        if member.is_some() {
+            write!(f, ", then {}", holders.join(" "))?;
+            learners.iter().try_for_each(|learner| write!(f, " ({learner})"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Where something is split.
+fn place(cut: &Cut) -> String {
+    match cut {
+        Cut::Half => "half".into(),
+        Cut::Token { token, .. } => token.0.to_string(),
+        Cut::Key { map: MapId(0), key } => format!("\"{}\"", key.escape_ascii()),
+        Cut::Key { map, key } => format!("map {} \"{}\"", map.0, key.escape_ascii()),
     }
 }
 
@@ -192,7 +234,7 @@ mod tests {
     fn a_plan_comes_back_from_a_file_as_the_request_that_it_is() {
         let table = joined();
         let plan = RebalancePlan::new(&table, &Loads::default());
-        assert!(plan.operators.iter().any(|step| step.to_string().ends_with("add learner n3 (balance of copies)")), "{plan:?}");
+        assert!(plan.operators.iter().any(|step| step.to_string().contains("add learner n3 (balance of copies), then n")), "{plan:?}");
         let text = serde_json::to_string(&plan).expect("it can be written");
         let read: RebalancePlan = serde_json::from_str(&text).expect("it can be read");
         assert_eq!(read, plan);

@@ -20,6 +20,7 @@ mod advance;
 mod apply;
 mod assign;
 mod change_in_sync;
+mod due;
 mod edit;
 mod elders;
 mod first;

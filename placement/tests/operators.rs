@@ -3,11 +3,14 @@
 mod common;
 
 use common::*;
-use doyen_placement::loads::PartitionLoad;
+use doyen_placement::loads::{PartitionLoad, Skew};
 use doyen_placement::planner::{
-    self, Action, Departure, KeyspaceChange, NotApplied, Operator, Pace, Reason, adopt, alter_keyspace, plan_for,
+    self, Action, Departure, KeyspaceChange, NotApplied, Operator, Pace, Reason, adopt, alter_keyspace, plan_for, reshape,
 };
-use doyen_placement::{Loads, MemberId, PartitionId, PartitionRef, Scheduler, Schedulers, Table};
+use doyen_placement::{
+    Assignment, Division, Keyspace, KeyspaceId, Loads, MapId, MemberId, Mode, OnLoss, PartitionId, PartitionRef, ReplicaState, Reshape,
+    Scheduler, Schedulers, Settings, Table,
+};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,6 +29,7 @@ fn taken(table: &Table, operators: &[Operator]) -> BTreeMap<PartitionRef, Vec<Me
         let partition = table.partition(operator.partition).expect("it is there");
         let members = held.entry(operator.partition).or_insert_with(|| partition.in_sync().collect());
         match operator.action {
+            Action::Split(_) | Action::Merge(_) => panic!("nothing is split"),
             Action::AddLearner(m) => assert!(!members.contains(&m)),
             Action::Promote(m) => members.push(m),
             Action::TransferPrimary { from, to } => {
@@ -38,6 +42,8 @@ fn taken(table: &Table, operators: &[Operator]) -> BTreeMap<PartitionRef, Vec<Me
                 members.retain(|held| *held != m);
             }
         }
+        let counted = operator.after.iter().filter(|r| r.state == ReplicaState::InSync).map(|r| r.member);
+        assert_eq!(counted.collect::<Vec<_>>(), *members, "what follows is told");
     }
     held.into_iter().map(|(at, members)| (at, sorted(&members))).collect()
 }
@@ -107,7 +113,7 @@ proptest! {
             Reason::Rule | Reason::Apart => on.has(Scheduler::Place) || on.has(Scheduler::Copies),
             Reason::Copies => on.has(Scheduler::Copies),
             Reason::Primaries => on.has(Scheduler::Primaries),
-            Reason::Hot => false,
+            Reason::Hot | Reason::Large | Reason::Number | Reason::Tokens | Reason::Small => false,
         };
         prop_assert!(reasons.iter().all(belong), "{:?} with {:?}", reasons, on);
         let settled = settle_with(table, check_step);
@@ -133,6 +139,40 @@ fn each_step_tells_its_reason() {
     let zones = cluster(64, 1, &[1, 1].map(|zone| Sketch { zone, ..PLAIN }));
     let third = planner::admit(&zones, vec![member(9, &Sketch { zone: 2, ..PLAIN })]);
     assert!(reasons(&third).contains(&Reason::Apart));
+}
+
+#[test]
+fn splits_and_merges_are_told_with_their_reasons() {
+    let told = |table: &Table, loads: &Loads| -> Vec<String> {
+        let all = planner::operators(table, &vec![], loads);
+        assert!(all.iter().all(|o| o.after == table.partition(o.partition).expect("it is there").replicas && o.bytes == Some(0)));
+        all.iter().map(|o| format!("{} ({})", o.action, o.reason)).collect()
+    };
+    let nothing = Loads::default();
+    let fixed = cluster(2, 1, &[PLAIN; 2]);
+    let doubled = KeyspaceChange { partitions: Some(4), ..KeyspaceChange::default() };
+    let doubled = alter_keyspace(&fixed, "default", doubled).expect("it may be").expect("it is new");
+    assert_eq!(told(&doubled, &nothing), ["split (number of partitions)"; 2]);
+    let begun = reshape::begin(&doubled, KeyspaceId(0), reshape::doublings(&doubled.keyspaces[0], 1).remove(0)).expect("it may begin");
+    assert_eq!(told(&begun, &nothing), ["split (number of partitions)"; 2], "each once, under way or not");
+
+    let (mode, division) = divided(3, 4);
+    let ring = cluster_of(Keyspace { mode, division, ..keyspace(1, 1, OnLoss::Wait) }, Assignment::RoundRobin, &[PLAIN; 3]);
+    assert_eq!(told(&ring, &nothing), [""; 0]);
+    let joined = planner::admit(&ring, vec![member(9, &PLAIN)]);
+    let splits = told(&joined, &nothing);
+    assert!(!splits.is_empty() && splits.iter().all(|split| split == "split (tokens of members)"), "{splits:?}");
+
+    let ranges = Keyspace { mode: Mode::Range, division: Division::split_at(["m"]).expect("a key"), ..keyspace(1, 1, OnLoss::Wait) };
+    let ranges = cluster_of(ranges, Assignment::RoundRobin, &[PLAIN; 1]);
+    let busy = PartitionLoad { reads: 20_000, skew: Skew::Halves(MapId(0), b"x".to_vec()), ..PartitionLoad::default() };
+    let asked: Loads = partitions(&ranges).skip(1).map(|(at, p)| (at, p.primary(), busy.clone())).collect();
+    assert_eq!(told(&ranges, &asked), ["split (balance of load)"]);
+    let manual = Table { settings: Settings { schedulers: Schedulers::MANUAL, ..ranges.settings.clone() }, ..ranges.clone() };
+    assert_eq!(told(&manual, &asked), [""; 0], "nobody splits it");
+    let merge = Reshape::Merge { partitions: [PartitionId(0), PartitionId(1)] };
+    let merging = reshape::begin(&ranges, KeyspaceId(0), merge).expect("it may begin");
+    assert_eq!(told(&merging, &nothing), ["merge with 1 (small ranges at rest)"]);
 }
 
 #[test]

@@ -1,11 +1,13 @@
-//! A plan told step by step, with the reason for each.
+//! A plan told step by step, with the reason for each and what comes of it.
 
 use super::Plan;
+use super::due::due;
 use super::edit::{may_receive, states};
 use super::layout::{Bounds, Ground};
-use crate::id::{KeyspaceId, MemberId, PartitionRef};
+use crate::division::Cut;
+use crate::id::{KeyspaceId, MemberId, PartitionId, PartitionRef};
 use crate::loads::Loads;
-use crate::table::{MemberState, Partition, Table};
+use crate::table::{MemberState, Partition, Replica, ReplicaState, Reshape, Table};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -20,10 +22,12 @@ pub struct Operator {
     pub reason: Reason,
     /// What is copied for that, where it is known: nothing but for a new learner.
     pub bytes: Option<u64>,
+    /// Who holds the partition in the table that follows, the primary first; and what comes of it, if it is split or merged.
+    pub after: Vec<Replica>,
 }
 
 /// What is done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// This member begins to receive a copy.
     AddLearner(MemberId),
@@ -38,6 +42,10 @@ pub enum Action {
     },
     /// This member's copy is dropped.
     RemoveCopy(MemberId),
+    /// It is split there. This goes by itself: no plan has to be applied for that.
+    Split(Cut),
+    /// It and the next one are merged: likewise.
+    Merge(PartitionId),
 }
 
 /// Why something moves, the most urgent first.
@@ -53,10 +61,18 @@ pub enum Reason {
     Apart,
     /// Members shall have no more to do than others, as measured.
     Hot,
+    /// A range has become large, much is asked of it, or a person wants it.
+    Large,
+    /// A keyspace is to have more partitions.
+    Number,
+    /// Members of a ring have come or gone, and their tokens with them.
+    Tokens,
     /// Members shall lead their share.
     Primaries,
     /// Members shall hold their share.
     Copies,
+    /// Ranges are small and at rest, or a person wants it.
+    Small,
 }
 
 impl Reason {
@@ -75,15 +91,19 @@ impl fmt::Display for Reason {
             Self::Rule => "rule",
             Self::Apart => "keep copies apart",
             Self::Hot => "balance of load",
+            Self::Large => "size or load of a range",
+            Self::Number => "number of partitions",
+            Self::Tokens => "tokens of members",
             Self::Primaries => "balance of primaries",
             Self::Copies => "balance of copies",
+            Self::Small => "small ranges at rest",
         })
     }
 }
 
 impl fmt::Display for Operator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { partition, action, reason, bytes } = self;
+        let Self { partition, action, reason, bytes, after: _ } = self;
         write!(f, "{partition}: {action} ({reason})")?;
         match bytes {
             Some(bytes) if *bytes > 0 => write!(f, ", {bytes} bytes"),
@@ -99,11 +119,13 @@ impl fmt::Display for Action {
             Self::Promote(m) => write!(f, "promote {m}"),
             Self::TransferPrimary { from, to } => write!(f, "transfer primary from {from} to {to}"),
             Self::RemoveCopy(m) => write!(f, "remove copy of {m}"),
+            Self::Split(_) => f.write_str("split"),
+            Self::Merge(next) => write!(f, "merge with {next}"),
         }
     }
 }
 
-/// The steps to these goals, and to those of the table that they do not replace; `loads` says how large partitions are, as far as
+/// The steps to these goals, and to those of the table that they do not replace, and what is split and merged; `loads` says how large partitions are, as far as
 /// it is known. While it says that members have unequally much to do, what is moved for balance is moved for that.
 ///
 /// What is most urgent stands first: partitions by the most urgent reason among their steps, then by name, each with its steps in the
@@ -120,17 +142,49 @@ pub fn operators(table: &Table, goals: &Plan, loads: &Loads) -> Vec<Operator> {
         let steps = view.steps(partition, goal);
         Some((steps.iter().map(|(_, reason)| *reason).min()?, at, steps))
     });
-    let mut moves: Vec<_> = moves.collect();
+    let shapes = due(table, loads).into_iter().map(|(keyspace, reshape, reason)| {
+        let (partition, action) = match reshape {
+            Reshape::Split { partition, cut } => (partition, Action::Split(cut)),
+            Reshape::Merge { partitions: [first, second] } => (first, Action::Merge(second)),
+        };
+        (reason, PartitionRef { keyspace, partition }, vec![(action, reason)])
+    });
+    let mut moves: Vec<_> = moves.chain(shapes).collect();
     // Partitions come in order of name, and the sort is stable.
     moves.sort_by_key(|(reason, ..)| *reason);
-    let told = |at, (action, reason)| {
-        let copied = match action {
-            Action::AddLearner(_) => loads.partition(at).map(|load| load.bytes),
-            Action::Promote(_) | Action::TransferPrimary { .. } | Action::RemoveCopy(_) => Some(0),
-        };
-        Operator { partition: at, action, reason, bytes: copied }
-    };
-    moves.into_iter().flat_map(|(_, at, steps)| steps.into_iter().map(move |step| told(at, step))).collect()
+    let mut told = Vec::new();
+    for (_, at, steps) in moves {
+        let mut held = table.partition(at).map(|p| p.replicas.clone()).unwrap_or_default();
+        for (action, reason) in steps {
+            take(&mut held, &action);
+            let bytes = match action {
+                Action::AddLearner(_) => loads.partition(at).map(|load| load.bytes),
+                _ => Some(0),
+            };
+            told.push(Operator { partition: at, action, reason, bytes, after: held.clone() });
+        }
+    }
+    told
+}
+
+/// What an action makes of the replicas of a partition.
+fn take(replicas: &mut Vec<Replica>, action: &Action) {
+    match action {
+        Action::AddLearner(member) => replicas.push(Replica { member: *member, state: ReplicaState::Learner }),
+        Action::Promote(member) => {
+            let learns = |r: &Replica| r.state == ReplicaState::Learner;
+            replicas.retain(|r| r.member != *member);
+            let place = replicas.iter().position(learns).unwrap_or(replicas.len());
+            replicas.insert(place, Replica { member: *member, state: ReplicaState::InSync });
+        }
+        Action::TransferPrimary { to, .. } => {
+            if let Some(place) = replicas.iter().position(|r| r.member == *to) {
+                replicas.swap(0, place);
+            }
+        }
+        Action::RemoveCopy(member) => replicas.retain(|r| r.member != *member),
+        Action::Split(_) | Action::Merge(_) => {}
+    }
 }
 
 /// What one partition's move is judged by.

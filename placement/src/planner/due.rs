@@ -1,0 +1,50 @@
+//! Splits and merges that are under way or due, each with its reason: for those who want to see what will happen.
+
+use super::operators::Reason;
+use super::{ranges, reshape, ring};
+use crate::id::KeyspaceId;
+use crate::loads::Loads;
+use crate::scheduler::Scheduler;
+use crate::table::{Keyspace, Mode, Reshape, Table};
+use std::collections::BTreeSet;
+
+/// Those of this table that are under way, and those that would begin now if what was measured lasted. Ranges that have grown too large are
+/// not among them, for their primaries alone know; nor are neighbours that only have to rest for longer.
+#[must_use]
+pub(super) fn due(table: &Table, loads: &Loads) -> Vec<(KeyspaceId, Reshape, Reason)> {
+    let mut found = Vec::new();
+    let mut known = BTreeSet::new();
+    let mut add = |keyspace: KeyspaceId, reshape: Reshape, reason| {
+        // Of two that concern one partition the first comes first, and then the other is another one.
+        let parts = reshape.partitions().map(|p| (keyspace, p)).collect::<Vec<_>>();
+        if parts.iter().all(|part| !known.contains(part)) {
+            known.extend(parts);
+            found.push((keyspace, reshape, reason));
+        }
+    };
+    for keyspace in &table.keyspaces {
+        for reshape in &keyspace.reshaping.under_way {
+            add(keyspace.id, reshape.clone(), why(keyspace, reshape));
+        }
+    }
+    for keyspace in &table.keyspaces {
+        for reshape in reshape::doublings(keyspace, usize::MAX) {
+            add(keyspace.id, reshape, Reason::Number);
+        }
+    }
+    if table.settings.schedulers.has(Scheduler::Splits) {
+        ranges::busy(table, loads).into_iter().for_each(|(keyspace, reshape)| add(keyspace, reshape, Reason::Hot));
+    }
+    ring::reshapes(table).into_iter().for_each(|(keyspace, reshape)| add(keyspace, reshape, Reason::Tokens));
+    found
+}
+
+/// What is under way does not say why it began.
+fn why(keyspace: &Keyspace, reshape: &Reshape) -> Reason {
+    match (keyspace.mode, reshape) {
+        (Mode::Fixed { .. }, _) => Reason::Number,
+        (Mode::Ring { .. }, _) => Reason::Tokens,
+        (Mode::Range, Reshape::Split { .. }) => Reason::Large,
+        (Mode::Range, Reshape::Merge { .. }) => Reason::Small,
+    }
+}
