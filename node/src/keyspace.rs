@@ -35,11 +35,11 @@ pub struct KeyspaceOptions {
     #[arg(long, value_name = "N")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) partitions: Option<u16>,
-    /// Of --mode ring: how many tokens a node of weight 100 brings, 1 to 256 [default: 16]
+    /// Of --mode ring: how many tokens a node of weight 100 brings, 1 to 256; fewer, where all together would be more than 16384 [default: 16]
     #[arg(long, value_name = "N")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tokens: Option<u16>,
-    /// Of --mode ring: draw the tokens, instead of choosing them so that every node leads and holds what is fair
+    /// Of --mode ring: draw the tokens at random, instead of choosing them so that nodes lead and hold even shares
     #[arg(long)]
     #[serde(skip_serializing_if = "is_false")]
     pub(crate) random_tokens: bool,
@@ -154,7 +154,7 @@ impl KeyspaceOptions {
         Self::default()
     }
 
-    /// Fixed, with so many partitions: a power of two up to 16384. It cannot be altered.
+    /// Fixed, with so many partitions: a power of two up to 16384. A keyspace that is there can be brought to more.
     pub const fn partitions(mut self, partitions: u16) -> Self {
         self.partitions = Some(partitions);
         self

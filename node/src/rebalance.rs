@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
+/// A plan as JSON at most: steps and goals of 65536 partitions take about half of it.
+pub(crate) const PLAN_BYTES_MAX: usize = 64 << 20;
+
 /// Where partitions would go, and every step of it with its reason. It can be applied to the table that it was made for, and to no other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

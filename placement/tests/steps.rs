@@ -398,6 +398,22 @@ fn learners_stay_within_their_limits_and_repair_goes_first() {
 }
 
 #[test]
+fn what_a_leaver_holds_goes_before_what_moves_for_balance() {
+    let four = cluster(64, 1, &[PLAIN; 4]);
+    let mut table = planner::admit(&planner::hand_over(&four, id(1), Pace::Repair), vec![member(9, &PLAIN)]);
+    // The others hold more than their share, too, so that some of theirs goes to the newcomer.
+    table = adopt(&table, &plan(&table));
+    let held = |table: &Table, at| table.partition(at).is_some_and(|p| p.replicas.iter().any(|r| r.member == id(1)));
+    let moves: Vec<PartitionRef> = partitions(&table).filter(|(_, p)| p.goal.is_some()).map(|(at, _)| at).collect();
+    let (leavers, others): (Vec<PartitionRef>, Vec<PartitionRef>) = moves.into_iter().partition(|at| held(&table, *at));
+    assert!(leavers.len() >= 32, "{} and {}", leavers.len(), others.len());
+    let limits = planner::MoveLimits { learners_per_source: 64, learners_per_target: 64, learners: 20 };
+    let next = advance(&table, &limits, &BTreeSet::new()).expect("moves begin");
+    let begun: Vec<PartitionRef> = partitions(&next).filter(|(_, p)| p.learners().next().is_some()).map(|(at, _)| at).collect();
+    assert!(begun.len() == 20 && begun.iter().all(|at| held(&table, *at)), "{begun:?}");
+}
+
+#[test]
 fn elders_are_the_oldest_spread_over_zones() {
     let zones = [1, 1, 1, 1, 2, 2, 3, 1];
     let mut table = cluster(8, 1, &zones.map(|zone| Sketch { zone, ..PLAIN }));

@@ -4,7 +4,7 @@ use super::State;
 use crate::config::ConfigError;
 use crate::keyspace::{KeyspaceOptions, SplitRequest};
 use crate::loads::{LoadsReport, Placement};
-use crate::rebalance::{self, RebalancePlan};
+use crate::rebalance::{self, PLAN_BYTES_MAX, RebalancePlan};
 use crate::status::{ClusterReport, KeyspaceReport, TableReport, TableVersion};
 use axum::extract::rejection::{BytesRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, Path, Query, Request, State as Shared};
@@ -25,8 +25,6 @@ use std::time::Duration;
 const BODY_BYTES_MAX: usize = 16 << 10;
 /// A keyspace's body at most: 4 MiB of splits, of which each byte may be written as five.
 const KEYSPACE_BYTES_MAX: usize = 24 << 20;
-/// A plan's body at most: 65536 partitions of some copies on members with long names.
-const PLAN_BYTES_MAX: usize = 16 << 20;
 /// How long an answer may take.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// How long the node's threads may take to answer `/healthz`.
@@ -294,7 +292,8 @@ async fn schedule(
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Answer<Json<serde_json::Value>> {
-    let wanted: Automatic = ordered(&state, &headers, body, r#"{"automatic": ["repair", "place", "copies", "primaries", "hot"]}"#)?;
+    let wanted: Automatic =
+        ordered(&state, &headers, body, r#"{"automatic": ["repair", "place", "copies", "primaries", "hot", "splits", "merges"]}"#)?;
     let schedulers = rebalance::schedulers(&wanted.automatic).map_err(|why| Failure(StatusCode::BAD_REQUEST, why.to_string()))?;
     administer(&state, AdminRequest::Schedule(schedulers)).await?;
     Ok(Json(serde_json::json!({ "automatic": wanted.automatic })))

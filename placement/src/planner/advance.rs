@@ -29,7 +29,7 @@ pub struct MoveLimits {
 /// The table with the next step of every move that may take one; `None` where nothing is to be done now.
 ///
 /// A partition takes one step a table at most, but for learners: a primary is switched in one table and the old copy is
-/// dropped in a later one. What lacks copies gets its learners first. `paused` names learners that are not to be added now.
+/// dropped in a later one. What lacks copies gets its learners first, then what is held by those who leave. `paused` names learners that are not to be added now.
 #[must_use]
 pub fn advance(table: &Table, limits: &MoveLimits, paused: &BTreeSet<(PartitionRef, MemberId)>) -> Option<Table> {
     let receivers: BTreeSet<MemberId> = table.members.iter().filter(|m| may_receive(m)).map(|m| m.id).collect();
@@ -37,7 +37,7 @@ pub fn advance(table: &Table, limits: &MoveLimits, paused: &BTreeSet<(PartitionR
     let silent = |m: MemberId| states.get(&m) == Some(&MemberState::Silent);
 
     let mut traffic = Traffic::default();
-    let mut waiting: Vec<(usize, PartitionRef, MemberId, Vec<MemberId>)> = Vec::new();
+    let mut waiting: Vec<Waiting> = Vec::new();
     let mut changed = false;
     let stepped = change_partitions(table, |at, partition| {
         let next = if silent(partition.primary()) { partition.clone() } else { step(partition, &receivers) };
@@ -48,16 +48,17 @@ pub fn advance(table: &Table, limits: &MoveLimits, paused: &BTreeSet<(PartitionR
             let wanted = table.keyspace(at.keyspace).map_or(goal.len(), |k| copies_wanted(k, receivers.len()));
             let lacking = wanted.saturating_sub(next.in_sync().filter(|m| !silent(*m)).count());
             if !missing.is_empty() {
-                waiting.push((lacking, at, next.primary(), missing));
+                let drains = next.replicas.iter().any(|r| !receivers.contains(&r.member) && !silent(r.member));
+                waiting.push(Waiting { lacking, drains, at, source: next.primary(), missing });
             }
         }
         Some(next)
     });
 
-    // Repair first, and what lacks most copies before all; then in order of name (the sort is stable).
-    waiting.sort_by_key(|(lacking, ..)| std::cmp::Reverse(*lacking));
+    // Repair first, and what lacks most copies before all; then what somebody holds who goes; then in order of name (the sort is stable).
+    waiting.sort_by_key(|waiting| std::cmp::Reverse((waiting.lacking, waiting.drains)));
     let mut learners: BTreeMap<PartitionRef, Vec<MemberId>> = BTreeMap::new();
-    for (_, at, source, missing) in waiting {
+    for Waiting { at, source, missing, .. } in waiting {
         for learner in missing {
             if traffic.admits(limits, source, learner) {
                 traffic.add(source, learner);
@@ -75,6 +76,17 @@ pub fn advance(table: &Table, limits: &MoveLimits, paused: &BTreeSet<(PartitionR
         next.replicas.extend(added);
         Some(next)
     }))
+}
+
+/// A partition that needs learners.
+struct Waiting {
+    /// So many copies fewer than there should be.
+    lacking: usize,
+    /// Somebody holds it who is given nothing any more.
+    drains: bool,
+    at: PartitionRef,
+    source: MemberId,
+    missing: Vec<MemberId>,
 }
 
 /// The partition after its next step, learners to be added aside.

@@ -85,6 +85,7 @@ struct Show {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "What a keyspace is made with stays: its mode, tokens, splits and order. Partitions can be doubled.")]
 struct Alter {
     /// Its name
     name: String,

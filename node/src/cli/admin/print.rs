@@ -106,7 +106,10 @@ pub(super) fn keyspace(keyspace: &KeyspaceReport, partitions: &PartitionsReport,
     let mut text = keyspaces(std::slice::from_ref(keyspace));
     for rule in &keyspace.rules {
         let unmet = keyspace.unmet.iter().find(|unmet| unmet.rule == *rule);
-        let unmet = unmet.map(|u| format!("   not met by {} of {} partitions: {}", u.partitions, keyspace.partitions, u.why));
+        let unmet = unmet.map(|u| match u.partitions {
+            0 => format!("   {}", u.why),
+            some => format!("   not met by {some} of {} partitions: {}", keyspace.partitions, u.why),
+        });
         let _ = write!(text, "\nrule: {rule}{}", unmet.unwrap_or_default());
     }
     if !keyspace.rules.is_empty() {

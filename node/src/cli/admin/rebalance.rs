@@ -3,16 +3,13 @@
 use super::{Credentials, Target, failed, json, write};
 use crate::cli::Failed;
 use crate::http::client;
-use crate::rebalance::{RebalancePlan, Step};
+use crate::rebalance::{PLAN_BYTES_MAX, RebalancePlan, Step};
 use doyen_placement::{Scheduler, Schedulers};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-
-/// A plan file at most, as HTTP takes it.
-const PLAN_BYTES_MAX: u64 = 64 << 20;
 
 /// Show what would move and why, apply such a plan, or say whether balance is automatic.
 #[derive(Debug, clap::Args)]
@@ -21,7 +18,7 @@ pub(in crate::cli) struct Rebalance {
     /// Whether copies and primaries move for balance by themselves; what is lost or breaks a rule is mended in any case
     #[arg(value_enum)]
     balance: Option<Balance>,
-    /// For which reasons copies and primaries move by themselves: any of repair, place, copies, primaries and hot
+    /// What happens by itself, and nothing else: any of repair, place, copies, primaries, hot, splits and merges
     #[arg(long, value_name = "REASON", value_delimiter = ',')]
     automatic: Option<Vec<Scheduler>>,
     /// Show what would move, every step with its reason
@@ -77,7 +74,7 @@ impl Rebalance {
 fn read(file: &Path) -> Result<RebalancePlan, Failed> {
     let cannot = |why: String| Failed::usage(format!("the plan {} cannot be read: {why}", file.display()));
     let bytes = std::fs::metadata(file).map_err(|e| cannot(e.to_string()))?.len();
-    if bytes > PLAN_BYTES_MAX {
+    if bytes > PLAN_BYTES_MAX as u64 {
         return Err(cannot(format!("it has {bytes} bytes, and a plan at most {PLAN_BYTES_MAX}")));
     }
     let text = std::fs::read(file).map_err(|e| cannot(e.to_string()))?;
