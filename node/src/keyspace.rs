@@ -44,7 +44,7 @@ pub struct KeyspaceOptions {
     #[serde(skip_serializing_if = "is_false")]
     pub(crate) random_tokens: bool,
     /// Of --mode range: where another range begins, once for each, in order; bytes may be written as \xNN
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) split_at: Vec<SplitKey>,
     /// Copies beside the primary, 0 to 6 [default: 1]

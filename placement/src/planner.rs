@@ -49,7 +49,8 @@ pub use first::first;
 pub use hand_over::{Pace, hand_over};
 pub use health::{Health, health, holds_anything};
 pub use keyspaces::{
-    DEFAULT_KEYSPACE, KeyspaceChange, NewKeyspace, Refused, alter_keyspace, create_keyspace, create_map, drop_keyspace, merge_at, split_at,
+    DEFAULT_KEYSPACE, KeyspaceChange, NewKeyspace, Refused, alter_keyspace, create_keyspace, create_map, drop_keyspace, merge_at,
+    neighbours_at, split_at,
 };
 pub use operators::{Action, Operator, Reason, operators};
 pub use plan::{plan, plan_for, schedule};

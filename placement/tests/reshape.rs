@@ -4,9 +4,10 @@ mod common;
 
 use common::*;
 use doyen_placement::division::Cut;
+use doyen_placement::loads::{MemberLoad, PartitionLoad, Report};
 use doyen_placement::planner::{self, KeyspaceChange, NotReshaped, Stillness, alter_keyspace, merge_at, reshape, split_at};
 use doyen_placement::{
-    Assignment, Division, Keyspace, KeyspaceId, MapId, Mode, OnLoss, Origin, PartitionId, PartitionRef, Reshape, Table, ThreadPorts,
+    Assignment, Division, Keyspace, KeyspaceId, Loads, MapId, Mode, OnLoss, Origin, PartitionId, PartitionRef, Reshape, Table, ThreadPorts,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -209,4 +210,21 @@ fn a_ring_of_one_becomes_a_ring_of_two() {
         let joined = settle(planner::admit(&one, vec![member(2, &PLAIN)]));
         assert_eq!(joined.keyspaces[0].partitions.len(), 2 * usize::from(tokens));
     }
+}
+
+#[test]
+fn ranges_of_which_nobody_says_anything_are_empty_where_their_primaries_say_anything() {
+    let before = ranges(&[PLAIN]);
+    let name = before.keyspaces[0].name.clone();
+    let split = finish(&split_at(&before, &name, MapId(0), b"key0000b").expect("it can be").expect("it was not"));
+    let cold = |loads: &Loads| planner::ranges::cold(&split, loads, 1 << 20);
+    let parts = ["key0000a", "key0000b"].map(|key| holder(&split, key));
+    let mut loads = Loads::default();
+    assert_eq!(cold(&loads), [], "nothing was heard of who leads them");
+    let report = |partitions| Report { member: MemberLoad::default(), partitions };
+    loads.tell(&split, id(1), report(Vec::new()));
+    assert_eq!(cold(&loads), [(K, parts)]);
+    let large = PartitionLoad { bytes: 1 << 20, ..PartitionLoad::default() };
+    loads.tell(&split, id(1), report(vec![(PartitionRef { keyspace: K, partition: parts[1] }, large)]));
+    assert_eq!(cold(&loads), [], "together they are not small");
 }

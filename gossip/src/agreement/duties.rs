@@ -13,7 +13,8 @@ use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::planner::{self, Departure, InSyncChange, InSyncRequest, MoveLimits, Pace, Proposal, Stillness};
 use doyen_placement::quorum::majority;
 use doyen_placement::{
-    Epoch, Keyspace, KeyspaceId, MapEntry, Member, MemberId, MemberState, OnLoss, PartitionRef, Reshape, Table, TableName, Version,
+    Epoch, Keyspace, KeyspaceId, MapEntry, Member, MemberId, MemberState, Mode, OnLoss, PartitionId, PartitionRef, Reshape, Table,
+    TableName, Version,
 };
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,6 +48,10 @@ const BACKOFF: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// Copies under way at the same time.
 const MOVES: MoveLimits = MoveLimits { learners_per_source: 256, learners_per_target: 512, learners: 1024 };
+/// Neighbours that are brought to the same members at a time, to be merged,
+const TOGETHER_MAX: usize = 64;
+/// and for how long that is tried.
+const TOGETHER_PATIENCE: Duration = Duration::from_secs(60);
 /// Writes of a partition that is split or merged wait: what is not done after this long is given up,
 const RESHAPE_PATIENCE: Duration = Duration::from_secs(1);
 /// and others begin after this.
@@ -91,6 +96,8 @@ pub(super) struct Duties {
     reshaping: BTreeMap<(KeyspaceId, Reshape), Time>,
     /// After one that came to nothing, when others begin; zero where none did.
     reshape_at: Time,
+    /// Neighbours that are brought to the same members, to be merged there; and since when.
+    together: BTreeMap<(KeyspaceId, [PartitionId; 2]), Time>,
     pub(super) told: Told,
 }
 
@@ -143,6 +150,7 @@ impl Duties {
             still: BTreeMap::new(),
             reshaping: BTreeMap::new(),
             reshape_at: Time::ZERO,
+            together: BTreeMap::new(),
             told: Told::default(),
         }
     }
@@ -370,6 +378,11 @@ impl Council {
     /// What people ask for.
     fn draft_admin(&mut self, cx: &mut Context, duties: &mut Duties, table: &mut Cow<'_, Table>, draft: &mut Draft) {
         for (origin, ticket, request) in std::mem::take(&mut duties.admin) {
+            if let Some(pair) = apart(table, &request) {
+                duties.together.entry(pair).or_insert(cx.now);
+                draft.replies.push((origin, ticket, AdminReply::Done(None)));
+                continue;
+            }
             match administer(table, request) {
                 Ok((next, entry)) => {
                     if let Some(next) = next {
@@ -611,7 +624,14 @@ fn draft_reshapes(cx: &Context, duties: &mut Duties, table: &mut Cow<'_, Table>,
     let halves: Vec<(KeyspaceId, Reshape)> = halves.collect();
     begin_reshapes(table, halves);
     begin_reshapes(table, std::mem::take(&mut duties.told.splits));
-    for (keyspace, pair) in std::mem::take(&mut duties.told.merges) {
+    let cold = std::mem::take(&mut duties.told.merges);
+    let room = TOGETHER_MAX.saturating_sub(duties.together.len());
+    cold.into_iter().take(room).for_each(|pair| _ = duties.together.entry(pair).or_insert(cx.now));
+    let there = |(keyspace, pair): &(KeyspaceId, [PartitionId; 2])| {
+        table.keyspace(*keyspace).is_some_and(|k| pair.iter().all(|p| k.partition(*p).is_some()))
+    };
+    duties.together.retain(|pair, since| there(pair) && cx.now.since(*since) < TOGETHER_PATIENCE);
+    for &(keyspace, pair) in duties.together.keys() {
         match planner::ranges::together(table, keyspace, pair) {
             Some(Ok(merge)) => begin_reshapes(table, vec![(keyspace, merge)]),
             Some(Err(goals)) => {
@@ -621,6 +641,14 @@ fn draft_reshapes(cx: &Context, duties: &mut Duties, table: &mut Cow<'_, Table>,
             None => {}
         }
     }
+}
+
+/// Neighbours that somebody wants merged, and that first have to come to the same members.
+fn apart(table: &Table, request: &AdminRequest) -> Option<(KeyspaceId, [PartitionId; 2])> {
+    let AdminRequest::MergeAt { keyspace, map, key } = request else { return None };
+    let keyspace = table.keyspace_named(keyspace).filter(|k| k.mode == Mode::Range)?;
+    let pair = planner::neighbours_at(keyspace, *map, key).ok()?;
+    matches!(planner::ranges::together(table, keyspace.id, pair), Some(Err(_))).then_some((keyspace.id, pair))
 }
 
 /// What cannot begin now is thought of again with a later table.

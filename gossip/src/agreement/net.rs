@@ -475,6 +475,10 @@ impl Net {
                     opened.push((at, partition.since));
                 }
                 if partition.primary() == id && process.opened.get(&at) == Some(&partition.since) {
+                    if keyspace.is_reshaped(partition.id) {
+                        let change = InSyncChange::Still { ahead_ms: 0 };
+                        requests.push(InSyncRequest { partition: at, epoch: partition.epoch, change });
+                    }
                     for learner in partition.learners() {
                         let due = process.asked.get(&(at, learner)).is_none_or(|asked| local.since(*asked).as_millis() > 200);
                         if due {

@@ -355,6 +355,31 @@ fn keyspaces_come_change_and_go_while_the_cluster_lives() {
 }
 
 #[test]
+fn neighbours_that_are_held_elsewhere_come_together_to_be_merged() {
+    let mut net = Net::cluster(12, 3);
+    let wanted = NewKeyspace {
+        name: "names".into(),
+        mode: Mode::Range,
+        division: Division::split_at(["m"]).unwrap(),
+        backups: 0,
+        min_in_sync: 1,
+        on_loss: OnLoss::Wait,
+        default_ttl_ms: None,
+        ordered: false,
+        rules: Vec::new(),
+    };
+    assert_eq!(asked(&mut net, 1, 1, AdminRequest::CreateKeyspace(wanted)), AdminReply::Done(None));
+    let names = |net: &Net| net.agreed().and_then(|table| table.keyspace_named("names").cloned());
+    net.until(5000, |net| names(net).is_some_and(|k| k.partitions.len() == 2));
+    let before = names(&net).unwrap();
+    assert_ne!(before.partitions[0].primary(), before.partitions[1].primary(), "the test needs them apart");
+    let merge = AdminRequest::MergeAt { keyspace: "names".into(), map: doyen_placement::MapId(0), key: b"m".as_slice().into() };
+    assert_eq!(asked(&mut net, 2, 2, merge.clone()), AdminReply::Done(None));
+    net.until(20_000, |net| names(net).is_some_and(|k| k.partitions.len() == 1));
+    assert!(matches!(asked(&mut net, 0, 3, merge), AdminReply::Refused(_)), "no range begins there any more");
+}
+
+#[test]
 fn three_of_seven_killed_at_once_leave_a_working_cluster() {
     for seed in 0..5 {
         let mut net = Net::cluster(seed, 7);

@@ -3,7 +3,7 @@
 use super::{NotReshaped, assign, reshape};
 use crate::division::{Cut, Division, RangeStart, Runs};
 use crate::hash::SLOTS;
-use crate::id::{KeyspaceId, MapId};
+use crate::id::{KeyspaceId, MapId, PartitionId};
 use crate::rule::Rule;
 use crate::table::{Invalid, Keyspace, MapEntry, Mode, OnLoss, Reshape, Reshaping, Table};
 use serde::{Deserialize, Serialize};
@@ -111,6 +111,14 @@ pub enum Refused {
     /// No range begins there.
     #[error("no range of keyspace {0:?} begins with this key: `doyen keyspace show` lists where they begin")]
     NoSplit(String),
+    /// Slots and arcs are divided by themselves.
+    #[error(
+        "keyspace {0:?} has no ranges: those alone are split and merged at keys; a fixed one is doubled by `doyen keyspace alter --partitions`"
+    )]
+    NoRanges(String),
+    /// The first range begins with no key.
+    #[error("a range begins with a key that is not empty")]
+    NoKey,
     /// All numbers are used up.
     #[error("no number is left for another one")]
     NoNumber,
@@ -234,7 +242,10 @@ pub fn create_map(table: &Table, name: &str, keyspace: &str) -> Result<(Option<T
 /// # Errors
 /// There is no such keyspace, or nothing can be split there now.
 pub fn split_at(table: &Table, name: &str, map: MapId, key: &[u8]) -> Result<Option<Table>, Refused> {
-    let keyspace = &table.keyspaces[place(table, name)?];
+    let keyspace = ranged(table, name)?;
+    if map == MapId(0) && key.is_empty() {
+        return Err(Refused::NoKey);
+    }
     let partition = keyspace.partition_of(map, key).ok_or(NotReshaped::NoKeyspace(keyspace.id))?;
     let split = Reshape::Split { partition, cut: Cut::Key { map, key: key.into() } };
     if starts(keyspace).iter().any(|s| s.map == map && *s.key == *key) || keyspace.reshaping.under_way.contains(&split) {
@@ -248,14 +259,28 @@ pub fn split_at(table: &Table, name: &str, map: MapId, key: &[u8]) -> Result<Opt
 /// # Errors
 /// There is no such keyspace, no range begins there, or they cannot be merged now.
 pub fn merge_at(table: &Table, name: &str, map: MapId, key: &[u8]) -> Result<Option<Table>, Refused> {
-    let keyspace = &table.keyspaces[place(table, name)?];
-    let begins = starts(keyspace).windows(2).find(|two| two[1].map == map && *two[1].key == *key);
-    let two = begins.ok_or_else(|| Refused::NoSplit(name.to_owned()))?;
-    let merge = Reshape::Merge { partitions: [two[0].partition, two[1].partition] };
+    let keyspace = ranged(table, name)?;
+    let two = neighbours_at(keyspace, map, key)?;
+    let merge = Reshape::Merge { partitions: two };
     if keyspace.reshaping.under_way.contains(&merge) {
         return Ok(None);
     }
     Ok(Some(reshape::begin(table, keyspace.id, merge)?))
+}
+
+/// The range that ends where this key of this map begins another one, and that one.
+///
+/// # Errors
+/// No range begins there.
+pub fn neighbours_at(keyspace: &Keyspace, map: MapId, key: &[u8]) -> Result<[PartitionId; 2], Refused> {
+    let begins = starts(keyspace).windows(2).find(|two| two[1].map == map && *two[1].key == *key);
+    let two = begins.ok_or_else(|| Refused::NoSplit(keyspace.name.clone()))?;
+    Ok([two[0].partition, two[1].partition])
+}
+
+fn ranged<'a>(table: &'a Table, name: &str) -> Result<&'a Keyspace, Refused> {
+    let keyspace = &table.keyspaces[place(table, name)?];
+    if keyspace.mode == Mode::Range { Ok(keyspace) } else { Err(Refused::NoRanges(name.to_owned())) }
 }
 
 fn starts(keyspace: &Keyspace) -> &[RangeStart] {

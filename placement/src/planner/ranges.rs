@@ -3,11 +3,11 @@
 //! What is seen here must be so for a while before anything is done: the coordinator keeps count of that. A split halves what is asked, so that
 //! neither half is asked for as much; what is merged is far from being split again.
 
-use super::Plan;
 use super::edit::may_receive;
+use super::{Plan, reshape};
 use crate::division::{Cut, Division};
 use crate::id::{KeyspaceId, MemberId, PartitionId, PartitionRef};
-use crate::loads::{Loads, Skew};
+use crate::loads::{Loads, PartitionLoad, Skew};
 use crate::scheduler::Scheduler;
 use crate::table::{Keyspace, Mode, Partition, Reshape, Table};
 use std::collections::BTreeSet;
@@ -46,9 +46,12 @@ pub fn cold(table: &Table, loads: &Loads, range_bytes_max: u64) -> Vec<(Keyspace
     }
     let of = |keyspace: &Keyspace| {
         let Division::Ranges(ranges) = &keyspace.division else { return Vec::new() };
+        // Who leads it and says nothing of it says that nothing is in it, as long as it says anything.
+        let nothing = PartitionLoad::default();
         let load = |id| {
-            let came = keyspace.partition(id).is_some_and(|p| !p.from.is_empty());
-            loads.partition(PartitionRef { keyspace: keyspace.id, partition: id }).filter(|_| came)
+            let partition = keyspace.partition(id).filter(|p| !p.from.is_empty())?;
+            loads.member(partition.primary())?;
+            Some(loads.partition(PartitionRef { keyspace: keyspace.id, partition: id }).cloned().unwrap_or_else(|| nothing.clone()))
         };
         let mut used = BTreeSet::new();
         let mut found = Vec::new();
@@ -67,12 +70,13 @@ pub fn cold(table: &Table, loads: &Loads, range_bytes_max: u64) -> Vec<(Keyspace
     table.keyspaces.iter().flat_map(of).collect()
 }
 
-/// How these neighbours become one: they are merged, or first brought to the same members. Neither, where they move or lack copies.
+/// How these neighbours become one: they are merged, or first brought to the same members. Neither, where they move, or belong to different data
+/// threads.
 #[must_use]
 pub fn together(table: &Table, keyspace: KeyspaceId, pair: [PartitionId; 2]) -> Option<Result<Reshape, Plan>> {
     let keyspace = table.keyspace(keyspace)?;
     let rests = |id| keyspace.partition(id).filter(|p| p.goal.is_none() && p.learners().next().is_none() && !keyspace.is_reshaped(id));
-    let (one, other) = rests(pair[0]).zip(rests(pair[1]))?;
+    let (one, other) = rests(pair[0]).zip(rests(pair[1])).filter(|_| reshape::same_threads(table, pair[0], pair[1]))?;
     let set = |p: &Partition| p.in_sync().collect::<BTreeSet<MemberId>>();
     if one.primary() == other.primary() && set(one) == set(other) {
         return Some(Ok(Reshape::Merge { partitions: pair }));

@@ -31,7 +31,7 @@ pub enum NotReshaped {
     #[error("partitions {0} and {1} are not held alike: they are merged once the same members hold them, with the same primary")]
     Elsewhere(PartitionId, PartitionId),
     /// Partitions do not move between the data threads of a member.
-    #[error("partitions {0} and {1} belong to other data threads")]
+    #[error("partitions {0} and {1} belong to different data threads of their members, between which nothing moves: they stay two")]
     Threads(PartitionId, PartitionId),
     /// There are too many.
     #[error("{0}")]
@@ -74,12 +74,12 @@ pub fn begin(table: &Table, keyspace: KeyspaceId, reshape: Reshape) -> Result<Ta
         }
     }
     if let Reshape::Merge { partitions: [one, other] } = reshape {
+        if !same_threads(table, one, other) {
+            return Err(NotReshaped::Threads(one, other));
+        }
         let alike = |p: PartitionId| keyspace.partition(p).map(|p| (p.primary(), p.in_sync().collect::<BTreeSet<_>>()));
         if alike(one) != alike(other) {
             return Err(NotReshaped::Elsewhere(one, other));
-        }
-        if !threads(table).iter().all(|threads| one.thread(*threads) == other.thread(*threads)) {
-            return Err(NotReshaped::Threads(one, other));
         }
     }
     for id in reshape.partitions() {
@@ -203,6 +203,11 @@ fn divided(keyspace: &Keyspace, reshape: &Reshape, ids: [PartitionId; 2]) -> Res
         Reshape::Split { partition, cut } => division.split(*partition, cut, ids),
         Reshape::Merge { partitions } => division.merge(*partitions, ids[0]),
     }
+}
+
+/// Whether two partitions belong to the same data thread at every member.
+pub(super) fn same_threads(table: &Table, one: PartitionId, other: PartitionId) -> bool {
+    threads(table).iter().all(|threads| one.thread(*threads) == other.thread(*threads))
 }
 
 /// How many data threads members have, where they have several.

@@ -26,10 +26,17 @@ const MARGIN: f64 = 0.1;
 /// fair) to 0.01 (at 1.10): with this, none is above 1.06.
 const ALIKE: f64 = 0.001;
 
-/// How many tokens a member of this weight brings, where one of weight 100 brings `tokens`: 1 to [`TOKENS_MAX`].
+/// How many times as many tokens as usual a member brings, at most,
+const HEAVIER_MAX: usize = 16;
+/// and how many in all, unless it is one of weight 100.
+const TOKENS_EACH: usize = 1024;
+
+/// How many tokens a member of this weight brings, where one of weight 100 brings `tokens`: at least 1, at most 16 times as many, and 1024 or
+/// [`TOKENS_MAX`] in all. One that is heavier gets no larger share than that: every token is an arc that is split off and copied.
 #[must_use]
 pub fn tokens_of_weight(tokens: usize, weight: u32) -> usize {
-    (tokens.saturating_mul(weight as usize).saturating_add(50) / 100).clamp(1, TOKENS_MAX)
+    let most = tokens.saturating_mul(HEAVIER_MAX).min(TOKENS_EACH.max(tokens)).clamp(1, TOKENS_MAX);
+    (tokens.saturating_mul(weight as usize).saturating_add(50) / 100).clamp(1, most)
 }
 
 /// So many tokens for a member, at places that a seed draws: nobody is asked what is even. None of them is in the ring.

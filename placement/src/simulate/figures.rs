@@ -127,14 +127,18 @@ impl Tally {
 
     pub(super) fn figures(self, stage: &Stage, from: Option<&[Arc<Member>]>) -> StageFigures {
         let shares = shares(&stage.nodes, self.copies);
+        // Of a living cluster, keyspaces may have fewer copies than the one that has most.
+        let wanted: f64 = shares.values().map(|(_, held)| held).sum();
+        let held = self.nodes.values().fold((0.0, 0.0), |all, (keys, bytes, _)| (all.0 + *keys as f64, all.1 + bytes));
+        let (held_keys, held_bytes) = (ratio(held.0, wanted), ratio(held.1, wanted));
         let load: f64 = self.nodes.values().map(|(.., load)| load).sum();
         let of = |m: &Arc<Member>| self.nodes.get(&m.id).copied().unwrap_or_default();
         let even = |part: &dyn Fn(&Arc<Member>) -> f64| imbalance(stage.nodes.iter().map(part).collect());
-        let bytes_fair = |m: &Arc<Member>| ratio(of(m).1, shares[&m.id].1 * self.bytes);
+        let bytes_fair = |m: &Arc<Member>| ratio(of(m).1, shares[&m.id].1 * held_bytes);
         let moved = from.map(|from| {
             let before = self::shares(from, self.copies);
             let short = |(m, (_, held)): (&MemberId, &(f64, f64))| (held - before.get(m).map_or(0.0, |b| b.1)).max(0.0);
-            let least = shares.iter().map(short).sum::<f64>() * self.bytes;
+            let least = shares.iter().map(short).sum::<f64>() * held_bytes;
             let share = |count: u64| ratio(count as f64, self.keys as f64);
             // What rounding leaves of nothing is nothing.
             let bytes_least = if least < self.bytes * 1e-6 { 0.0 } else { least };
@@ -142,7 +146,7 @@ impl Tally {
         });
         StageFigures {
             event: stage.event.clone(),
-            keys: even(&|m| ratio(of(m).0 as f64, shares[&m.id].1 * self.keys as f64)),
+            keys: even(&|m| ratio(of(m).0 as f64, shares[&m.id].1 * held_keys)),
             bytes: even(&bytes_fair),
             load: even(&|m| ratio(of(m).2, shares[&m.id].0 * load)),
             moved,
@@ -194,6 +198,17 @@ mod tests {
         let parts = (1..=200).map(f64::from).collect();
         assert_eq!(imbalance(parts), Imbalance { max: 200.0, p99: 198.0 });
         assert_eq!(imbalance(vec![2.0]), Imbalance { max: 2.0, p99: 2.0 });
+    }
+
+    #[test]
+    fn the_fullest_node_has_no_less_than_what_is_fair_though_some_keys_have_fewer_copies() {
+        let nodes = nodes(3, &[100]);
+        let mut tally = Tally::new(&nodes, 3);
+        let key = Key { name: b"k", size: 100, load: 1.0 };
+        nodes.iter().for_each(|n| tally.add(&key, &[n.id], None));
+        tally.add(&key, &nodes.iter().map(|n| n.id).collect::<Vec<_>>(), None);
+        let figures = tally.figures(&Stage { event: String::new(), nodes }, None);
+        assert!((figures.keys.max - 1.0).abs() < 1e-6 && (figures.bytes.max - 1.0).abs() < 1e-6, "{figures:?}");
     }
 
     #[test]

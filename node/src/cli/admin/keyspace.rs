@@ -5,7 +5,7 @@ use crate::cli::Failed;
 use crate::http::client;
 use crate::keyspace::{KeyspaceOptions, SplitKey, SplitRequest};
 use crate::loads::LoadsReport;
-use crate::status::{KeyspaceReport, PartitionsReport, TableReport};
+use crate::status::{KeysReport, KeyspaceReport, PartitionsReport, StartReport, TableReport};
 use doyen_placement::division::splits_of_sample;
 use doyen_placement::planner::Refused;
 use serde_json::{Value, json};
@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// How long `create` and `drop` look whether it is so, and how often.
-const SEEN_WITHIN: Duration = Duration::from_secs(10);
+/// How long `create`, `split`, `merge` and `drop` look whether it is so, and how often.
+const SEEN_WITHIN: Duration = Duration::from_secs(30);
 const LOOKS_EVERY: Duration = Duration::from_millis(50);
 /// Bytes of a sample of keys, at most.
 const SAMPLE_BYTES_MAX: u64 = 256 << 20;
@@ -105,7 +105,7 @@ struct Place {
     /// Its name
     name: String,
     /// The key; bytes that are not printable as \xNN
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     at: SplitKey,
     #[command(flatten)]
     target: Target,
@@ -234,14 +234,25 @@ impl Place {
         let address = self.target.address();
         let name = &self.name;
         the(&keyspaces(&address).await?, name)?;
-        let body = serde_json::to_string(&SplitRequest { at: self.at }).map_err(|e| Failed::new(e.to_string()))?;
+        let splits = how == "split";
+        if splits && begins(&address, name, &self.at).await == Some(true) {
+            write(&format!("keyspace {name} has a range that begins there already\n"))?;
+            return Ok(());
+        }
+        let body = serde_json::to_string(&SplitRequest { at: self.at.clone() }).map_err(|e| Failed::new(e.to_string()))?;
         let token = self.credentials.token()?;
         let _: Value = client::change(&address, "POST", &format!("/keyspaces/{name}/{how}"), &token, &body).await.map_err(failed)?;
-        let at_rest =
-            seen(&address, |keyspaces| keyspaces.iter().find(|k| k.name == *name && k.reshaping == 0).map(|k| k.partitions)).await;
-        write(&match at_rest {
-            Some(partitions) => format!("keyspace {name} {done}: {partitions} partitions\n"),
-            None => format!("keyspace {name} is still at it: `doyen keyspace show {name}` tells what becomes of it\n"),
+        let until = Instant::now() + SEEN_WITHIN;
+        let mut is_so = false;
+        while !is_so && Instant::now() < until {
+            tokio::time::sleep(LOOKS_EVERY).await;
+            is_so = begins(&address, name, &self.at).await == Some(splits);
+        }
+        let partitions = keyspaces(&address).await?.iter().find(|k| k.name == *name).map_or(0, |k| k.partitions);
+        write(&if is_so {
+            format!("keyspace {name} {done}: {partitions} partitions\n")
+        } else {
+            format!("keyspace {name} is still at it: `doyen keyspace show {name}` tells what becomes of it\n")
         })?;
         Ok(())
     }
@@ -284,6 +295,14 @@ async fn keyspaces(address: &str) -> Result<Vec<KeyspaceReport>, Failed> {
 fn the(keyspaces: &[KeyspaceReport], name: &str) -> Result<KeyspaceReport, Failed> {
     let found = keyspaces.iter().find(|k| k.name == name).cloned();
     found.ok_or_else(|| Failed::new(Refused::no_keyspace(name, keyspaces.iter().map(|k| &k.name)).to_string()))
+}
+
+/// Whether a range of this keyspace begins with this key; nothing, if the node does not answer.
+async fn begins(address: &str, name: &str, at: &SplitKey) -> Option<bool> {
+    let table: TableReport = client::get(address, "/table").await.ok()?;
+    let at = StartReport { map: 0, key: at.to_string() };
+    let partitions = table.keyspaces.iter().find(|k| k.name == name)?.partitions.iter();
+    Some(partitions.filter_map(|p| if let KeysReport::Range([from, _]) = &p.keys { from.as_ref() } else { None }).any(|from| *from == at))
 }
 
 /// Looks until the node shows it, for a while.

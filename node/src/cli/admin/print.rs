@@ -205,7 +205,9 @@ fn runs(keyspace: &PartitionsReport, loads: &Carried<'_>) -> String {
         rows[0].extend(CARRIED.map(str::to_owned));
     }
     let alike = |a: &crate::status::PartitionReport, b: &crate::status::PartitionReport| {
-        (&a.primary, &a.backups, &a.learners, a.state) == (&b.primary, &b.backups, &b.learners, b.state)
+        // Where a range begins is what one wants to see of it.
+        let folds = !matches!(a.keys, KeysReport::Range(_));
+        folds && (&a.primary, &a.backups, &a.learners, a.state) == (&b.primary, &b.backups, &b.learners, b.state)
     };
     for run in keyspace.partitions.chunk_by(alike) {
         // A chunk is never empty.
