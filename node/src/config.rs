@@ -16,6 +16,8 @@ pub use options::Options;
 use crate::keyspace::KeyspaceOptions;
 use crate::net::identity::SECRET_BYTES_MIN;
 use doyen_placement::planner::DEFAULT_KEYSPACE;
+use doyen_placement::rule::VALUE_BYTES_MAX;
+use doyen_placement::table::validate::WEIGHT_MAX;
 use doyen_placement::{Assignment, Keyspace, KeyspaceId, Location, Role, Schedulers, Settings, THREADS_MAX};
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
@@ -278,7 +280,7 @@ impl Options {
                 rack: label("--rack", self.rack.as_deref().unwrap_or_default())?,
                 host: label("--host", self.host.as_deref().unwrap_or_default())?,
             },
-            weight: at_least("--weight", self.weight, 1)?.unwrap_or(100),
+            weight: weight(self.weight)?,
             role: if self.witness.unwrap_or(false) { Role::Witness } else { Role::Data },
             trust,
             http_token: self.http_token_file.as_deref().map(|p| read_line(p, "--http-token-file")).transpose()?,
@@ -478,10 +480,24 @@ fn with_port(flag: &str, text: &str, port: u16) -> Result<String, ConfigError> {
 }
 
 fn label(flag: &str, text: &str) -> Result<String, ConfigError> {
-    if text.len() > NAME_BYTES_MAX || text.chars().any(|c| c.is_control() || c.is_whitespace()) {
-        return fail(format!("{flag} `{}` has spaces or more than {NAME_BYTES_MAX} bytes: choose a plain, short one", text.escape_debug()));
+    // Rules of placement can name no other one.
+    if text.len() > VALUE_BYTES_MAX || !text.bytes().all(|c| c.is_ascii_graphic()) {
+        let shown = text.chars().take(VALUE_BYTES_MAX).collect::<String>();
+        return fail(format!(
+            "{flag} `{}` must be at most {VALUE_BYTES_MAX} visible ASCII characters without spaces",
+            shown.escape_debug()
+        ));
     }
     Ok(text.to_owned())
+}
+
+fn weight(said: Option<u32>) -> Result<u32, ConfigError> {
+    match at_least("--weight", said, 1)? {
+        Some(weight) if weight > WEIGHT_MAX => {
+            fail(format!("--weight {weight} is too high: it must be at most {WEIGHT_MAX}, and 100 is usual"))
+        }
+        said => Ok(said.unwrap_or(100)),
+    }
 }
 
 fn at_least<T: PartialOrd + fmt::Display>(flag: &str, value: Option<T>, least: T) -> Result<Option<T>, ConfigError> {
@@ -624,6 +640,8 @@ mod tests {
         assert!(resolve(|o| o.backups = Some(200)).is_err());
         assert!(resolve(|o| o.min_in_sync = Some(3)).is_err());
         assert!(resolve(|o| o.weight = Some(0)).is_err());
+        assert!(resolve(|o| o.weight = Some(1_000_000_000)).is_err_and(|why| why.to_string().contains("at most 100000")));
+        assert!(resolve(|o| o.zone = Some("\u{e9}".into())).is_err() && resolve(|o| o.rack = Some("r".repeat(65))).is_err());
     }
 
     #[test]

@@ -263,13 +263,18 @@ impl Database {
         ShardedCounter::new(self.clone(), name.as_ref(), shards)
     }
 
-    /// The keys from one on, up to another and without that one, in order; an empty `to` is the end. `None` where the keyspace keeps no order: it
+    /// The keys from one on, up to another and without that one, in order; an empty `to` is the end, or that of the `{tag}`. `None` where the keyspace keeps no order: it
     /// was not made with [`KeyspaceOptions::ranges`](crate::KeyspaceOptions::ranges), or this node has not heard of it yet; and where it keeps one
     /// within a `{tag}` only ([`KeyspaceOptions::ordered`](crate::KeyspaceOptions::ordered)), and the ends do not begin with the same.
     #[must_use]
     pub fn range(&self, from: impl Into<Bytes>, to: impl Into<Bytes>) -> Option<RangeScan> {
-        let (from, to) = (from.into(), to.into());
-        self.data.table()?.keyspace(self.keyspace)?.partitions_within(MapId(0), &from, &to).ok()?;
+        let (from, mut to) = (from.into(), to.into());
+        let table = self.data.table()?;
+        let keyspace = table.keyspace(self.keyspace)?;
+        if to.is_empty() {
+            to = keyspace.end_from(&from).into();
+        }
+        keyspace.partitions_within(MapId(0), &from, &to).ok()?;
         Some(RangeScan::new(self.keyspace, self.data.clone(), from, to))
     }
 

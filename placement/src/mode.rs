@@ -21,6 +21,19 @@ pub enum NoRange {
     Tag,
 }
 
+/// The tag with which a key begins, with its braces.
+fn tag_of(key: &[u8]) -> Option<&[u8]> {
+    key.iter().position(|byte| *byte == b'}').filter(|end| key.starts_with(b"{") && *end > 1).map(|end| &key[..=end])
+}
+
+/// The first key behind all that begin with this tag.
+fn behind(tag: &[u8]) -> Vec<u8> {
+    let mut end = tag.to_vec();
+    // It is a brace.
+    end.iter_mut().last().into_iter().for_each(|last| *last += 1);
+    end
+}
+
 impl Keyspace {
     /// How many partitions it has, or will have once it is assigned. Of a ring that is not known before: one, at least.
     #[must_use]
@@ -57,11 +70,18 @@ impl Keyspace {
             return Err(NoRange::Unordered);
         }
         // What lies between two keys that begin alike begins so, too. Only in map 0 do tags count.
-        let tag = from.iter().position(|byte| *byte == b'}').filter(|end| from.starts_with(b"{") && *end > 1).map(|end| &from[..=end]);
-        match tag.filter(|tag| map == MapId(0) && to.starts_with(tag)) {
+        let end = tag_of(from).filter(|_| map == MapId(0)).map(behind);
+        match tag_of(from).filter(|tag| map == MapId(0) && (to.starts_with(tag) || end.as_deref() == Some(to))) {
             Some(_) => Ok(self.partition_of(map, from).filter(|_| from < to).into_iter().collect()),
             None => Err(NoRange::Tag),
         }
+    }
+
+    /// Where keys from one on end, where no end is said: nowhere, but behind the `{tag}` of the first one where keys are in order within a tag alone.
+    #[must_use]
+    pub fn end_from(&self, from: &[u8]) -> Vec<u8> {
+        let tags = !matches!(self.division, Division::Ranges(_));
+        tag_of(from).filter(|_| tags).map(behind).unwrap_or_default()
     }
 
     /// Which partition holds this slot; `None` while the keyspace is not assigned yet, where it has no slots, and for what is no slot.
@@ -118,6 +138,9 @@ mod tests {
         let own = keyspace.partition_of(MapId(0), b"{u}1").expect("it is assigned");
         assert_eq!(within(&keyspace, "{u}1", "{u}5"), Ok(vec![own]));
         assert_eq!(within(&keyspace, "{u}5", "{u}1"), Ok(vec![]));
+        let end = String::from_utf8(keyspace.end_from(b"{u}1")).expect("text");
+        assert!("{u}\u{10ffff}" < &*end && within(&keyspace, "{u}1", &end) == Ok(vec![own]), "{end}");
+        assert_eq!((keyspace.end_from(b"u1"), keyspace.end_from(b"{}1")), (vec![], vec![]));
         for (from, to) in [("{u}1", "{v}1"), ("{u}1", ""), ("u1", "u2"), ("{}1", "{}2"), ("x{u}1", "x{u}2"), ("", "")] {
             assert_eq!(within(&keyspace, from, to), Err(NoRange::Tag), "{from} {to}");
         }

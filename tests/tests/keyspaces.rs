@@ -238,6 +238,8 @@ fn keys_with_a_tag_are_scanned_where_they_are() {
         assert_eq!(scan(&mut client, &["{user7}:05", "{user7}:15"]), posts);
         assert_eq!(scan(&mut client, &["{user7}:05", "{user7}:15", "REV", "LIMIT", "2"]), [posts[9].as_str(), &posts[8]]);
         assert_eq!(asked() - before, 2, "one partition has them");
+        assert_eq!(scan(&mut client, &["{user7}:10", ""]), (10..20).map(|post| format!("{{user7}}:{post:02}")).collect::<Vec<_>>());
+        assert_eq!(scan(&mut client, &["{user7}", "", "REV", "LIMIT", "1"]), ["{user7}:19"]);
         let wrong = client.command(&[b"SCANRANGE", b"{user7}:05", b"{user8}:15"]).expect("a reply");
         assert!(matches!(&wrong, Reply::Error(why) if why.contains("same {tag}")), "{wrong:?}");
     }

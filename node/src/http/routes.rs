@@ -343,7 +343,7 @@ fn authorize(state: &State, headers: &HeaderMap) -> Answer<()> {
     if token.is_some_and(|token| same(token, wanted.as_bytes())) {
         return Ok(());
     }
-    let hint = "changes need the cluster's token (Authorization: Bearer ...): `doyen recover --secret-file FILE` sends it";
+    let hint = "changes need the cluster's token (Authorization: Bearer ...): the commands of `doyen` send it with --secret-file FILE, and a node with --http-token-file FILE takes that one";
     Err(Failure(StatusCode::UNAUTHORIZED, hint.into()))
 }
 

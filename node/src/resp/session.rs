@@ -768,10 +768,15 @@ impl Session {
         self.budget.end_turn(self.id);
     }
 
-    fn sweep(&mut self, connection: &Rc<Connection>, inner: &mut Inner, all: All) {
+    fn sweep(&mut self, connection: &Rc<Connection>, inner: &mut Inner, mut all: All) {
         let Some(keyspace) = cluster::assigned(inner.view.as_ref(), self.keyspace) else {
-            return self.answer(|e| e.error("CLUSTERDOWN Hash slot not served"));
+            return self.answer(|e| e.error(reply::failure(Failure::NoPartition, Shape::Plain)));
         };
+        if let All::Range(query) = &mut all
+            && query.to.is_empty()
+        {
+            query.to = keyspace.end_from(&query.from).into();
+        }
         if let All::Range(query) = &all
             && let Err(why) = keyspace.partitions_within(MapId(0), &query.from, &query.to)
         {

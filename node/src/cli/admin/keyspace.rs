@@ -235,7 +235,7 @@ impl Place {
         let name = &self.name;
         the(&keyspaces(&address).await?, name)?;
         let splits = how == "split";
-        if splits && begins(&address, name, &self.at).await == Some(true) {
+        if splits && !self.at.0.is_empty() && begins(&address, name, &self.at).await == Some(true) {
             write(&format!("keyspace {name} has a range that begins there already\n"))?;
             return Ok(());
         }
