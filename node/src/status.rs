@@ -27,6 +27,9 @@ pub struct ClusterReport {
     /// Every partition serves, has as many copies in sync as it should have, no move is pending and none is still to be
     /// planned; everybody votes who should; and it is the coordinator who says so, of the table that is shown here.
     pub safe: bool,
+    /// Why it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unsafe_for: Option<String>,
     /// The members, oldest first.
     pub members: Vec<MemberReport>,
     /// The keyspaces.
@@ -281,6 +284,7 @@ impl ClusterReport {
                 version: 0,
                 coordinator: None,
                 safe: false,
+                unsafe_for: None,
                 members: Vec::new(),
                 keyspaces: Vec::new(),
                 moves: Vec::new(),
@@ -300,12 +304,22 @@ impl ClusterReport {
         // Where few vote of many that joined, the death of one of the few stops all.
         let settled = planner::elders(table) == table.voters;
         let whole = keyspaces.iter().all(|k| k.under_replicated == 0 && k.unavailable == 0);
+        let safe = [
+            (cluster.from_coordinator, "the coordinator does not answer"),
+            (current, "a newer table is on its way to this node"),
+            (whole, "copies are lacking, or partitions are not served"),
+            (moves.is_empty(), "copies are on their way"),
+            (!status.planning, "the coordinator looks whether anything is to be moved"),
+            (settled, "members that should vote do not yet"),
+        ];
+        let unsafe_for = safe.iter().find(|(holds, _)| !holds).map(|(_, why)| (*why).to_owned());
         Self {
             cluster_id: Some(table.cluster.to_string()),
             term: table.term.0,
             version: table.version.0,
             coordinator: status.coordinator.and_then(|id| table.member(id)).map(|m| m.name.clone()),
-            safe: cluster.from_coordinator && current && whole && moves.is_empty() && !status.planning && settled,
+            safe: unsafe_for.is_none(),
+            unsafe_for,
             members: table.members.iter().map(|m| member(m, unanswered.contains(&m.id))).collect(),
             keyspaces,
             moves,

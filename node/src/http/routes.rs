@@ -11,9 +11,10 @@ use axum::extract::{DefaultBodyLimit, Path, Query, Request, State as Shared};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, patch, post};
+use axum::routing::{get, post};
 use axum::{Json, Router, body::Body, body::Bytes};
 use doyen_gossip::agreement::{AdminReply, AdminRequest};
+use doyen_placement::planner::Refused;
 use doyen_placement::{MapId, Table};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -69,7 +70,7 @@ pub(super) fn router(state: Arc<State>) -> Router {
         .route("/recover", post(recover))
         .route("/rebalance", get(planned).post(apply_plan).patch(schedule))
         .route("/keyspaces", get(keyspaces).post(create_keyspace))
-        .route("/keyspaces/{name}", patch(alter_keyspace).delete(drop_keyspace))
+        .route("/keyspaces/{name}", get(keyspace).patch(alter_keyspace).delete(drop_keyspace))
         .route("/keyspaces/{name}/split", post(split_range))
         .route("/keyspaces/{name}/merge", post(merge_ranges))
         .fallback(unknown)
@@ -208,6 +209,13 @@ fn misread(expected: &str, why: &dyn std::fmt::Display) -> Failure {
 async fn keyspaces(Shared(state): Shared<Arc<State>>) -> Answer<Json<Vec<KeyspaceReport>>> {
     let cluster = state.control.status().await.map_err(|_| stopped())?;
     Ok(Json(ClusterReport::new(&cluster).keyspaces))
+}
+
+async fn keyspace(Shared(state): Shared<Arc<State>>, Path(name): Path<String>) -> Answer<Json<KeyspaceReport>> {
+    let cluster = state.control.status().await.map_err(|_| stopped())?;
+    let keyspaces = ClusterReport::new(&cluster).keyspaces;
+    let unknown = Refused::no_keyspace(&name, keyspaces.iter().map(|k| &k.name)).to_string();
+    keyspaces.into_iter().find(|k| k.name == name).map(Json).ok_or(Failure(StatusCode::NOT_FOUND, unknown))
 }
 
 async fn create_keyspace(Shared(state): Shared<Arc<State>>, headers: HeaderMap, body: Body) -> Answer<Json<serde_json::Value>> {

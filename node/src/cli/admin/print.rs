@@ -31,10 +31,11 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
         return format!("no cluster yet: {waiting}\n");
     };
     let alone = report.members.iter().filter(|m| m.state == "live").count() == 1;
-    let verdict = match (report.safe, alone) {
-        (true, true) => "safe, with one copy: there is no other member",
-        (true, false) => "safe",
-        (false, _) => "not safe",
+    let verdict = match (report.safe, alone, &report.unsafe_for) {
+        (true, true, _) => "safe, with one copy: there is no other member".to_owned(),
+        (true, false, _) => "safe".to_owned(),
+        (false, _, Some(why)) => format!("not safe: {why}"),
+        (false, _, None) => "not safe".to_owned(),
     };
     let coordinator = report.coordinator.as_deref().unwrap_or("nobody");
     let _ = writeln!(text, "{verdict}   coordinator {coordinator}   table {} of term {}   cluster {id}", report.version, report.term);
