@@ -5,11 +5,11 @@ mod common;
 use common::*;
 use doyen_placement::division::Cut;
 use doyen_placement::loads::{MemberLoad, PartitionLoad, Report};
-use doyen_placement::planner::{self, KeyspaceChange, NotReshaped, Stillness, alter_keyspace, merge_at, reshape, split_at};
+use doyen_placement::planner::{self, Departure, KeyspaceChange, NotReshaped, Stillness, alter_keyspace, merge_at, reshape, split_at};
 use doyen_placement::{
     Assignment, Division, Keyspace, KeyspaceId, Loads, MapId, Mode, OnLoss, Origin, PartitionId, PartitionRef, Reshape, Table, ThreadPorts,
 };
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 const K: KeyspaceId = KeyspaceId(0);
@@ -227,4 +227,16 @@ fn ranges_of_which_nobody_says_anything_are_empty_where_their_primaries_say_anyt
     let large = PartitionLoad { bytes: 1 << 20, ..PartitionLoad::default() };
     loads.tell(&split, id(1), report(vec![(PartitionRef { keyspace: K, partition: parts[1] }, large)]));
     assert_eq!(cold(&loads), [], "together they are not small");
+}
+
+/// Seed 1442 of the simulation: what was to be merged with a partition that had just lost a copy was to give up its own.
+#[test]
+fn nothing_comes_to_a_partition_that_lacks_copies() {
+    let table = ranges(&[PLAIN, PLAIN, PLAIN]);
+    let pair = |table: &Table| -> [PartitionId; 2] { [0, 1].map(|n| table.keyspaces[0].partitions[n].id) };
+    let together = |table: &Table| planner::ranges::together(table, K, pair(table));
+    assert!(matches!(together(&table), Some(Err(_))), "held by others each, and whole");
+    let lacking = table.keyspaces[0].partitions[0].in_sync().nth(1).expect("two hold it");
+    let left = planner::remove(&table, &BTreeMap::from([(lacking, Departure::Dead)]));
+    assert_eq!(together(&left), None);
 }

@@ -4,6 +4,7 @@
 //! neither half is asked for as much; what is merged is far from being split again.
 
 use super::edit::may_receive;
+use super::health::copies_wanted;
 use super::{Plan, reshape};
 use crate::division::{Cut, Division};
 use crate::id::{KeyspaceId, MemberId, PartitionId, PartitionRef};
@@ -70,7 +71,7 @@ pub fn cold(table: &Table, loads: &Loads, range_bytes_max: u64) -> Vec<(Keyspace
     table.keyspaces.iter().flat_map(of).collect()
 }
 
-/// How these neighbours become one: they are merged, or first brought to the same members. Neither, where they move, or belong to different data
+/// How these neighbours become one: they are merged, or first brought to the same members. Neither, where they move or lack copies, or belong to different data
 /// threads.
 #[must_use]
 pub fn together(table: &Table, keyspace: KeyspaceId, pair: [PartitionId; 2]) -> Option<Result<Reshape, Plan>> {
@@ -82,6 +83,9 @@ pub fn together(table: &Table, keyspace: KeyspaceId, pair: [PartitionId; 2]) -> 
         return Some(Ok(Reshape::Merge { partitions: pair }));
     }
     let members: Vec<MemberId> = one.in_sync().collect();
+    let receivers = table.members.iter().filter(|m| may_receive(m)).count();
     let may = members.iter().all(|m| table.member(*m).is_some_and(|m| may_receive(m)));
-    may.then(|| Err(vec![(PartitionRef { keyspace: keyspace.id, partition: other.id }, members)]))
+    // Repair comes first: the other one would lose copies as well.
+    let whole = members.len() >= copies_wanted(keyspace, receivers);
+    (may && whole).then(|| Err(vec![(PartitionRef { keyspace: keyspace.id, partition: other.id }, members)]))
 }
