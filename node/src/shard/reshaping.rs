@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Entries that are drained in one tick: about a millisecond.
-const DRAINED: usize = 2_000;
+const DRAINED: usize = 1_000;
 /// A primary that says that a partition is still says it again after this.
 const SAY_AGAIN: Duration = Duration::from_millis(100);
 
@@ -185,7 +185,7 @@ impl Shard {
             }
             let at = division.holder_of(map, entry.key()).map(|partition| PartitionRef { keyspace: *keyspace, partition });
             if let Some((_, held)) = new.iter_mut().find(|(new, _)| Some(*new) == at) {
-                held.store.adopt(map, entry);
+                held.store.move_in(map, entry);
             }
         }
         if !former.is_empty() {
