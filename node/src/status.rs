@@ -406,8 +406,7 @@ impl TableReport {
             let Some(before) = former.keyspace(now.id) else { return true };
             let same = |id: u32| {
                 let both = [before, now].map(|k| k.partition(PartitionId(id)));
-                let moved = matches!(both, [Some(before), Some(now)] if before != now);
-                both.iter().all(Option::is_some) && !moved
+                matches!(both, [Some(before), Some(now)] if before == now)
             };
             reported.partitions.retain(|partition| !same(partition.id));
             reported.gone = before.partitions.iter().filter(|p| now.partition(p.id).is_none()).map(|p| p.id.0).collect();

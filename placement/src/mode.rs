@@ -70,8 +70,7 @@ impl Keyspace {
             return Err(NoRange::Unordered);
         }
         // What lies between two keys that begin alike begins so, too. Only in map 0 do tags count.
-        let end = tag_of(from).filter(|_| map == MapId(0)).map(behind);
-        match tag_of(from).filter(|tag| map == MapId(0) && (to.starts_with(tag) || end.as_deref() == Some(to))) {
+        match tag_of(from).filter(|tag| map == MapId(0) && (to.starts_with(tag) || behind(tag) == to)) {
             Some(_) => Ok(self.partition_of(map, from).filter(|_| from < to).into_iter().collect()),
             None => Err(NoRange::Tag),
         }

@@ -92,12 +92,12 @@ pub(super) struct Council {
 }
 
 impl Council {
-    /// Part of this committed table from now on.
     /// What this process is part of.
     pub(super) fn membership(&self) -> Stand {
         Stand::Member { cluster: self.cluster(), used: self.used, version: self.committed.version }
     }
 
+    /// Part of this committed table from now on.
     pub(super) fn new(cx: &mut Context, table: Named, commit: Option<Commit>, used: bool) -> Self {
         let mut council = Self {
             committed_voters: table.voters.clone(),

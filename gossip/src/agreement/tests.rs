@@ -314,6 +314,21 @@ fn a_map_is_created_once_from_any_node() {
     }
 }
 
+/// A keyspace without backups, as people ask for it.
+fn wanted(name: &str, mode: Mode, division: Division) -> NewKeyspace {
+    NewKeyspace {
+        name: name.into(),
+        mode,
+        division,
+        backups: 0,
+        min_in_sync: 1,
+        on_loss: OnLoss::Wait,
+        default_ttl_ms: None,
+        ordered: false,
+        rules: Vec::new(),
+    }
+}
+
 /// What came of a request that one node was asked.
 fn asked(net: &mut Net, slot: usize, ticket: u64, request: AdminRequest) -> AdminReply {
     net.input(slot, Input::Admin { ticket, request });
@@ -325,17 +340,7 @@ fn asked(net: &mut Net, slot: usize, ticket: u64, request: AdminRequest) -> Admi
 #[test]
 fn keyspaces_come_change_and_go_while_the_cluster_lives() {
     let mut net = Net::cluster(11, 3);
-    let wanted = NewKeyspace {
-        name: "orders".into(),
-        mode: Mode::Fixed { partitions: 8 },
-        division: Division::Slots,
-        backups: 0,
-        min_in_sync: 1,
-        on_loss: OnLoss::Wait,
-        default_ttl_ms: None,
-        ordered: false,
-        rules: Vec::new(),
-    };
+    let wanted = wanted("orders", Mode::Fixed { partitions: 8 }, Division::Slots);
     for ticket in 1..3 {
         let reply = asked(&mut net, 2, ticket, AdminRequest::CreateKeyspace(wanted.clone()));
         assert_eq!(reply, AdminReply::Done(None), "asked again it is there");
@@ -357,17 +362,7 @@ fn keyspaces_come_change_and_go_while_the_cluster_lives() {
 #[test]
 fn neighbours_that_are_held_elsewhere_come_together_to_be_merged() {
     let mut net = Net::cluster(12, 3);
-    let wanted = NewKeyspace {
-        name: "names".into(),
-        mode: Mode::Range,
-        division: Division::split_at(["m"]).unwrap(),
-        backups: 0,
-        min_in_sync: 1,
-        on_loss: OnLoss::Wait,
-        default_ttl_ms: None,
-        ordered: false,
-        rules: Vec::new(),
-    };
+    let wanted = wanted("names", Mode::Range, Division::split_at(["m"]).unwrap());
     assert_eq!(asked(&mut net, 1, 1, AdminRequest::CreateKeyspace(wanted)), AdminReply::Done(None));
     let names = |net: &Net| net.agreed().and_then(|table| table.keyspace_named("names").cloned());
     net.until(5000, |net| names(net).is_some_and(|k| k.partitions.len() == 2));

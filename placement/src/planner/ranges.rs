@@ -52,7 +52,7 @@ pub fn cold(table: &Table, loads: &Loads, range_bytes_max: u64) -> Vec<(Keyspace
         let load = |id| {
             let partition = keyspace.partition(id).filter(|p| !p.from.is_empty())?;
             loads.member(partition.primary())?;
-            Some(loads.partition(PartitionRef { keyspace: keyspace.id, partition: id }).cloned().unwrap_or_else(|| nothing.clone()))
+            Some(loads.partition(PartitionRef { keyspace: keyspace.id, partition: id }).unwrap_or(&nothing))
         };
         let mut used = BTreeSet::new();
         let mut found = Vec::new();
@@ -77,9 +77,8 @@ pub fn cold(table: &Table, loads: &Loads, range_bytes_max: u64) -> Vec<(Keyspace
 pub fn together(table: &Table, keyspace: KeyspaceId, pair: [PartitionId; 2]) -> Option<Result<Reshape, Plan>> {
     let keyspace = table.keyspace(keyspace)?;
     let rests = |id| keyspace.partition(id).filter(|p| p.goal.is_none() && p.learners().next().is_none() && !keyspace.is_reshaped(id));
-    let (one, other) = rests(pair[0]).zip(rests(pair[1])).filter(|_| reshape::same_threads(table, pair[0], pair[1]))?;
-    let set = |p: &Partition| p.in_sync().collect::<BTreeSet<MemberId>>();
-    if one.primary() == other.primary() && set(one) == set(other) {
+    let (one, other) = rests(pair[0]).zip(rests(pair[1])).filter(|_| reshape::same_threads(&reshape::threads(table), pair[0], pair[1]))?;
+    if reshape::held_alike(one, other) {
         return Some(Ok(Reshape::Merge { partitions: pair }));
     }
     let members: Vec<MemberId> = one.in_sync().collect();

@@ -74,11 +74,10 @@ pub fn begin(table: &Table, keyspace: KeyspaceId, reshape: Reshape) -> Result<Ta
         }
     }
     if let Reshape::Merge { partitions: [one, other] } = reshape {
-        if !same_threads(table, one, other) {
+        if !same_threads(&threads(table), one, other) {
             return Err(NotReshaped::Threads(one, other));
         }
-        let alike = |p: PartitionId| keyspace.partition(p).map(|p| (p.primary(), p.in_sync().collect::<BTreeSet<_>>()));
-        if alike(one) != alike(other) {
+        if !keyspace.partition(one).zip(keyspace.partition(other)).is_some_and(|(one, other)| held_alike(one, other)) {
             return Err(NotReshaped::Elsewhere(one, other));
         }
     }
@@ -127,8 +126,7 @@ fn finish_one(
     // A learner of one, or another primary: what they hold is not the same any more.
     let alike = |p: &Partition| p.primary() == first.primary() && p.replicas.len() == members.len() && members.iter().all(|m| p.holds(*m));
     // Whoever came since may have other data threads.
-    let same_thread = |p: &Partition| threads.iter().all(|threads| p.id.thread(*threads) == first.id.thread(*threads));
-    if !parents.iter().all(|(p, _)| alike(p) && same_thread(p) && p.learners().next().is_none()) {
+    if !parents.iter().all(|(p, _)| alike(p) && same_threads(threads, p.id, first.id) && p.learners().next().is_none()) {
         return None;
     }
     let last = parents.iter().map(|(p, _)| p.epoch).max()?;
@@ -205,9 +203,15 @@ fn divided(keyspace: &Keyspace, reshape: &Reshape, ids: [PartitionId; 2]) -> Res
     }
 }
 
-/// Whether two partitions belong to the same data thread at every member.
-pub(super) fn same_threads(table: &Table, one: PartitionId, other: PartitionId) -> bool {
-    threads(table).iter().all(|threads| one.thread(*threads) == other.thread(*threads))
+/// Whether two partitions belong to the same data thread at every member, where members have so many.
+pub(super) fn same_threads(threads: &BTreeSet<u8>, one: PartitionId, other: PartitionId) -> bool {
+    threads.iter().all(|threads| one.thread(*threads) == other.thread(*threads))
+}
+
+/// Whether the same members hold two partitions in sync, and the same one leads.
+pub(super) fn held_alike(one: &Partition, other: &Partition) -> bool {
+    let set = |p: &Partition| p.in_sync().collect::<BTreeSet<_>>();
+    one.primary() == other.primary() && set(one) == set(other)
 }
 
 /// How many data threads members have, where they have several.

@@ -175,16 +175,14 @@ fn departures(table: &Table, keyspace: &Keyspace, arcs: &Arcs, receivers: &[Arc<
     let gone = |m: MemberId| receivers.iter().all(|r| r.id != m);
     let alike = |one: PartitionId, other: PartitionId| {
         let of = |id| keyspace.partition(id).filter(|p| p.goal.is_none() && p.learners().next().is_none());
-        let set = |p: &Partition| p.in_sync().collect::<BTreeSet<_>>();
-        of(one).zip(of(other)).is_some_and(|(one, other)| one.primary() == other.primary() && set(one) == set(other))
+        of(one).zip(of(other)).is_some_and(|(one, other)| reshape::held_alike(one, other))
     };
     let mut used = BTreeSet::new();
     let mut merges = Vec::new();
     for (at, token) in brought.iter().enumerate().filter(|(_, token)| gone(token.by)) {
         let next = brought[(at + 1) % brought.len()].partition;
         let free = token.partition != next && !used.contains(&token.partition) && !used.contains(&next);
-        let same_thread = threads.iter().all(|threads| token.partition.thread(*threads) == next.thread(*threads));
-        if free && same_thread && alike(token.partition, next) {
+        if free && reshape::same_threads(&threads, token.partition, next) && alike(token.partition, next) {
             used.extend([token.partition, next]);
             merges.push(Reshape::Merge { partitions: [token.partition, next] });
         }

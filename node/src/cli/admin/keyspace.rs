@@ -199,10 +199,9 @@ impl Show {
         let nobody = || PartitionsReport { name: self.name.clone(), partitions: Vec::new(), gone: Vec::new() };
         let partitions = table.keyspaces.into_iter().find(|k| k.name == self.name).unwrap_or_else(nobody);
         let maps: Vec<String> = table.maps.into_iter().filter(|m| m.keyspace == self.name).map(|m| m.name).collect();
-        let mut loads: LoadsReport = client::get(&address, "/loads").await.map_err(failed)?;
-        loads.partitions.retain(|load| load.keyspace == self.name);
+        let LoadsReport { partitions: mut loads, .. } = client::get(&address, "/loads").await.map_err(failed)?;
+        loads.retain(|load| load.keyspace == self.name);
         let text = if self.json {
-            let loads = loads.partitions;
             json(&json!({ "keyspace": keyspace, "maps": maps, "partitions": partitions.partitions, "loads": loads }), true)?
         } else {
             print::keyspace(&keyspace, &partitions, &loads, &maps)
@@ -242,12 +241,7 @@ impl Place {
         let body = serde_json::to_string(&SplitRequest { at: self.at.clone() }).map_err(|e| Failed::new(e.to_string()))?;
         let token = self.credentials.token()?;
         let _: Value = client::change(&address, "POST", &format!("/keyspaces/{name}/{how}"), &token, &body).await.map_err(failed)?;
-        let until = Instant::now() + SEEN_WITHIN;
-        let mut is_so = false;
-        while !is_so && Instant::now() < until {
-            tokio::time::sleep(LOOKS_EVERY).await;
-            is_so = begins(&address, name, &self.at).await == Some(splits);
-        }
+        let is_so = eventually(async || (begins(&address, name, &self.at).await == Some(splits)).then_some(())).await.is_some();
         let partitions = keyspaces(&address).await?.iter().find(|k| k.name == *name).map_or(0, |k| k.partitions);
         write(&if is_so {
             format!("keyspace {name} {done}: {partitions} partitions\n")
@@ -307,10 +301,14 @@ async fn begins(address: &str, name: &str, at: &SplitKey) -> Option<bool> {
 
 /// Looks until the node shows it, for a while.
 async fn seen<T>(address: &str, look: impl Fn(&[KeyspaceReport]) -> Option<T>) -> Option<T> {
+    eventually(async || keyspaces(address).await.ok().and_then(|keyspaces| look(&keyspaces))).await
+}
+
+async fn eventually<T>(look: impl AsyncFn() -> Option<T>) -> Option<T> {
     let until = Instant::now() + SEEN_WITHIN;
     loop {
         // That it does not answer for a moment changes nothing of what was done.
-        if let Some(found) = keyspaces(address).await.ok().and_then(|keyspaces| look(&keyspaces)) {
+        if let Some(found) = look().await {
             return Some(found);
         }
         if Instant::now() >= until {

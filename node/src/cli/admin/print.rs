@@ -1,7 +1,7 @@
 //! Reports for people: aligned columns, the important line first.
 
 use crate::cli::{bytes, wrap};
-use crate::loads::{LoadsReport, PartitionLoadReport};
+use crate::loads::PartitionLoadReport;
 use crate::status::{ClusterReport, KeysReport, KeyspaceReport, PartitionState, PartitionsReport, StartReport, TableReport};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -101,9 +101,9 @@ pub(super) fn keyspaces(keyspaces: &[KeyspaceReport]) -> String {
 /// Partitions that are shown by themselves, at most.
 const SHOWN_MAX: usize = 64;
 
-/// `doyen keyspace show`.
-pub(super) fn keyspace(keyspace: &KeyspaceReport, partitions: &PartitionsReport, loads: &LoadsReport, maps: &[String]) -> String {
-    let loads: Carried<'_> = loads.partitions.iter().filter(|load| load.keyspace == keyspace.name).map(|l| (l.partition, l)).collect();
+/// `doyen keyspace show`, with what the partitions of that keyspace carry.
+pub(super) fn keyspace(keyspace: &KeyspaceReport, partitions: &PartitionsReport, loads: &[PartitionLoadReport], maps: &[String]) -> String {
+    let loads: Carried<'_> = loads.iter().map(|load| (load.partition, load)).collect();
     let mut text = keyspaces(std::slice::from_ref(keyspace));
     for rule in &keyspace.rules {
         let unmet = keyspace.unmet.iter().find(|unmet| unmet.rule == *rule);
