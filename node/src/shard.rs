@@ -64,7 +64,6 @@ use op::{Failure, Operation, Outcome, PartitionOperation, Work};
 use peers::Peers;
 use published::Published;
 use replication::{Clock, Lead};
-use reshaping::Draining;
 use slots::Slots;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -153,8 +152,9 @@ struct Core {
     /// What was dropped, to be freed in slices.
     garbage: Vec<Map>,
     old_logs: Vec<Log>,
-    /// Partitions that were split or merged and are drained into what came of them.
-    draining: Vec<Draining>,
+    /// Partitions that still draw from those that they came of, and when some more is drawn.
+    drawing: VecDeque<PartitionRef>,
+    draw_at: Time,
     free_at: Time,
     /// Partitions with overdue keys, and when some of those are expired next.
     expiring: VecDeque<PartitionRef>,
@@ -197,8 +197,8 @@ struct Slot {
     still: bool,
     /// Whether it is a range of keys.
     ranged: bool,
-    /// Whether what it holds is still being drained out of what it was before.
-    drains: bool,
+    /// Whether it is among `Core::drawing`.
+    drawing: bool,
 }
 
 /// What a table says of a partition: whole, and beside it what every operation asks, because the table is elsewhere in memory.
@@ -285,7 +285,7 @@ impl Held {
 
     /// Whether upkeep has nothing to do here until something happens.
     fn quiet(&self) -> bool {
-        self.drop_at.is_none() && self.halving.is_none() && self.lead.as_ref().is_none_or(|l| l.quiet(&self.log) && !self.store.expires())
+        self.drop_at.is_none() && self.halving.is_none() && self.store.is_whole() && self.lead.as_ref().is_none_or(|l| l.quiet(&self.log) && !self.store.expires())
     }
 }
 
@@ -293,6 +293,11 @@ impl Slot {
     /// The data thread that leads it.
     fn primary(&self) -> Option<MemberId> {
         self.installed.as_ref().map(|a| a.primary)
+    }
+
+    /// Whether it takes no writes. Whoever is still drawing takes them, and is not split or merged before it has all.
+    fn is_still(&self) -> bool {
+        self.still && self.held.as_ref().is_none_or(|held| held.store.is_whole())
     }
 
     /// Whether upkeep has nothing to do here until something happens.
@@ -360,7 +365,8 @@ impl Shard {
             timers: BTreeSet::new(),
             garbage: Vec::new(),
             old_logs: Vec::new(),
-            draining: Vec::new(),
+            drawing: VecDeque::new(),
+            draw_at: now,
             free_at: now,
             expiring: VecDeque::new(),
             expire_at: now,
@@ -452,7 +458,6 @@ impl Shard {
         self.slots.iter_mut().for_each(|(_, slot)| self.core.discard(slot));
         heir.core.garbage.append(&mut self.core.garbage);
         heir.core.old_logs.append(&mut self.core.old_logs);
-        heir.core.garbage.extend(self.core.draining.drain(..).flat_map(Draining::into_maps));
         let mut ready: BTreeMap<PartitionRef, Vec<Executed>> = BTreeMap::new();
         self.core.ready.into_iter().for_each(|(at, executed)| ready.entry(at).or_default().push(executed));
         let calls = self.slots.into_iter().flat_map(move |(at, s)| s.calls.into_all(ready.remove(&at).unwrap_or_default(), at.keyspace));
@@ -542,7 +547,9 @@ impl Shard {
         if !held.lead.as_ref().is_some_and(|l| l.open) {
             return None;
         }
-        let found = held.store.entry(map, held.store.order(key), key);
+        let order = held.store.order(key);
+        self.core.draw(held, map, order, key);
+        let found = held.store.entry(map, order, key);
         let seq = read_at(found, &held.log);
         let overdue = found.is_some_and(|e| e.overdue(held.clock.advance(self.core.now))) && !broken(Mutant::ReadsOverdue);
         if seq > held.log.committed() || overdue {

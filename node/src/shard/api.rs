@@ -83,6 +83,8 @@ pub struct Limits {
     pub chunks_in_flight: usize,
     /// Partitions that are copied from this node at the same time.
     pub copies_max: usize,
+    /// Entries of partitions that were split or merged that are given to their heirs in one go, about: half a millisecond.
+    pub drawn_max: usize,
     /// `1.0204 L + margin` for a tenure of which nothing is known; also how much the lease is worth.
     pub takeover_wait: Duration,
 }

@@ -204,7 +204,7 @@ impl Core {
         let copying = self.copying;
         let Some(held) = &mut slot.held else { return };
         let Held { lead: Some(lead), log, store, epoch, lineage, .. } = &mut **held else { return };
-        let ready = lead.open && lead.serving && self.peers.up(id) && self.peers.headroom(id) > store.bytes() as u64;
+        let ready = lead.open && lead.serving && store.is_whole() && self.peers.up(id) && self.peers.headroom(id) > store.bytes() as u64;
         let Some(link) = lead.links.get_mut(&id) else { return };
         let Some(teaching) = &mut link.teaching else { return };
         store.end_sum(teaching.session);
@@ -628,7 +628,7 @@ impl Core {
     pub(super) fn continue_sums(&mut self, at: PartitionRef, slot: &mut Slot) {
         let Some(held) = &mut slot.held else { return };
         let Some(sink) = held.sink.as_mut().filter(|s| s.phase == SinkPhase::Summing) else { return };
-        if summed(&mut held.store, sink.session, &mut self.worked) {
+        if summed(&mut held.store, sink.session, &mut self.worked) && held.store.is_whole() {
             sink.phase = SinkPhase::Ready;
             let (session, from) = (sink.session, sink.from);
             self.peers.send(from, Lane::Calls, &Frame::Finished { at, session });

@@ -36,7 +36,7 @@ impl Core {
             return None;
         }
         if slot.primary() == Some(self.me) {
-            let takes = slot.serving() && !(slot.still && call.work.is_write() && !broken(Mutant::WritesWhileReshaped));
+            let takes = slot.serving() && !(slot.is_still() && call.work.is_write() && !broken(Mutant::WritesWhileReshaped));
             return if takes { self.execute(at, slot, call) } else { Some(call) };
         }
         if let Source::Peer { member, attempt, .. } = call.source {

@@ -18,6 +18,8 @@ enum Step {
     Done(Outcome, u64, bool),
     /// Not now.
     Park,
+    /// Not before all of the partition is here; others do not wait for it.
+    Later,
     /// It was executed before something that is in the log, at this sequence.
     Overtaken(u64),
     /// Nothing happened; to be said at once.
@@ -32,6 +34,7 @@ impl Core {
         let step = self.step(at, slot, &call);
         match step {
             Step::Park => return Some(call),
+            Step::Later => slot.calls.later.push_back(call),
             Step::Refused(failure) => self.answer(slot, at, call.asker(), Outcome::Failed(failure)),
             Step::Drop => self.outstanding -= 1,
             Step::Overtaken(seq) => self.overtaken(at, slot, call, seq),
@@ -126,7 +129,7 @@ impl Core {
     /// Whether nothing stands in the way of a write without conditions: this node leads and acknowledges, nothing waits, and
     /// there is room.
     fn is_clear(&self, slot: &Slot, key: &[u8], value: &[u8]) -> bool {
-        let still = slot.still && !broken(Mutant::WritesWhileReshaped);
+        let still = slot.is_still() && !broken(Mutant::WritesWhileReshaped);
         let clear = self.used && slot.serving() && !still && slot.calls.parked.is_empty() && !slot.has_too_few_copies();
         let held = slot.held.as_deref().filter(|h| clear && h.lead.as_ref().is_some_and(|l| l.open));
         value.len() <= self.limits.value_bytes_max && held.is_some_and(|held| self.room(held, key.len() + value.len()))
@@ -191,6 +194,7 @@ impl Core {
                 }
                 let clock = held.clock.advance(self.now);
                 let order = held.store.order(&op.key);
+                self.draw(held, op.map, order, &op.key);
                 let mut found = held.store.entry(op.map, order, &op.key);
                 if let Some(entry) = found
                     && entry.overdue(clock)
@@ -237,23 +241,28 @@ impl Core {
                 Step::Done(outcome, seq, true)
             }
             Work::Partition(op) => match &op.action {
+                PartitionAction::Count if !held.store.is_whole() => Step::Later,
                 PartitionAction::Count => {
                     let count = i64::try_from(held.store.count(op.map)).unwrap_or(i64::MAX);
                     Step::Done(Outcome::Int(count), held.log.last(), false)
                 }
                 PartitionAction::Scan { cursor, count } => {
                     let clock = held.clock.advance(self.now);
-                    let (next, keys) = scan::scan(&held.store, op.map, *cursor, *count, clock);
+                    let before = held.bytes();
+                    let (next, keys) = scan::scan(&mut held.store, op.map, *cursor, *count, clock);
+                    self.memory = (self.memory + held.bytes()).saturating_sub(before);
                     Step::Done(Outcome::Keys { next, keys }, held.log.last(), false)
                 }
                 PartitionAction::Range(query) => {
                     self.stats.ranges += 1;
                     let clock = held.clock.advance(self.now);
-                    let (more, keys) = scan::range(&held.store, op.map, query, clock);
+                    let before = held.bytes();
+                    let (more, keys) = scan::range(&mut held.store, op.map, query, clock);
+                    self.memory = (self.memory + held.bytes()).saturating_sub(before);
                     Step::Done(Outcome::Keys { next: u64::from(more), keys }, held.log.last(), false)
                 }
                 PartitionAction::Clear => {
-                    if held.store.count(op.map) == 0 {
+                    if !held.store.has(op.map) {
                         return Step::Done(Outcome::Ok, held.log.last(), false);
                     }
                     let seq = self.log(at, held, 0, Effect::Clear { map: op.map }, Some(id), Outcome::Ok);
@@ -280,6 +289,16 @@ impl Core {
         let order = held.store.order(&key);
         self.log(at, held, order, Effect::Delete { map, key }, None, Outcome::Ok);
         self.stats.expired += 1;
+    }
+
+    /// Looks for a key among what is still to be drawn.
+    #[inline]
+    pub(super) fn draw(&mut self, held: &mut Held, map: MapId, order: u64, key: &[u8]) {
+        if !held.store.is_whole() {
+            let before = held.bytes();
+            held.store.draw(map, order, key);
+            self.memory = (self.memory + held.bytes()).saturating_sub(before);
+        }
     }
 
     /// Applies an effect here, logs it and sends it to every copy that is up to date. `order` is that of its key, if it has one.

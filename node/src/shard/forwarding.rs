@@ -177,6 +177,8 @@ impl Executed {
 pub(super) struct Calls {
     /// Cannot be executed or sent now.
     pub(super) parked: VecDeque<Call>,
+    /// Reads of a whole partition of which not all is here yet. Nothing waits for them.
+    pub(super) later: VecDeque<Call>,
     /// Sent to `sent_to`; only local ones, ascending.
     pub(super) sent: VecDeque<Call>,
     /// Where they went.
@@ -285,7 +287,7 @@ impl Calls {
 
     /// Who asked for what is not committed, and until when they wait.
     pub(super) fn all(&self) -> impl Iterator<Item = (Source, Time)> + '_ {
-        let calls = self.parked.iter().chain(&self.sent).map(|c| (c.source, c.until));
+        let calls = self.parked.iter().chain(&self.later).chain(&self.sent).map(|c| (c.source, c.until));
         calls.chain(self.waiting.iter().map(|e| (e.asker.source, e.until)))
     }
 
@@ -294,7 +296,7 @@ impl Calls {
     pub(super) fn into_all(mut self, ready: Vec<Executed>, keyspace: KeyspaceId) -> Vec<Call> {
         self.unsend();
         let executed = ready.into_iter().chain(self.waiting).filter_map(move |e| e.into_call(keyspace));
-        let mut calls: Vec<Call> = self.parked.into_iter().filter(|c| c.source.peer().is_none()).chain(executed).collect();
+        let mut calls: Vec<Call> = self.parked.into_iter().chain(self.later).filter(|c| c.source.peer().is_none()).chain(executed).collect();
         calls.sort_by_key(|c| c.n);
         note_order(&mut calls);
         calls
@@ -303,8 +305,11 @@ impl Calls {
     /// Takes out everything that has waited long enough: what was parked, sent, executed.
     pub(super) fn take_late(&mut self, now: Time) -> (Vec<Call>, Vec<Call>, Vec<Executed>) {
         let late = |c: &Call| c.until <= now;
-        let (parked, left) = std::mem::take(&mut self.parked).into_iter().partition(late);
+        let (mut parked, left) = std::mem::take(&mut self.parked).into_iter().partition::<Vec<Call>, _>(late);
         self.parked = Vec::into(left);
+        let (later, left) = std::mem::take(&mut self.later).into_iter().partition::<Vec<Call>, _>(late);
+        self.later = Vec::into(left);
+        parked.extend(later);
         let (sent, left) = std::mem::take(&mut self.sent).into_iter().partition(late);
         self.sent = Vec::into(left);
         let (waiting, left) = std::mem::take(&mut self.waiting).into_iter().partition(|e| e.until <= now);
@@ -314,7 +319,7 @@ impl Calls {
 
     /// Whether nothing is under way.
     pub(super) fn is_empty(&self) -> bool {
-        self.parked.is_empty() && self.sent.is_empty() && self.waiting.is_empty()
+        self.parked.is_empty() && self.later.is_empty() && self.sent.is_empty() && self.waiting.is_empty()
     }
 }
 

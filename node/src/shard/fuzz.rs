@@ -209,6 +209,7 @@ fn limits() -> Limits {
         chunk_bytes: 256,
         chunks_in_flight: 2,
         copies_max: 2,
+        drawn_max: 4,
         takeover_wait: Duration::from_millis(515),
     }
 }

@@ -89,8 +89,8 @@ impl Shard {
     #[must_use]
     pub fn inspect_entries(&self, at: PartitionRef) -> Option<Vec<String>> {
         let store = &self.slots.get(at)?.held.as_ref()?.store;
-        let line = |(map, entry): (_, &super::entry::Entry)| format!("{map:?} {entry:?} {}@{}", entry.deadline(), entry.version());
-        Some(store.following(&None).map(line).collect())
+        let line = |(map, entry): (_, super::entry::Entry)| format!("{map:?} {entry:?} {}@{}", entry.deadline(), entry.version());
+        Some(store.contents().map(line).collect())
     }
 
     /// What is known of operations on a partition that members may ask again, by who asked. (Clients are forgotten by each node in its

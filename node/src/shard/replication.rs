@@ -159,7 +159,7 @@ impl Core {
         if slot.lineage.replace(installed.lineage).is_some_and(|before| before != installed.lineage) {
             self.lost(at, slot);
         }
-        if slot.held.is_none() && !slot.drains && (in_sync || learner) {
+        if slot.held.is_none() && (in_sync || learner) {
             // In sync without data: the lineage began with this node, and its primary still has every entry, because none
             // was committed without this copy.
             slot.held = Some(Box::new(Held::empty(installed.lineage, self.store_of(at.keyspace), self.now)));
@@ -375,7 +375,8 @@ impl Core {
         for (member, (n, attempt)) in applied {
             self.refuse(at, member, n, attempt);
         }
-        for call in std::mem::take(&mut slot.calls.parked) {
+        let later = std::mem::take(&mut slot.calls.later);
+        for call in std::mem::take(&mut slot.calls.parked).into_iter().chain(later) {
             match call.source {
                 Source::Peer { member, attempt, .. } => refused.push((member, call.n, attempt)),
                 Source::Local(_) => calls.push(call),
@@ -643,6 +644,7 @@ impl Core {
         }
         self.give_up(at, slot);
         self.pump(at, slot);
+        self.note_drawing(at, slot);
         self.note_overdue(at, slot);
         self.halve(at, slot);
         let Some(held) = &mut slot.held else { return };
@@ -706,7 +708,7 @@ impl Core {
     /// Keys that are overdue are expired by and by.
     fn note_overdue(&mut self, at: PartitionRef, slot: &mut Slot) {
         let Some(held) = &slot.held else { return };
-        let expires = self.used && !slot.still && held.lead.as_ref().is_some_and(|l| l.open && l.serving);
+        let expires = self.used && !slot.is_still() && held.lead.as_ref().is_some_and(|l| l.open && l.serving);
         if expires && !slot.expiring && held.store.is_overdue(held.clock.advance(self.now)) {
             slot.expiring = true;
             self.expiring.push_back(at);
@@ -715,8 +717,9 @@ impl Core {
 
     /// Expires some keys, which are taken off the budget; true if there may be more.
     pub(super) fn expire_some(&mut self, at: PartitionRef, slot: &mut Slot, budget: &mut usize) -> bool {
+        let is_still = slot.is_still();
         let Some(held) = &mut slot.held else { return false };
-        if !self.used || slot.still || !held.lead.as_ref().is_some_and(|l| l.open && l.serving) {
+        if !self.used || is_still || !held.lead.as_ref().is_some_and(|l| l.open && l.serving) {
             return false;
         }
         let most = EXPIRE_SLICE.min(*budget);

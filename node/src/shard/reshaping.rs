@@ -3,16 +3,17 @@
 //!
 //! ```text
 //!   installed: P is to be split     writes wait, every copy confirms that it has everything, the primary says so      (`report_still`)
-//!   installed: C and D, from P      each holder drains its P into a C and a D, some entries a tick; then they are as any partition
+//!   installed: C and D, from P      they serve at once: each holder's C and D draw from its P the keys that they are asked for,
+//!                                   and the rest some entries a tick; then they are as any partition
 //! ```
 //! Whoever is in sync in a new partition was so in the former ones, and confirmed in the epoch in which they took no more writes: so all
-//! of them drain the same contents, and there is no log to divide.
+//! of them draw from the same contents, and there is no log to divide.
 
 use super::dedup::Dedup;
 use super::forwarding::{Call, note_order};
 use super::log::Log;
 use super::op::{Failure, Outcome, Work};
-use super::store::Map;
+use super::store::Belongs;
 use super::{Core, Held, PartitionRef, Shard, Slot, Slots};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::InSyncChange;
@@ -22,30 +23,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Entries that are drained in one tick: about a millisecond.
-const DRAINED: usize = 1_000;
+/// How long others have after some entries were drawn, if there are any.
+const DRAW_PAUSE: Duration = Duration::from_millis(1);
 /// A primary that says that a partition is still says it again after this.
 const SAY_AGAIN: Duration = Duration::from_millis(100);
-
-/// Former partitions that are being drained into new ones.
-#[derive(Debug)]
-pub(super) struct Draining {
-    keyspace: KeyspaceId,
-    division: Division,
-    /// Each with how far its clock is behind that of the new ones.
-    former: Vec<(Box<Held>, u64)>,
-    /// What those cost when it began.
-    bytes: usize,
-    new: Vec<(PartitionRef, Box<Held>)>,
-}
-
-impl Draining {
-    /// Everything that is held, to be freed in slices.
-    pub(super) fn into_maps(self) -> Vec<Map> {
-        let new = self.new.into_iter().map(|(_, held)| held);
-        self.former.into_iter().map(|(held, _)| held).chain(new).flat_map(|mut held| held.store.take()).collect()
-    }
-}
 
 impl Shard {
     /// Partitions that are in the installed table no more, though their keyspace is: their contents and calls go elsewhere.
@@ -75,7 +56,7 @@ impl Shard {
                 families.entry(partition.from.iter().map(|from| from.partition).collect()).or_default().push(partition);
             }
             for (_, partitions) in families {
-                self.drain(keyspace.id, &keyspace.division, &partitions);
+                self.divide(keyspace.id, &keyspace.division, &partitions);
             }
         }
         self.move_calls(calls);
@@ -87,15 +68,15 @@ impl Shard {
                 left.push(at);
             }
         }
-        self.slots.retain(|at, slot| slot.installed.is_some() || slot.accepted.is_some() || left.contains(&at) || !was(at) || slot.drains);
+        self.slots.retain(|at, slot| slot.installed.is_some() || slot.accepted.is_some() || left.contains(&at) || !was(at));
     }
 
-    /// Begins to drain what is held of the former ones into those of these new ones that are in sync here.
-    fn drain(&mut self, keyspace: KeyspaceId, division: &Division, partitions: &[&Arc<Partition>]) {
+    /// What is held of the former ones is drawn from by those of these new ones that are in sync here.
+    fn divide(&mut self, keyspace: KeyspaceId, division: &Division, partitions: &[&Arc<Partition>]) {
         let me = self.core.me;
         let fresh = |slots: &Slots, p: &Partition| {
             let slot = slots.get(PartitionRef { keyspace, partition: p.id });
-            slot.is_some_and(|s| s.held.is_none() && !s.drains)
+            slot.is_some_and(|s| s.held.is_none())
         };
         let mine = partitions.iter().filter(|p| self.core.in_sync(p).any(|m| m == me) && fresh(&self.slots, p));
         let mine: Vec<&Arc<Partition>> = mine.copied().collect();
@@ -113,25 +94,32 @@ impl Shard {
         for from in &first.from {
             let at = PartitionRef { keyspace, partition: from.partition };
             if let Some(held) = self.slots.get_mut(at).and_then(|slot| slot.held.take()) {
+                self.core.memory = self.core.memory.saturating_sub(held.bytes());
                 former.push((held, from.behind_ms));
             }
         }
-        let bytes = former.iter().map(|(held, _)| held.bytes()).sum();
         let last = former.iter().map(|(held, _)| held.log.last()).max().unwrap_or(0);
         // One of them gives the time.
         let Some(clock) = former.iter().min_by_key(|(_, behind)| *behind).map(|(held, _)| held.clock) else { return };
         let dedup = Dedup::of_all(former.iter().map(|(held, _)| &held.dedup));
-        let new = mine.into_iter().map(|partition| {
+        let mut stores = Vec::new();
+        for (held, behind_ms) in former {
+            stores.push(held.store.into_former(behind_ms, &mut self.core.garbage));
+            self.core.old_logs.push(held.log);
+        }
+        let division = Arc::new(division.clone());
+        for partition in &mine {
             let at = PartitionRef { keyspace, partition: partition.id };
             let mut held = Held::empty(partition.lineage, self.core.store_of(keyspace), self.core.now);
             (held.was_in_sync, held.log, held.dedup, held.clock) = (true, Log::after(last), dedup.clone(), clock);
-            if let Some(slot) = self.slots.get_mut(at) {
-                slot.drains = true;
-            }
-            (at, Box::new(held))
-        });
-        let new = new.collect();
-        self.core.draining.push(Draining { keyspace, division: division.clone(), former, bytes, new });
+            let (division, id) = (division.clone(), partition.id);
+            let belongs: Belongs = Arc::new(move |map, key| division.holder_of(map, key) == Some(id));
+            held.store = held.store.draw_from(&stores, mine.len(), &belongs);
+            self.core.memory += held.bytes();
+            let slot = self.slots.get_or_insert(at);
+            slot.held = Some(Box::new(held));
+            self.core.note_drawing(at, slot);
+        }
     }
 
     /// Calls of partitions that are no more go to those that have their keys, in order.
@@ -165,43 +153,30 @@ impl Shard {
         }
     }
 
-    /// Drains some more.
-    pub(super) fn drain_due(&mut self) {
-        let Some(draining) = self.core.draining.last_mut() else { return };
-        let Draining { keyspace, division, former, new, .. } = draining;
-        let mut left = DRAINED;
-        while left > 0
-            && let Some((held, behind)) = former.last_mut()
-        {
-            let Some((map, entry)) = held.store.take_any(&mut self.core.garbage) else {
-                if let Some((held, _)) = former.pop() {
-                    self.core.old_logs.push(held.log);
-                }
-                continue;
-            };
-            left = left.saturating_sub(1 + entry.len() / super::ENTRY_WORK);
-            if *behind > 0 && entry.deadline() != 0 {
-                entry.date(entry.deadline().saturating_add(*behind), entry.version());
-            }
-            let at = division.holder_of(map, entry.key()).map(|partition| PartitionRef { keyspace: *keyspace, partition });
-            if let Some((_, held)) = new.iter_mut().find(|(new, _)| Some(*new) == at) {
-                held.store.move_in(map, entry);
-            }
-        }
-        if !former.is_empty() {
+    /// Draws some more.
+    pub(super) fn draw_due(&mut self, now: Time) {
+        if now < self.core.draw_at {
             return;
         }
-        let Some(Draining { bytes, new, .. }) = self.core.draining.pop() else { return };
-        self.core.memory = self.core.memory.saturating_sub(bytes);
-        for (at, held) in new {
-            self.core.memory += held.bytes();
-            let slot = self.slots.get_or_insert(at);
-            slot.drains = false;
-            slot.held = Some(held);
-            self.core.turn(at, slot, false);
+        let Some(at) = self.core.drawing.front().copied() else { return };
+        self.core.draw_at = now + DRAW_PAUSE;
+        let Some(slot) = self.slots.get_mut(at) else {
+            self.core.drawing.pop_front();
+            return;
+        };
+        if let Some(held) = slot.held.as_deref_mut() {
+            let before = held.bytes();
+            held.store.draw_some(self.core.limits.drawn_max, &mut self.core.garbage);
+            self.core.memory = (self.core.memory + held.bytes()).saturating_sub(before);
+        }
+        if slot.held.as_ref().is_none_or(|held| held.store.is_whole()) {
+            slot.drawing = false;
+            self.core.drawing.pop_front();
+            let mut later = std::mem::take(&mut slot.calls.later);
+            slot.calls.parked.append(&mut later);
+            self.core.wake(at, slot);
             self.core.notice(at, slot);
         }
-        self.core.holding = self.slots.values().filter(|s| s.held.is_some()).count();
     }
 }
 
@@ -216,15 +191,18 @@ impl Core {
         std::mem::take(&mut slot.calls.parked).into()
     }
 
-    /// Whether something is being drained.
-    pub(super) const fn drains(&self) -> bool {
-        !self.draining.is_empty()
+    /// Notes a partition that draws from those that it came of.
+    pub(super) fn note_drawing(&mut self, at: PartitionRef, slot: &mut Slot) {
+        let draws = slot.held.as_ref().is_some_and(|held| !held.store.is_whole());
+        if draws && !std::mem::replace(&mut slot.drawing, true) {
+            self.drawing.push_back(at);
+        }
     }
 
     /// Says that a partition that takes no more writes is the same everywhere.
     pub(super) fn report_still(&mut self, at: PartitionRef, slot: &mut Slot) {
         let now = self.now;
-        let Some(held) = slot.held.as_deref_mut().filter(|_| slot.still) else { return };
+        let Some(held) = slot.held.as_deref_mut().filter(|held| slot.still && held.store.is_whole()) else { return };
         let Held { lead: Some(lead), log, clock, epoch, .. } = held else { return };
         let confirmed = |l: &super::replication::Link| !l.required || (l.aligned && l.acked >= log.last());
         let still = lead.open && lead.serving && log.committed() == log.last() && lead.links.values().all(confirmed);

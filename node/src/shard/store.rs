@@ -4,10 +4,14 @@
 //! scans, snapshots and checksums stand at a key. Entries are shared with the log and its undo records, so that a write
 //! copies its bytes once.
 
+mod drawing;
+
 use super::ENTRY_WORK;
 use super::entry::Entry;
 use super::index::{Index, Order, Seed};
 use doyen_placement::MapId;
+use drawing::Rest;
+pub(super) use drawing::Belongs;
 use litemap::LiteMap;
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -91,7 +95,9 @@ pub(super) struct Map {
     /// The same entries in the order of their keys, where the keyspace keeps them so.
     sorted: Option<BTreeSet<ByKey>>,
     expiring: BTreeSet<(u64, ByKey)>,
+    /// What these cost, and what is still to be drawn.
     bytes: usize,
+    rest: Option<Box<Rest>>,
 }
 
 /// An entry, ordered by its key.
@@ -127,7 +133,7 @@ impl Ord for ByKey {
 
 impl Map {
     fn new(seed: Seed, sorted: bool) -> Self {
-        Self { index: Index::new(seed), sorted: sorted.then(BTreeSet::new), expiring: BTreeSet::new(), bytes: 0 }
+        Self { index: Index::new(seed), sorted: sorted.then(BTreeSet::new), expiring: BTreeSet::new(), bytes: 0, rest: None }
     }
 
     /// How many keys it has.
@@ -145,7 +151,17 @@ impl Map {
         for _ in 0..count.min(sorted.len()) {
             sorted.pop_first();
         }
-        !self.index.is_empty() || !self.expiring.is_empty() || !sorted.is_empty()
+        if !self.index.is_empty() || !self.expiring.is_empty() || !sorted.is_empty() {
+            return true;
+        }
+        if let Some(mut rest) = self.rest.take() {
+            let former = rest.shed(count);
+            if let Some(former) = former {
+                *self = former;
+            }
+            self.rest = Some(rest).filter(|rest| !rest.is_shed());
+        }
+        self.rest.is_some() || !self.index.is_empty()
     }
 
     fn insert(&mut self, order: u64, entry: Entry) -> Option<Entry> {
@@ -173,6 +189,9 @@ impl Map {
         let old = self.index.take(order, key);
         if let Some(sorted) = &mut self.sorted {
             sorted.remove(key);
+        }
+        if let Some(rest) = &mut self.rest {
+            rest.forget(order, key);
         }
         self.drop_old(&old);
         old
@@ -250,12 +269,14 @@ pub(super) struct Store {
     bytes: usize,
     sums: Vec<Sum>,
     tombstones: Option<Box<Tombstones>>,
+    /// Maps of which something is still to be drawn from former ones.
+    parts: usize,
 }
 
 impl Store {
     /// An empty one. The seed orders its keys: all members have the same.
     pub(super) const fn new(seed: Seed) -> Self {
-        Self { seed, sorted: false, maps: LiteMap::new_vec(), bytes: 0, sums: Vec::new(), tombstones: None }
+        Self { seed, sorted: false, maps: LiteMap::new_vec(), bytes: 0, sums: Vec::new(), tombstones: None, parts: 0 }
     }
 
     /// The same, which keeps keys in the order of their bytes, too.
@@ -314,12 +335,12 @@ impl Store {
         self.maps.get(&map).map_or(0, |map| map.expiring.len())
     }
 
-    /// How many keys there are.
+    /// How many keys there are; about, while some are still to be drawn.
     pub(super) fn keys(&self) -> usize {
-        self.maps.values().map(Map::len).sum()
+        self.maps.values().map(|map| map.len() + map.rest.as_ref().map_or(0, |rest| rest.keys())).sum()
     }
 
-    /// Bytes that they cost.
+    /// Bytes that they cost; about, while some are still to be drawn.
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
     }
@@ -332,6 +353,10 @@ impl Store {
 
     /// `apply`, with the order of the effect's key.
     pub(super) fn apply_at(&mut self, order: u64, seq: u64, effect: &Effect) -> Undo {
+        if let Some(key) = effect.key() {
+            // What it replaces must be known to be brought back.
+            self.draw(effect.map(), order, key);
+        }
         match effect {
             Effect::Put { map, entry, deadline } => {
                 entry.date(*deadline, seq);
@@ -347,6 +372,7 @@ impl Store {
                 }
                 let Some(map) = self.maps.remove(map) else { return Undo::Nothing };
                 self.bytes -= map.bytes;
+                self.parts -= usize::from(map.rest.is_some());
                 Undo::Map(Box::new(map))
             }
         }
@@ -368,6 +394,7 @@ impl Store {
             }
             (Effect::Clear { map }, Undo::Map(entries)) => {
                 self.bytes += entries.bytes;
+                self.parts += usize::from(entries.rest.is_some());
                 self.maps.insert(*map, *entries);
             }
             // `apply` makes no other pairs.
@@ -428,12 +455,6 @@ impl Store {
         }
     }
 
-    /// Takes an entry of a key of which there is none.
-    pub(super) fn move_in(&mut self, map: MapId, entry: Entry) {
-        let order = self.order(entry.key());
-        self.insert(map, order, entry);
-    }
-
     /// Whether nothing is left to be sifted: only then is it known what is here.
     pub(super) fn is_sifted(&self) -> bool {
         self.tombstones.as_ref().is_none_or(|t| t.cleared.is_empty())
@@ -475,9 +496,9 @@ impl Store {
         self.maps.values().any(|m| m.expiring.first().is_some_and(|(deadline, _)| *deadline <= clock))
     }
 
-    /// Whether anything here expires.
+    /// Whether anything here expires, or may be drawn that does.
     pub(super) fn expires(&self) -> bool {
-        self.maps.values().any(|m| !m.expiring.is_empty())
+        self.maps.values().any(|m| !m.expiring.is_empty() || m.rest.is_some())
     }
 
     /// The entries that follow `after`, over all maps.
@@ -546,7 +567,12 @@ impl Store {
 
     /// The checksum of everything, at once: for inspection only.
     pub(super) fn content(&self) -> u64 {
-        self.following(&None).fold(0, |sum, (map, entry)| sum.wrapping_add(digest(map, entry)))
+        self.contents().fold(0, |sum, (map, entry)| sum.wrapping_add(digest(map, &entry)))
+    }
+
+    /// Everything, drawn or not: for inspection only.
+    pub(super) fn contents(&self) -> impl Iterator<Item = (MapId, Entry)> {
+        self.following(&None).map(|(map, entry)| (map, entry.clone())).chain(self.undrawn())
     }
 
     /// Ends a checksum.
@@ -559,29 +585,10 @@ impl Store {
         self.sums.clear();
     }
 
-    /// Takes some entry away, while everything is given up: nothing is found any more, and what it costs is not told. Maps that are empty go
-    /// to the garbage. Entries come in an order in which another store takes them fastest: that of the keys, where those are sorted, since a set
-    /// that grows at its end stays in the caches, and else that of the index.
-    pub(super) fn take_any(&mut self, garbage: &mut Vec<Map>) -> Option<(MapId, Entry)> {
-        self.sums.clear();
-        loop {
-            let id = *self.maps.last()?.0;
-            let map = self.maps.get_mut(&id)?;
-            let entry = match &mut map.sorted {
-                Some(sorted) => sorted.pop_first().map(|ByKey(entry)| entry),
-                None => map.index.take_any(),
-            };
-            if let Some(entry) = entry {
-                return Some((id, entry));
-            }
-            garbage.extend(self.maps.remove(&id));
-        }
-    }
-
     /// Gives up everything, to be freed in slices.
     pub(super) fn take(&mut self) -> Vec<Map> {
         self.sums.clear();
-        self.bytes = 0;
+        (self.bytes, self.parts) = (0, 0);
         let cleared = self.tombstones.take().into_iter().flat_map(|t| t.cleared).map(|(_, _, map)| map);
         std::mem::take(&mut self.maps).into_iter().map(|(_, map)| map).chain(cleared).collect()
     }
@@ -623,7 +630,7 @@ impl Store {
         let before = entries.bytes;
         let old = entries.remove(order, key)?;
         self.bytes = self.bytes + entries.bytes - before;
-        if entries.index.is_empty() {
+        if entries.index.is_empty() && entries.rest.is_none() {
             self.maps.remove(&map);
         }
         if !self.sums.is_empty() {

@@ -35,6 +35,7 @@ fn limits() -> Limits {
         chunk_bytes: 256,
         chunks_in_flight: 2,
         copies_max: 2,
+        drawn_max: 4,
         takeover_wait: Duration::from_millis(515),
     }
 }
@@ -470,7 +471,7 @@ impl World {
 }
 
 fn partition_mut(t: &mut Table, p: PartitionId) -> &mut Partition {
-    Arc::make_mut(&mut t.keyspaces[0].partitions[p.0 as usize])
+    Arc::make_mut(t.keyspaces[0].partitions.iter_mut().find(|partition| partition.id == p).unwrap())
 }
 
 fn change_in_sync(t: &mut Table, request: &InSyncRequest) {

@@ -1,7 +1,7 @@
 //! What a shard does beside serving, by the clock and a little at a time: others wait while it does.
 //!
 //! ```text
-//!   tick ─> timers that are due ─> answers that nobody lets out ─> upkeep ─> expiry ─> snapshots ─> what was dropped is freed
+//!   tick ─> timers that are due ─> answers that nobody lets out ─> upkeep ─> what is drawn ─> expiry ─> snapshots ─> what was dropped is freed
 //! ```
 //! Each has a bound for one tick, and says in `poll_timeout` when it goes on.
 
@@ -47,7 +47,7 @@ impl Shard {
         if self.core.upkeep_at() <= now {
             self.upkeep(now);
         }
-        self.drain_due();
+        self.draw_due(now);
         self.expire_due(now);
         self.copy_due(now);
         self.core.free(now);
@@ -62,9 +62,9 @@ impl Shard {
         let ready = core.ready.front().map(|(_, e)| e.until);
         let expiry = (!core.expiring.is_empty()).then_some(core.expire_at);
         let copy = (!core.to_copy.is_empty()).then_some(core.copy_at);
-        let drain = core.drains().then_some(core.now);
+        let draw = (!core.drawing.is_empty()).then_some(core.draw_at);
         let garbage = core.has_garbage().then_some(core.free_at);
-        [upkeep, timer, ready, expiry, copy, drain, garbage].into_iter().flatten().min()
+        [upkeep, timer, ready, expiry, copy, draw, garbage].into_iter().flatten().min()
     }
 
     /// Partitions whose timers are due: sums of contents above all.
@@ -141,13 +141,13 @@ impl Shard {
     /// Whether a pause that is for the sake of others keeps something waiting.
     #[must_use]
     pub fn pauses(&self) -> bool {
-        !self.core.to_copy.is_empty() && !self.core.copies_wait
+        (!self.core.to_copy.is_empty() && !self.core.copies_wait) || !self.core.drawing.is_empty()
     }
 
     /// There are no others at the moment: what pauses for their sake is due.
     pub fn go_on(&mut self) {
         if self.pauses() {
-            self.core.copy_at = Time::ZERO;
+            (self.core.copy_at, self.core.draw_at) = (Time::ZERO, Time::ZERO);
         }
     }
 

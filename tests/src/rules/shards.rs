@@ -52,6 +52,7 @@ impl Node {
             chunk_bytes: 256,
             chunks_in_flight: 2,
             copies_max: 2,
+            drawn_max: 4,
             takeover_wait: Duration::from_millis(515),
         };
         let lease = Time(u64::MAX);

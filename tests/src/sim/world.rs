@@ -405,6 +405,7 @@ impl World {
             chunk_bytes: self.mix.chunk_bytes,
             chunks_in_flight: self.mix.chunks_in_flight,
             copies_max: 8,
+            drawn_max: 2,
             takeover_wait: timing().takeover_wait(),
         }
     }

@@ -1,4 +1,6 @@
+use super::super::{op::RangeQuery, scan};
 use super::*;
+use bytes::Bytes;
 use proptest::prelude::*;
 
 fn key(n: u8) -> Key {
@@ -132,6 +134,132 @@ proptest! {
         if late { take(&mut to); }
         while !to.sift(1, &mut garbage) {}
         check(&to, &contents(&from));
+    }
+}
+
+/// What happens to a store that draws from others.
+#[derive(Debug, Clone)]
+enum Happens {
+    Applied(Effect),
+    /// The last that was applied is taken back.
+    Undone,
+    Drawn(usize),
+    /// Some keys of a range are asked for, or of the places of a scan.
+    Ranged { from: u8, to: u8, count: u32, reverse: bool },
+    Scanned(u32),
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    prop_oneof![
+        6 => effects().prop_map(Happens::Applied),
+        2 => Just(Happens::Undone),
+        2 => (1usize..4).prop_map(Happens::Drawn),
+        1 => (0u8..12, 0u8..13, 1u32..4, any::<bool>()).prop_map(|(from, to, count, reverse)| Happens::Ranged { from, to, count, reverse }),
+        1 => (1u32..4).prop_map(Happens::Scanned),
+    ]
+}
+
+fn everything(store: &Store) -> Model {
+    let all: Vec<_> = store.contents().map(|(m, e)| ((m, Key::from(e.key())), (e.value().to_vec(), e.deadline(), e.version()))).collect();
+    let found: Model = all.iter().cloned().collect();
+    assert_eq!(found.len(), all.len(), "nothing is there twice");
+    found
+}
+
+/// What a range gives is what is there first, and it is said whether there is more.
+fn check_range(store: &mut Store, model: &Model, map: MapId, (from, to): (u8, u8), count: u32, reverse: bool) {
+    let (from, to) = (Bytes::copy_from_slice(&key(from)), Bytes::copy_from_slice(&key(to)));
+    let mut expected: Vec<&[u8]> = model.keys().filter(|(m, k)| *m == map && *from <= **k && **k < *to).map(|(_, k)| &**k).collect();
+    if reverse {
+        expected.reverse();
+    }
+    let query = RangeQuery { from, to, count, reverse, values: false };
+    let (more, found) = scan::range(store, map, &query, 0);
+    assert!(found.len() <= count as usize && (more || found.len() == expected.len()) && found.is_empty() == expected.is_empty());
+    assert_eq!(found, expected[..found.len()]);
+}
+
+proptest! {
+    #[test]
+    fn what_is_drawn_from_others_is_what_they_had_and_what_was_done_since(
+        first in prop::collection::vec(effects(), 0..40), happens in prop::collection::vec(happens(), 0..60),
+        sorted in any::<bool>(), merged in any::<bool>(), behind_ms in 0u64..4
+    ) {
+        // The odd keys and the even ones.
+        let of = |parity: u8| -> Belongs { Arc::new(move |_, key: &[u8]| key[1] % 2 == parity) };
+        let mut former = [0, 1].map(|_| Store::new(Seed(3)).sorted(sorted));
+        let (mut model, mut seq, mut garbage) = (Model::new(), 0, Vec::new());
+        for effect in &first {
+            seq += 1;
+            let parity = effect.key().map_or(0, |key| key[1] % 2);
+            if merged {
+                // What is cleared is so in both.
+                let both = if effect.key().is_none() { 0..2 } else { usize::from(parity)..usize::from(parity) + 1 };
+                both.for_each(|one| { former[one].apply(seq, effect); });
+            } else {
+                former[0].apply(seq, effect);
+            }
+            model_apply(&mut model, seq, effect);
+        }
+        if merged {
+            let late = |key: &Key| if key[1] % 2 == 1 { behind_ms } else { 0 };
+            model.iter_mut().filter(|(_, e)| e.1 != 0).for_each(|((_, key), e)| e.1 += late(key));
+        } else {
+            model.retain(|(_, key), _| key[1] % 2 == 0);
+        }
+        let [one, other] = former;
+        let mut froms = vec![one.into_former(0, &mut garbage)];
+        if merged {
+            froms.push(other.into_former(behind_ms, &mut garbage));
+        }
+        let belongs = if merged { Arc::new(|_, _: &[u8]| true) as Belongs } else { of(0) };
+        let mut store = Store::new(Seed(3)).sorted(sorted).draw_from(&froms, 2 - usize::from(merged), &belongs);
+        drop(froms);
+        prop_assert_eq!(everything(&store), model.clone());
+        let mut past = Vec::new();
+        for happens in happens {
+            match happens {
+                Happens::Applied(effect) => {
+                    if merged || effect.key().is_none_or(|key| belongs(MapId(0), key)) {
+                        seq += 1;
+                        past.push((model.clone(), effect.clone(), store.apply(seq, &effect)));
+                        model_apply(&mut model, seq, &effect);
+                    }
+                }
+                Happens::Undone => if let Some((before, effect, undo)) = past.pop() {
+                    store.undo(&effect, undo);
+                    model = before;
+                },
+                Happens::Drawn(count) => store.draw_some(count, &mut garbage),
+                Happens::Ranged { from, to, count, reverse } if sorted => check_range(&mut store, &model, MapId(1), (from, to), count, reverse),
+                Happens::Ranged { .. } => {}
+                Happens::Scanned(count) => {
+                    let (mut found, mut cursor) = (Vec::new(), 0);
+                    loop {
+                        let (next, keys) = scan::scan(&mut store, MapId(2), cursor, count, 0);
+                        found.extend(keys.into_iter().map(|key| (MapId(2), Key::from(&*key))));
+                        cursor = next;
+                        if cursor == 0 { break }
+                    }
+                    found.sort();
+                    prop_assert_eq!(found, model.keys().filter(|(map, _)| *map == MapId(2)).cloned().collect::<Vec<_>>());
+                }
+            }
+            prop_assert_eq!(everything(&store), model.clone());
+        }
+        while !store.is_whole() {
+            store.draw_some(3, &mut garbage);
+            prop_assert_eq!(everything(&store), model.clone());
+        }
+        check(&store, &model);
+        while let Some((before, effect, undo)) = past.pop() {
+            store.undo(&effect, undo);
+            // What a map had when it was cleared is drawn on.
+            while !store.is_whole() { store.draw_some(1, &mut garbage); }
+            check(&store, &before);
+        }
+        garbage.extend(store.take());
+        garbage.iter_mut().for_each(|map| while map.shed(2) {});
     }
 }
 

@@ -67,3 +67,115 @@ fn parts_that_are_merged_again_have_all_that_was_written() {
     let [one, other] = [1, 2].map(|n| w.nodes[&n].shard.stats());
     assert_eq!(one.memory_bytes, other.memory_bytes);
 }
+
+impl World {
+    /// Asks a member for something of a whole partition.
+    fn submit_whole(&mut self, n: u64, p: PartitionId, action: op::PartitionAction) -> Token {
+        let token = self.next_token;
+        self.next_token += 1;
+        let operation = PartitionOperation { keyspace: KeyspaceId(0), partition: p, map: MapId(0), action };
+        self.nodes.get_mut(&n).unwrap().shard.submit_partition(self.now, token, operation);
+        self.drain(n);
+        token
+    }
+
+    /// The two parts of partition 0, just after it was split at members 1 and 2; and the keys of each, which had the value `1`.
+    fn split_in_two(&mut self, keys: usize) -> [(PartitionId, Vec<String>); 2] {
+        self.nodes.values_mut().for_each(|n| n.shard.core.limits.drawn_max = 1);
+        for n in 0..keys {
+            assert_eq!(self.set(1, &format!("k{n}"), "1"), Outcome::Ok);
+        }
+        self.propose(|t| *t = reshaped(t, Reshape::Split { partition: PartitionId(0), cut: Cut::Half }));
+        self.agree(true);
+        let keyspace = self.tables.last().unwrap().keyspaces[0].clone();
+        let parts: Vec<PartitionId> = keyspace.partitions.iter().filter(|p| !p.from.is_empty()).map(|p| p.id).collect();
+        let of = |part| (0..keys).map(|n| format!("k{n}")).filter(|k| keyspace.partition_of(MapId(0), k.as_bytes()) == Some(part)).collect();
+        [(parts[0], of(parts[0])), (parts[1], of(parts[1]))]
+    }
+
+    fn is_drawing(&self, n: u64, p: PartitionId) -> bool {
+        let at = PartitionRef { keyspace: KeyspaceId(0), partition: p };
+        !self.nodes[&n].shard.slots.get(at).unwrap().held.as_ref().unwrap().store.is_whole()
+    }
+}
+
+/// They were served when all was divided: after seconds, for millions of keys.
+#[test]
+fn parts_are_served_while_they_are_still_divided() {
+    let mut w = World::new(53, 2, |_| vec![1, 2]);
+    let [(one, mine), (other, theirs)] = w.split_in_two(1_500);
+    assert!(mine.len() > 60 && theirs.len() > 60, "{} and {}", mine.len(), theirs.len());
+    let counted = w.submit_whole(1, one, op::PartitionAction::Count);
+    // From the end, which is drawn last.
+    for key in mine.iter().rev().take(5).chain(theirs.iter().rev().take(5)) {
+        assert_eq!(w.get(2, key), text("1"));
+        assert_eq!(w.set(1, key, "2"), Outcome::Ok);
+        assert_eq!(w.get(2, key), text("2"));
+    }
+    assert_eq!(w.ask(2, &theirs[20], Action::Delete), Outcome::Int(1));
+    assert_eq!(w.get(1, &theirs[20]), Outcome::Nil);
+    assert!(w.is_drawing(1, one) && w.is_drawing(2, one), "the check checks nothing");
+    assert!(!w.outcomes.contains_key(&counted), "a count waits, and nothing waits for it");
+    // Another leads, which is not so far either.
+    w.propose(|t| [one, other].into_iter().for_each(|p| promote(t, p, 2)));
+    w.agree(true);
+    assert!(w.is_drawing(2, one), "the check checks nothing");
+    assert_eq!(w.set(1, &mine[20], "3"), Outcome::Ok);
+    w.settle(Duration::from_secs(5));
+    assert!(!w.is_drawing(1, one) && !w.is_drawing(2, one) && !w.is_drawing(2, other));
+    w.check_copies();
+    let expected = |key: &String| match key {
+        key if *key == theirs[20] => Outcome::Nil,
+        key if *key == mine[20] => text("3"),
+        key if mine.iter().rev().take(5).chain(theirs.iter().rev().take(5)).any(|k| k == key) => text("2"),
+        _ => text("1"),
+    };
+    for key in mine.iter().chain(&theirs) {
+        assert_eq!(w.get(1, key), expected(key), "{key}");
+    }
+    assert_eq!(w.outcomes[&counted], Outcome::Int(mine.len() as i64));
+    w.settle(Duration::from_secs(1));
+    let [one, other] = [1, 2].map(|n| w.nodes[&n].shard.stats());
+    assert_eq!((one.memory_bytes, one.keys), (other.memory_bytes, other.keys));
+    assert_eq!(one.keys, 1_499);
+}
+
+#[test]
+fn a_clear_of_what_is_still_divided_takes_all_of_it() {
+    let mut w = World::new(54, 2, |_| vec![1, 2]);
+    let [(one, mine), (_, theirs)] = w.split_in_two(1_500);
+    assert!(w.is_drawing(1, one) && w.is_drawing(2, one), "the check checks nothing");
+    let cleared = w.submit_whole(1, one, op::PartitionAction::Clear);
+    assert_eq!(w.set(1, &mine[0], "2"), Outcome::Ok);
+    assert_eq!(w.outcomes[&cleared], Outcome::Ok);
+    assert!(!w.is_drawing(1, one) && !w.is_drawing(2, one), "what is gone is not drawn");
+    for (n, key) in mine.iter().enumerate() {
+        assert_eq!(w.get(2, key), if n == 0 { text("2") } else { Outcome::Nil });
+    }
+    w.settle(Duration::from_secs(5));
+    theirs.iter().for_each(|key| assert_eq!(w.get(2, key), text("1")));
+    w.check_copies();
+}
+
+/// Writes go on until all is there, so that it is there when it is split: whoever is not so far takes the rest in one go.
+#[test]
+fn what_is_still_divided_may_be_split_again() {
+    let mut w = World::new(55, 2, |_| vec![1, 2]);
+    let [(one, mine), (_, theirs)] = w.split_in_two(1_500);
+    assert_eq!(w.set(1, &mine[3], "2"), Outcome::Ok);
+    w.propose(|t| *t = reshape::begin(t, KeyspaceId(0), Reshape::Split { partition: one, cut: Cut::Half }).unwrap());
+    w.agree(true);
+    assert!(w.is_drawing(1, one) && w.is_drawing(2, one), "the check checks nothing");
+    assert_eq!(w.set(1, &mine[4], "2"), Outcome::Ok, "it takes writes");
+    w.propose(|t| {
+        let still = |at: PartitionRef| t.keyspaces[0].partition(at.partition).map(|p| Stillness { epoch: p.epoch, ahead_ms: 0 });
+        *t = reshape::finish(t, still).unwrap();
+    });
+    w.agree(true);
+    for (n, key) in mine.iter().enumerate() {
+        assert_eq!(w.get(2, key), text(if n == 3 || n == 4 { "2" } else { "1" }));
+    }
+    w.settle(Duration::from_secs(5));
+    theirs.iter().for_each(|key| assert_eq!(w.get(2, key), text("1")));
+    w.check_copies();
+}
