@@ -21,7 +21,7 @@ pub(crate) const PLAN_BYTES_MAX: usize = 64 << 20;
 pub struct RebalancePlan {
     /// The table that it was made for: `CLUSTER/TERM/VERSION/HASH`.
     pub table: String,
-    /// What happens by itself, for these reasons: `repair`, `place`, `copies`, `primaries`, `hot`, `splits`, `merges`. The plan's goals are for
+    /// What happens by itself, for these reasons: `repair`, `drain`, `place`, `copies`, `primaries`, `hot`, `splits`, `merges`. The plan's goals are for
     /// all that copies move for.
     #[serde(default)]
     pub automatic: Vec<String>,
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn schedulers_are_named() {
         let names = |names: &[&str]| schedulers(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
-        assert_eq!(names(&["place", "repair"]), Ok(Schedulers::MANUAL));
-        assert!(names(&["balance"]).is_err_and(|why| why.to_string().contains("repair, place, copies, primaries, hot, splits and merges")));
+        assert_eq!(names(&["place", "drain", "repair"]), Ok(Schedulers::MANUAL));
+        assert!(names(&["balance"]).is_err_and(|why| why.to_string().contains("repair, drain, place, copies, primaries, hot, splits and merges")));
     }
 }

@@ -204,6 +204,12 @@ mutants! {
     WritesWhileReshaped = ("writes-while-reshaped", "splits"),
     /// A primary says that all copies have everything without their word in that epoch.
     ReshapesUnconfirmed = ("reshapes-unconfirmed", "splits"),
+    /// What was deleted while a partition was divided comes back.
+    DrawsTheDead = ("draws-the-dead", "splits"),
+    /// What a partition had before it was divided replaces what was written since.
+    DrawsOver = ("draws-over", "splits"),
+    /// A write while a partition is divided does not look at what it replaces.
+    ReplacesUndrawn = ("replaces-undrawn", "splits"),
     /// A used cluster of one gives way.
     SurrendersUsed = ("surrenders-used", "bootstrap"),
 }

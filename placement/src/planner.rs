@@ -5,7 +5,7 @@
 //!  keyspaces   create_keyspace   alter_keyspace   drop_keyspace   create_map
 //!  members     admit   elders   remove (failover)   revive   hand_over (leaving)   reset (giving up)
 //!  partitions  change_in_sync (primaries ask)
-//!  shape       reshape::{begin ── finish or cancel} (splits and merges)   ranges::{busy, cold} (which)
+//!  shape       reshape::{begin ── finish or cancel} (splits and merges)   lasting (which)
 //!  moves       plan (propose) ──> adopt or apply (goals) ──> advance ──> advance ──> ... ──> goals are gone
 //!  reporting   health   holds_anything   rules_unmet   operators
 //! ```
@@ -40,7 +40,7 @@ mod unmet;
 
 pub use admit::admit;
 pub use adopt::adopt;
-pub use advance::{MoveLimits, advance};
+pub use advance::{MoveLimits, Waits, advance};
 pub use apply::{NotApplied, apply};
 pub use assign::assign;
 pub use change_in_sync::{InSyncChange, InSyncRequest, change_in_sync};
@@ -63,10 +63,12 @@ pub use unmet::{Unmet, Why, rules_unmet};
 
 pub(crate) use edit::may_receive;
 
-use crate::id::{KeyspaceId, MemberId, PartitionRef};
-use crate::loads::Loads;
+use crate::id::{KeyspaceId, MemberId, PartitionId, PartitionRef};
+use crate::loads::{Loads, Uneven};
 use crate::table::{Reshape, Table};
 use crate::token::Token;
+use layout::{Seen, shapes};
+use std::collections::BTreeSet;
 
 /// Where partitions shall go: for each, its replicas as they shall be, primary first.
 pub type Plan = Vec<(PartitionRef, Vec<MemberId>)>;
@@ -76,6 +78,8 @@ pub type Plan = Vec<(PartitionRef, Vec<MemberId>)>;
 pub struct Proposal {
     /// Where partitions shall go.
     pub goals: Plan,
+    /// Those of them that move for what was measured: they go before others that move for balance.
+    pub hot: BTreeSet<PartitionRef>,
     /// What shall be split and merged, as far as nothing stands in the way.
     pub reshapes: Vec<(KeyspaceId, Reshape)>,
     /// Tokens of rings that members take over from those who are gone.
@@ -88,5 +92,40 @@ pub fn propose(table: &Table, loads: &Loads) -> Proposal {
     let heirs = ring::heirs(table);
     // What is taken over need not be merged, nor others split.
     let inherited = inherit(table, &heirs);
-    Proposal { goals: plan(&inherited, loads), reshapes: ring::reshapes(&inherited), heirs }
+    let goals = plan(&inherited, loads);
+    let mut hot = BTreeSet::new();
+    if loads.uneven().work {
+        let mut even = loads.clone();
+        even.set_uneven(Uneven { work: false, ..loads.uneven() });
+        let others: BTreeSet<_> = plan(&inherited, &even).into_iter().collect();
+        hot.extend(goals.iter().filter(|goal| !others.contains(goal)).map(|(at, _)| *at));
+    }
+    // What was measured has to last before anything is split or merged for it.
+    let seen = Seen { table: &inherited, loads: &Loads::default(), range_bytes_max: None };
+    let reshapes = shapes(&seen).into_iter().map(|(keyspace, reshape, _)| (keyspace, reshape)).collect();
+    Proposal { goals, hot, reshapes, heirs }
+}
+
+/// What would be split and merged if what was measured lasted.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Lasting {
+    /// Ranges that are split.
+    pub splits: Vec<(KeyspaceId, Reshape)>,
+    /// Neighbours that are merged.
+    pub merges: Vec<(KeyspaceId, [PartitionId; 2])>,
+}
+
+/// What would be split and merged if these loads lasted. From `range_bytes_max` bytes on a range is split.
+#[must_use]
+pub fn lasting(table: &Table, loads: &Loads, range_bytes_max: u64) -> Lasting {
+    let mut lasting = Lasting::default();
+    for (keyspace, reshape, reason) in shapes(&Seen { table, loads, range_bytes_max: Some(range_bytes_max) }) {
+        match reshape {
+            // Of members that came and went nothing has to last.
+            _ if reason == Reason::Tokens => {}
+            Reshape::Split { .. } => lasting.splits.push((keyspace, reshape)),
+            Reshape::Merge { partitions } => lasting.merges.push((keyspace, partitions)),
+        }
+    }
+    lasting
 }

@@ -7,8 +7,10 @@ use std::str::FromStr;
 /// A reason for which the planner moves copies, each without undoing what those before it have reached, or splits and merges partitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scheduler {
-    /// Partitions that have too few copies, too many, or some on members that drain.
+    /// Partitions that have too few copies, or too many.
     Repair,
+    /// Copies on members that drain.
+    Drain,
     /// Copies that break a rule of their keyspace, or stand nearer to others than they must.
     Place,
     /// Members that hold more or fewer copies than their share.
@@ -25,27 +27,28 @@ pub enum Scheduler {
 
 /// Schedulers that are on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Schedulers(u8);
+pub struct Schedulers(u16);
 
 /// Why a text names no scheduler.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no scheduler: there are repair, place, copies, primaries, hot, splits and merges")]
+#[error("{0:?} is no scheduler: there are repair, drain, place, copies, primaries, hot, splits and merges")]
 pub struct NoScheduler(String);
 
 impl Scheduler {
     /// All of them, the most important first.
-    pub const ALL: [Self; 7] = [Self::Repair, Self::Place, Self::Copies, Self::Primaries, Self::Hot, Self::Splits, Self::Merges];
+    pub const ALL: [Self; 8] =
+        [Self::Repair, Self::Drain, Self::Place, Self::Copies, Self::Primaries, Self::Hot, Self::Splits, Self::Merges];
 
-    const fn bit(self) -> u8 {
-        1 << self as u8
+    const fn bit(self) -> u16 {
+        1 << self as u16
     }
 }
 
 impl Schedulers {
     /// Everything moves by itself.
-    pub const ALL: Self = Self(0b111_1111);
+    pub const ALL: Self = Self((1 << Scheduler::ALL.len()) - 1);
     /// What is lost or in a wrong place is mended; nothing moves for balance alone.
-    pub const MANUAL: Self = Self(Scheduler::Repair.bit() | Scheduler::Place.bit());
+    pub const MANUAL: Self = Self(Scheduler::Repair.bit() | Scheduler::Drain.bit() | Scheduler::Place.bit());
 
     /// Whether this one is on.
     #[must_use]
@@ -55,8 +58,9 @@ impl Schedulers {
 
     /// Whether nothing that moves copies or primaries is off.
     #[must_use]
-    pub const fn move_everything(self) -> bool {
-        self.has(Scheduler::Repair) && self.has(Scheduler::Place) && self.has(Scheduler::Copies) && self.has(Scheduler::Primaries)
+    pub fn move_everything(self) -> bool {
+        use Scheduler::{Copies, Drain, Place, Primaries, Repair};
+        [Repair, Drain, Place, Copies, Primaries].into_iter().all(|scheduler| self.has(scheduler))
     }
 
     /// Those that are on, the most important first.
@@ -81,6 +85,7 @@ impl fmt::Display for Scheduler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Repair => "repair",
+            Self::Drain => "drain",
             Self::Place => "place",
             Self::Copies => "copies",
             Self::Primaries => "primaries",
@@ -112,7 +117,7 @@ mod tests {
             assert_eq!(one.to_string().parse(), Ok(one));
         }
         assert_eq!(Scheduler::ALL.into_iter().collect::<Schedulers>(), Schedulers::ALL);
-        assert!(Schedulers::ALL.exist() && !Schedulers(128).exist());
+        assert!(Schedulers::ALL.exist() && !Schedulers(256).exist());
         assert!("balance".parse::<Scheduler>().is_err());
     }
 }

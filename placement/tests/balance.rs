@@ -187,7 +187,7 @@ fn goals_under_way_are_respected_and_others_thought_over() {
     let planned = adopt(&joined, &plan(&joined));
     assert_eq!(plan(&planned), vec![], "nothing has changed");
     let few = planner::MoveLimits { learners_per_source: 4, learners_per_target: 8, learners: 8 };
-    let moving = planner::advance(&planned, &few, &BTreeSet::new()).expect("moves begin");
+    let moving = planner::advance(&planned, &few, &planner::Waits::default()).expect("moves begin");
     let begun: BTreeSet<_> = partitions(&moving).filter(|(_, p)| p.learners().next().is_some()).map(|(at, _)| at).collect();
     assert!(!begun.is_empty());
     let again = planner::admit(&moving, vec![member(4, &PLAIN)]);

@@ -6,7 +6,7 @@ mod common;
 use common::*;
 use doyen_placement::planner::{self, Departure};
 use doyen_placement::{Loads, TableDelta};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 #[test]
@@ -22,7 +22,7 @@ fn what_planning_costs() {
             let joined = planner::admit(&table, vec![member(1000, &sketches[0])]);
             let plan = timed("plan a join", || planner::plan(&joined, &Loads::default()));
             let adopted = timed("adopt", || planner::adopt(&joined, &plan));
-            timed("advance", || planner::advance(&adopted, &LIMITS, &BTreeSet::new()));
+            timed("advance", || planner::advance(&adopted, &LIMITS, &planner::Waits::default()));
             let left = timed("remove", || planner::remove(&table, &BTreeMap::from([(id(1), Departure::Dead)])));
             timed("plan repair", || planner::plan(&left, &Loads::default()));
             timed("validate", || left.validate()).expect("valid");

@@ -113,6 +113,23 @@ fn hot_partitions_move_once_and_then_all_rests() {
 }
 
 #[test]
+fn a_proposal_names_what_moves_for_what_was_measured() {
+    let table = cluster(64, 1, &[PLAIN; 3]);
+    let busiest = table.members[0].id;
+    let load = |table: &Table| {
+        let led = |at| table.partition(at).is_some_and(|p| p.primary() == busiest);
+        uneven(measured(table, |at| reads(if led(at) { 10_000 } else { 10 } + u64::from(at.partition.0) * 100)), WORK)
+    };
+    let proposal = planner::propose(&table, &load(&table));
+    assert!(!proposal.hot.is_empty());
+    assert_eq!(proposal.hot.iter().collect::<Vec<_>>(), proposal.goals.iter().map(|(at, _)| at).collect::<Vec<_>>());
+    let joined = planner::admit(&table, vec![member(9, &PLAIN)]);
+    let proposal = planner::propose(&joined, &load(&joined));
+    assert!(!proposal.hot.is_empty() && proposal.hot.len() < proposal.goals.len(), "some go to the newcomer in any case");
+    assert!(planner::propose(&joined, &Loads::default()).hot.is_empty());
+}
+
+#[test]
 fn a_partition_that_is_too_much_for_anybody_stays_and_what_is_beside_it_goes() {
     let table = cluster(64, 1, &[PLAIN; 3]);
     let (giant, led) = partitions(&table).map(|(at, p)| (at, p.primary())).next().expect("there is one");

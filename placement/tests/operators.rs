@@ -73,7 +73,7 @@ proptest! {
         let mut table = planner::hand_over(&planner::remove(&table, &gone), id(leaver), Pace::Repair);
         if begun {
             table = adopt(&table, &plan(&table));
-            table = planner::advance(&table, &LIMITS, &BTreeSet::new()).unwrap_or(table);
+            table = planner::advance(&table, &LIMITS, &planner::Waits::default()).unwrap_or(table);
         }
         let goals = plan(&table);
         let operators = planner::operators(&table, &goals, &Loads::default());
@@ -96,7 +96,7 @@ proptest! {
         members in prop::collection::vec(sketch(), 1..9),
         newcomers in prop::collection::vec(sketch(), 0..4),
         gone in prop::collection::btree_set(1_u64..9, 0..2),
-        on in prop::collection::btree_set(0_usize..5, 0..5),
+        on in prop::collection::btree_set(0_usize..6, 0..6),
         power in 0_u32..7,
         backups in 0_u8..3,
     ) {
@@ -108,7 +108,9 @@ proptest! {
         let table = planner::remove(&table, &gone);
         let reasons = reasons(&table);
         let belong = |reason: &Reason| match reason {
-            Reason::Repair | Reason::Drain => on.has(Scheduler::Repair),
+            Reason::Repair => on.has(Scheduler::Repair),
+            // What lacks copies, too, is repaired whole.
+            Reason::Drain => on.has(Scheduler::Drain) || on.has(Scheduler::Repair),
             // What moves for balance may come to stand better.
             Reason::Rule | Reason::Apart => on.has(Scheduler::Place) || on.has(Scheduler::Copies),
             Reason::Copies => on.has(Scheduler::Copies),
@@ -139,6 +141,26 @@ fn each_step_tells_its_reason() {
     let zones = cluster(64, 1, &[1, 1].map(|zone| Sketch { zone, ..PLAIN }));
     let third = planner::admit(&zones, vec![member(9, &Sketch { zone: 2, ..PLAIN })]);
     assert!(reasons(&third).contains(&Reason::Apart));
+}
+
+#[test]
+fn draining_and_repair_are_on_or_off_by_themselves() {
+    let table = planner::hand_over(&cluster(64, 2, &[PLAIN; 6]), id(1), Pace::Repair);
+    let table = planner::remove(&table, &BTreeMap::from([(id(2), Departure::Dead)]));
+    let with = |on: &[Scheduler]| {
+        let mut table = table.clone();
+        table.settings.schedulers = on.iter().copied().collect();
+        settle_with(table, check_step)
+    };
+    let held = |table: &Table, by: u64| loads(table).get(&id(by)).map_or(0, |(copies, _)| *copies);
+    let lacking = |table: &Table| partitions(table).filter(|(_, p)| p.in_sync().count() < 3).count();
+    assert!(held(&table, 1) > 0 && lacking(&table) > 0);
+    let drained = with(&[Scheduler::Drain]);
+    assert!(held(&drained, 1) == 0 && lacking(&drained) == lacking(&table), "nothing else is mended");
+    let repaired = with(&[Scheduler::Repair]);
+    assert!(held(&repaired, 1) > 0 && lacking(&repaired) == 0, "who goes keeps what need not be copied");
+    let both = with(&[Scheduler::Repair, Scheduler::Drain]);
+    assert!(held(&both, 1) == 0 && lacking(&both) == 0);
 }
 
 #[test]

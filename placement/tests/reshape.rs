@@ -217,7 +217,7 @@ fn ranges_of_which_nobody_says_anything_are_empty_where_their_primaries_say_anyt
     let before = ranges(&[PLAIN]);
     let name = before.keyspaces[0].name.clone();
     let split = finish(&split_at(&before, &name, MapId(0), b"key0000b").expect("it can be").expect("it was not"));
-    let cold = |loads: &Loads| planner::ranges::cold(&split, loads, 1 << 20);
+    let cold = |loads: &Loads| planner::lasting(&split, loads, 1 << 20).merges;
     let parts = ["key0000a", "key0000b"].map(|key| holder(&split, key));
     let mut loads = Loads::default();
     assert_eq!(cold(&loads), [], "nothing was heard of who leads them");

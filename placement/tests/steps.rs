@@ -102,10 +102,10 @@ fn perform(table: &Table, act: &Act, next_id: &mut u64) -> Table {
         Act::Reset(m) => planner::reset(table, pick(table, *m)),
         Act::Elect => Table { voters: planner::elders(table), ..table.clone() },
         Act::Plan => adopt(table, &plan(table)),
-        Act::Advance => advance(table, &LIMITS, &BTreeSet::new()).unwrap_or_else(|| table.clone()),
+        Act::Advance => advance(table, &LIMITS, &planner::Waits::default()).unwrap_or_else(|| table.clone()),
         Act::Pause(n) => {
-            let paused = all.iter().map(|(at, _)| (*at, pick(table, *n))).collect();
-            advance(table, &LIMITS, &paused).unwrap_or_else(|| table.clone())
+            let paused: BTreeSet<_> = all.iter().map(|(at, _)| (*at, pick(table, *n))).collect();
+            advance(table, &LIMITS, &planner::Waits { paused, ..planner::Waits::default() }).unwrap_or_else(|| table.clone())
         }
         Act::Learn => learned(table),
         Act::Create(name, power, backups) => {
@@ -382,7 +382,7 @@ fn learners_stay_within_their_limits_and_repair_goes_first() {
     let joined = planner::admit(&short, vec![member(4, &PLAIN)]);
     let planned = adopt(&joined, &plan(&joined));
     let limits = planner::MoveLimits { learners_per_source: 3, learners_per_target: 4, learners: 5 };
-    let next = advance(&planned, &limits, &BTreeSet::new()).expect("moves begin");
+    let next = advance(&planned, &limits, &planner::Waits::default()).expect("moves begin");
     let learners: Vec<_> =
         partitions(&next).flat_map(|(at, p)| p.learners().map(move |m| (at, p.primary(), m)).collect::<Vec<_>>()).collect();
     assert!(!learners.is_empty() && learners.len() <= 5);
@@ -392,8 +392,8 @@ fn learners_stay_within_their_limits_and_repair_goes_first() {
     }
     let short_of_copies = |at: &PartitionRef| planned.partition(*at).is_some_and(|p| p.in_sync().count() < 2);
     assert!(learners.iter().all(|(at, ..)| short_of_copies(at)));
-    let paused = learners.iter().map(|(at, _, m)| (*at, *m)).collect();
-    let other = advance(&planned, &limits, &paused).expect("others begin");
+    let paused: BTreeSet<_> = learners.iter().map(|(at, _, m)| (*at, *m)).collect();
+    let other = advance(&planned, &limits, &planner::Waits { paused: paused.clone(), ..planner::Waits::default() }).expect("others begin");
     assert!(partitions(&other).all(|(at, p)| p.learners().all(|m| !paused.contains(&(at, m)))));
 }
 
@@ -408,9 +408,23 @@ fn what_a_leaver_holds_goes_before_what_moves_for_balance() {
     let (leavers, others): (Vec<PartitionRef>, Vec<PartitionRef>) = moves.into_iter().partition(|at| held(&table, *at));
     assert!(leavers.len() >= 32, "{} and {}", leavers.len(), others.len());
     let limits = planner::MoveLimits { learners_per_source: 64, learners_per_target: 64, learners: 20 };
-    let next = advance(&table, &limits, &BTreeSet::new()).expect("moves begin");
+    let next = advance(&table, &limits, &planner::Waits::default()).expect("moves begin");
     let begun: Vec<PartitionRef> = partitions(&next).filter(|(_, p)| p.learners().next().is_some()).map(|(at, _)| at).collect();
     assert!(begun.len() == 20 && begun.iter().all(|at| held(&table, *at)), "{begun:?}");
+}
+
+#[test]
+fn what_moves_because_somebody_has_too_much_to_do_goes_before_what_moves_for_balance() {
+    let joined = planner::admit(&cluster(64, 1, &[PLAIN; 3]), vec![member(9, &PLAIN)]);
+    let table = adopt(&joined, &plan(&joined));
+    let needs_copy = |p: &doyen_placement::Partition| p.goal.as_ref().is_some_and(|goal| goal.iter().any(|m| p.replicas.iter().all(|r| r.member != *m)));
+    let moves: Vec<PartitionRef> = partitions(&table).filter(|(_, p)| needs_copy(p)).map(|(at, _)| at).collect();
+    assert!(moves.len() > 20);
+    let hot: BTreeSet<PartitionRef> = moves.iter().rev().take(10).copied().collect();
+    let limits = planner::MoveLimits { learners_per_source: 64, learners_per_target: 64, learners: 10 };
+    let next = advance(&table, &limits, &planner::Waits { hot: hot.clone(), ..planner::Waits::default() }).expect("moves begin");
+    let begun: BTreeSet<PartitionRef> = partitions(&next).filter(|(_, p)| p.learners().next().is_some()).map(|(at, _)| at).collect();
+    assert_eq!(begun, hot);
 }
 
 #[test]

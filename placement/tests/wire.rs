@@ -8,7 +8,7 @@ use doyen_placement::{Assignment, Keyspace, KeyspaceId, Loads, MapId, OnLoss, Sc
 use proptest::prelude::*;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// As nodes do, which take no more than this.
 const CONFIG: bincode::config::Configuration<bincode::config::LittleEndian, bincode::config::Varint, bincode::config::Limit<{ 64 << 20 }>> =
@@ -54,7 +54,7 @@ fn live(table: &Table) {
     let _ = planner::operators(table, &proposal.goals, &loads);
     let _ = (planner::rules_unmet(table), planner::health(table), planner::elders(table), table.name(), loads.judge(table));
     let adopted = planner::adopt(table, &proposal.goals);
-    let _ = planner::advance(&adopted, &LIMITS, &BTreeSet::new());
+    let _ = planner::advance(&adopted, &LIMITS, &planner::Waits::default());
     let _ = planner::reshape::finish(table, |_| None);
     let _ = planner::reshape::cancel(table, |_, _| true);
     if let Some(member) = table.members.first() {
@@ -80,7 +80,7 @@ fn lived(kind: u32, number: u16, members: &[Sketch], rules: bool) -> Table {
     let proposal = planner::propose(&table, &Loads::default());
     let begin = |table: Table, (keyspace, reshape)| planner::reshape::begin(&table, keyspace, reshape).unwrap_or(table);
     let begun = proposal.reshapes.into_iter().fold(planner::adopt(&table, &proposal.goals), begin);
-    planner::advance(&begun, &LIMITS, &BTreeSet::new()).unwrap_or(begun)
+    planner::advance(&begun, &LIMITS, &planner::Waits::default()).unwrap_or(begun)
 }
 
 proptest! {

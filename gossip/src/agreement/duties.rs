@@ -10,7 +10,7 @@ use super::loads::Told;
 use crate::time::Time;
 use crate::wire::{LeaveStep, Message};
 use doyen_placement::mutant::{Mutant, broken};
-use doyen_placement::planner::{self, Departure, InSyncChange, InSyncRequest, MoveLimits, Pace, Proposal, Stillness};
+use doyen_placement::planner::{self, Departure, InSyncChange, InSyncRequest, MoveLimits, Pace, Proposal, Stillness, Waits};
 use doyen_placement::quorum::majority;
 use doyen_placement::{
     Epoch, Keyspace, KeyspaceId, MapEntry, Member, MemberId, MemberState, Mode, OnLoss, PartitionId, PartitionRef, Reshape, Table,
@@ -85,6 +85,8 @@ pub(super) struct Duties {
     plan_wanted: bool,
     plan_asked: Option<Time>,
     moving: bool,
+    /// Partitions that move because somebody has too much to do.
+    hot: BTreeSet<PartitionRef>,
     batch_at: Time,
     /// A member holds a proposal of an earlier term that came to nothing.
     outdone: bool,
@@ -144,6 +146,7 @@ impl Duties {
             plan_wanted: true,
             plan_asked: None,
             moving: true,
+            hot: BTreeSet::new(),
             batch_at: now,
             outdone: false,
             opened: BTreeMap::new(),
@@ -573,7 +576,7 @@ fn draft_moves(cx: &Context, duties: &mut Duties, base: TableName, table: &mut C
         }
     }
     draft_reshapes(cx, duties, table, draft);
-    if let Some((planned, Proposal { goals, reshapes, heirs })) = duties.proposal.take() {
+    if let Some((planned, Proposal { goals, hot, reshapes, heirs })) = duties.proposal.take() {
         // With more copies wanted by this very table it would drop one that is needed.
         if planned != base || draft.altered {
             duties.plan_wanted = true;
@@ -584,6 +587,8 @@ fn draft_moves(cx: &Context, duties: &mut Duties, base: TableName, table: &mut C
             if !goals.is_empty() {
                 *table = Cow::Owned(planner::adopt(table, &goals));
                 duties.moving = true;
+                duties.hot.retain(|at| table.partition(*at).is_some_and(|p| p.goal.is_some()));
+                duties.hot.extend(hot);
             }
             if cx.now >= duties.reshape_at {
                 begin_reshapes(table, reshapes);
@@ -592,7 +597,10 @@ fn draft_moves(cx: &Context, duties: &mut Duties, base: TableName, table: &mut C
     }
     if duties.moving {
         let paused = duties.backoff.iter().filter(|(_, (until, _))| *until > cx.now).map(|(key, _)| *key).collect();
-        if let Some(next) = planner::advance(table, &MOVES, &paused) {
+        let waits = Waits { paused, hot: std::mem::take(&mut duties.hot) };
+        let next = planner::advance(table, &MOVES, &waits);
+        duties.hot = waits.hot;
+        if let Some(next) = next {
             *table = Cow::Owned(next);
         }
     }

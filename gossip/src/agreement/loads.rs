@@ -9,7 +9,7 @@ use super::election::Role;
 use crate::time::Time;
 use crate::wire::Message;
 use doyen_placement::loads::{Loads, Measured, MemberLoad, REPORT_BYTES_MAX, Report, Reporter, Uneven, Window};
-use doyen_placement::planner;
+use doyen_placement::planner::{self, Lasting};
 use doyen_placement::{KeyspaceId, MemberId, PartitionId, Reshape, THREADS_MAX, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -95,8 +95,7 @@ impl Told {
 
     /// Notes which ranges have been busy, and which neighbours cold, for long enough.
     fn look_at_ranges(&mut self, now: Time, table: &Table, range_bytes_max: u64, timing: &Timing) {
-        let busy = planner::ranges::busy(table, &self.loads);
-        let cold = planner::ranges::cold(table, &self.loads, range_bytes_max);
+        let Lasting { splits: busy, merges: cold } = planner::lasting(table, &self.loads, range_bytes_max);
         let named = |(keyspace, split): &(KeyspaceId, Reshape)| split.partitions().map(|p| (*keyspace, p)).collect::<Vec<_>>();
         let known: BTreeSet<(KeyspaceId, PartitionId)> = busy.iter().flat_map(named).collect();
         self.busy.retain(|range, _| known.contains(range));

@@ -102,7 +102,7 @@ fn lived() -> Vec<Table> {
     next(planner::hand_over(&first, second, Pace::Repair));
     let lacking = planner::remove(&first, &BTreeMap::from([(second, Departure::Dead)]));
     let planned = planner::adopt(&lacking, &planner::plan(&lacking, &Loads::default()));
-    next(planner::advance(&planned, &LIMITS, &BTreeSet::new()).unwrap_or(planned));
+    next(planner::advance(&planned, &LIMITS, &planner::Waits::default()).unwrap_or(planned));
     tables
 }
 
@@ -159,7 +159,7 @@ fn use_table(table: &Table, further: u32) {
         }
     }
     let mut next = vec![planner::assign(table), planner::adopt(table, &planner::plan(table, &Loads::default()))];
-    next.extend(planner::advance(table, &LIMITS, &BTreeSet::new()));
+    next.extend(planner::advance(table, &LIMITS, &planner::Waits::default()));
     for id in members.iter().take(3) {
         let _ = planner::holds_anything(table, *id);
         next.push(planner::reset(table, *id));

@@ -10,6 +10,7 @@ use super::ENTRY_WORK;
 use super::entry::Entry;
 use super::index::{Index, Order, Seed};
 use doyen_placement::MapId;
+use doyen_placement::mutant::{Mutant, broken};
 use drawing::Rest;
 pub(super) use drawing::Belongs;
 use litemap::LiteMap;
@@ -353,7 +354,7 @@ impl Store {
 
     /// `apply`, with the order of the effect's key.
     pub(super) fn apply_at(&mut self, order: u64, seq: u64, effect: &Effect) -> Undo {
-        if let Some(key) = effect.key() {
+        if let Some(key) = effect.key().filter(|_| !broken(Mutant::ReplacesUndrawn)) {
             // What it replaces must be known to be brought back.
             self.draw(effect.map(), order, key);
         }

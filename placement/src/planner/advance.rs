@@ -26,12 +26,21 @@ pub struct MoveLimits {
     pub learners: usize,
 }
 
+/// What is known of moves beside the table.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Waits {
+    /// Learners that are not to be added now.
+    pub paused: BTreeSet<(PartitionRef, MemberId)>,
+    /// Partitions that move because somebody has too much to do, as measured (`Proposal::hot`).
+    pub hot: BTreeSet<PartitionRef>,
+}
+
 /// The table with the next step of every move that may take one; `None` where nothing is to be done now.
 ///
 /// A partition takes one step a table at most, but for learners: a primary is switched in one table and the old copy is
-/// dropped in a later one. What lacks copies gets its learners first, then what is held by those who leave. `paused` names learners that are not to be added now.
+/// dropped in a later one. What lacks copies gets its learners first, then what is held by those who leave, then what is hot.
 #[must_use]
-pub fn advance(table: &Table, limits: &MoveLimits, paused: &BTreeSet<(PartitionRef, MemberId)>) -> Option<Table> {
+pub fn advance(table: &Table, limits: &MoveLimits, waits: &Waits) -> Option<Table> {
     let receivers: BTreeSet<MemberId> = table.members.iter().filter(|m| may_receive(m)).map(|m| m.id).collect();
     let states = states(table);
     let silent = |m: MemberId| states.get(&m) == Some(&MemberState::Silent);
@@ -44,19 +53,20 @@ pub fn advance(table: &Table, limits: &MoveLimits, paused: &BTreeSet<(PartitionR
         changed |= next != *partition;
         next.learners().for_each(|learner| traffic.add(next.primary(), learner));
         if let Some(goal) = next.goal.as_ref().filter(|_| !silent(next.primary())) {
-            let missing: Vec<MemberId> = goal.iter().copied().filter(|m| !next.holds(*m) && !paused.contains(&(at, *m))).collect();
+            let missing: Vec<MemberId> = goal.iter().copied().filter(|m| !next.holds(*m) && !waits.paused.contains(&(at, *m))).collect();
             let wanted = table.keyspace(at.keyspace).map_or(goal.len(), |k| copies_wanted(k, receivers.len()));
             let lacking = wanted.saturating_sub(next.in_sync().filter(|m| !silent(*m)).count());
             if !missing.is_empty() {
                 let drains = next.replicas.iter().any(|r| !receivers.contains(&r.member) && !silent(r.member));
-                waiting.push(Waiting { lacking, drains, at, source: next.primary(), missing });
+                waiting.push(Waiting { lacking, drains, hot: waits.hot.contains(&at), at, source: next.primary(), missing });
             }
         }
         Some(next)
     });
 
-    // Repair first, and what lacks most copies before all; then what somebody holds who goes; then in order of name (the sort is stable).
-    waiting.sort_by_key(|waiting| std::cmp::Reverse((waiting.lacking, waiting.drains)));
+    // Repair first, and what lacks most copies before all; then what somebody holds who goes; then what moves because somebody has too
+    // much to do; then in order of name (the sort is stable).
+    waiting.sort_by_key(|waiting| std::cmp::Reverse((waiting.lacking, waiting.drains, waiting.hot)));
     let mut learners: BTreeMap<PartitionRef, Vec<MemberId>> = BTreeMap::new();
     for Waiting { at, source, missing, .. } in waiting {
         for learner in missing {
@@ -84,6 +94,8 @@ struct Waiting {
     lacking: usize,
     /// Somebody holds it who is given nothing any more.
     drains: bool,
+    /// It moves for what was measured.
+    hot: bool,
     at: PartitionRef,
     source: MemberId,
     missing: Vec<MemberId>,

@@ -37,7 +37,7 @@ pub fn assign(table: &Table) -> Table {
                 // Where there are rules, the layout sees to them, from where their owners lead.
                 let walk = Walk::new(arcs.ring(), ground.members(), if keyspace.rules.is_empty() { copies } else { 1 });
                 let walked = (0..arcs.ring().tokens().len()).map(|arc| walk.replicas(arc).into_iter().filter_map(|m| ground.place(m)));
-                let seatings = walked.map(|members| Seating { members: members.collect(), fixed: keyspace.rules.is_empty() }).collect();
+                let seatings = walked.map(|members| Seating { members: members.collect(), going: 0, fixed: keyspace.rules.is_empty() }).collect();
                 keyspace.division = Division::Arcs(Arc::new(arcs));
                 seatings
             }
@@ -105,7 +105,7 @@ fn in_turn(ground: &Ground, count: usize) -> Vec<Seating> {
         credit[lead] -= all;
         Some(lead)
     };
-    (0..count).map(|_| Seating { members: turn().into_iter().collect(), fixed: false }).collect()
+    (0..count).map(|_| Seating { members: turn().into_iter().collect(), going: 0, fixed: false }).collect()
 }
 
 /// Each partition on those members that rank highest for it and have not got their share yet: rendezvous hashing with a
@@ -130,7 +130,7 @@ fn by_rendezvous(ground: &Ground, keyspace: &Keyspace) -> Vec<Seating> {
             leads[best] += u64::from(copy == 0);
             members.push(best);
         }
-        Seating { members, fixed: false }
+        Seating { members, going: 0, fixed: false }
     };
     (0..count).map(&mut seating).collect()
 }

@@ -1,10 +1,10 @@
 //! Splits and merges that are under way or due, each with its reason: for those who want to see what will happen.
 
+use super::layout::{Seen, shapes};
 use super::operators::Reason;
-use super::{ranges, reshape, ring};
+use super::reshape;
 use crate::id::KeyspaceId;
 use crate::loads::Loads;
-use crate::scheduler::Scheduler;
 use crate::table::{Keyspace, Mode, Reshape, Table};
 use std::collections::BTreeSet;
 
@@ -32,10 +32,8 @@ pub(super) fn due(table: &Table, loads: &Loads) -> Vec<(KeyspaceId, Reshape, Rea
             add(keyspace.id, reshape, Reason::Number);
         }
     }
-    if table.settings.schedulers.has(Scheduler::Splits) {
-        ranges::busy(table, loads).into_iter().for_each(|(keyspace, reshape)| add(keyspace, reshape, Reason::Hot));
-    }
-    ring::reshapes(table).into_iter().for_each(|(keyspace, reshape)| add(keyspace, reshape, Reason::Tokens));
+    let seen = Seen { table, loads, range_bytes_max: None };
+    shapes(&seen).into_iter().for_each(|(keyspace, reshape, reason)| add(keyspace, reshape, reason));
     found
 }
 

@@ -27,16 +27,22 @@ pub fn plan(table: &Table, loads: &Loads) -> Plan {
 pub fn plan_for(table: &Table, schedulers: Schedulers, loads: &Loads) -> Plan {
     let ground = Ground::new(table.members.iter().filter(|m| may_receive(m)).cloned().collect()).told(loads);
     let states = states(table);
-    let silent = |m: MemberId| states.get(&m) == Some(&MemberState::Silent);
+    let state = |m: MemberId| states.get(&m).copied();
     let mut others = Others::new(&ground, table, loads);
     let plan = |keyspace: &Keyspace| match ring::walked(keyspace, schedulers) {
         Some(arcs) => ring::plan(table, keyspace, arcs),
-        None => plan_keyspace(&ground, keyspace, schedulers, silent, &mut others),
+        None => plan_keyspace(&ground, keyspace, schedulers, state, &mut others),
     };
     table.keyspaces.iter().flat_map(plan).collect()
 }
 
-fn plan_keyspace(ground: &Ground, keyspace: &Keyspace, on: Schedulers, silent: impl Fn(MemberId) -> bool, others: &mut Others<'_>) -> Plan {
+fn plan_keyspace(
+    ground: &Ground,
+    keyspace: &Keyspace,
+    on: Schedulers,
+    state: impl Fn(MemberId) -> Option<MemberState>,
+    others: &mut Others<'_>,
+) -> Plan {
     let copies = copies_wanted(keyspace, ground.len());
     if copies == 0 {
         return Plan::new();
@@ -44,9 +50,9 @@ fn plan_keyspace(ground: &Ground, keyspace: &Keyspace, on: Schedulers, silent: i
     let reshaped: BTreeSet<PartitionId> = keyspace.reshaping.under_way.iter().flat_map(Reshape::partitions).collect();
     let present = keyspace.partitions.iter().map(|p| {
         // Another one takes its place soon.
-        let stays = reshaped.contains(&p.id) && !silent(p.primary());
+        let stays = reshaped.contains(&p.id) && state(p.primary()) != Some(MemberState::Silent);
         let members = || p.in_sync().filter_map(|m| ground.place(m)).collect();
-        if stays { Seating { members: members(), fixed: true } } else { seating(ground, p, copies, on, &silent) }
+        if stays { Seating { members: members(), going: 0, fixed: true } } else { seating(ground, p, copies, on, &state) }
     });
     let present: Vec<Seating> = present.collect();
     let fixed: Vec<bool> = present.iter().map(|p| p.fixed).collect();
@@ -65,22 +71,24 @@ fn plan_keyspace(ground: &Ground, keyspace: &Keyspace, on: Schedulers, silent: i
 }
 
 /// Who holds the partition or is about to, as far as they may.
-fn seating(ground: &Ground, partition: &Partition, copies: usize, on: Schedulers, silent: impl Fn(MemberId) -> bool) -> Seating {
-    if silent(partition.primary()) {
-        return Seating { members: Vec::new(), fixed: true };
+fn seating(ground: &Ground, partition: &Partition, copies: usize, on: Schedulers, state: impl Fn(MemberId) -> Option<MemberState>) -> Seating {
+    let goes = |m| matches!(state(m), Some(MemberState::Draining | MemberState::Leaving));
+    if state(partition.primary()) == Some(MemberState::Silent) {
+        return Seating { members: Vec::new(), going: 0, fixed: true };
     }
     if let Some(goal) = &partition.goal {
         let members: Vec<usize> = goal.iter().filter_map(|m| ground.place(*m)).collect();
         // What a person wants moved stays wanted while a reason to move is off: nobody who may act would think of it again.
         let stays = has_begun(partition, goal) || !on.move_everything();
         if stays && members.len() == goal.len() && members.len() == copies {
-            return Seating { members, fixed: true };
+            return Seating { members, going: 0, fixed: true };
         }
     }
     let mut members: Vec<usize> = partition.in_sync().filter_map(|m| ground.place(m)).collect();
     let learning = copies.saturating_sub(members.len());
     members.extend(partition.learners().filter_map(|m| ground.place(m)).take(learning));
-    Seating { members, fixed: false }
+    let going = partition.in_sync().filter(|m| goes(*m)).count();
+    Seating { members, going, fixed: false }
 }
 
 /// Whether a goal is under way: somebody learns for it, or it is only to be switched and dropped.

@@ -22,7 +22,8 @@ use std::sync::Arc;
 
 /// The arcs of a keyspace whose copies are where its ring says.
 pub(super) fn walked(keyspace: &Keyspace, on: Schedulers) -> Option<&Arcs> {
-    let balances = on.has(Scheduler::Copies) && on.has(Scheduler::Primaries) && on.has(Scheduler::Repair);
+    use Scheduler::{Copies, Drain, Primaries, Repair};
+    let balances = [Repair, Drain, Copies, Primaries].into_iter().all(|scheduler| on.has(scheduler));
     match &keyspace.division {
         Division::Arcs(arcs) if balances && keyspace.rules.is_empty() => Some(arcs),
         _ => None,
@@ -68,24 +69,24 @@ fn under_way(partition: &Partition, copies: usize, receivers: &[Arc<Member>]) ->
     partition.goal.as_ref().is_some_and(|goal| goal.len() == copies && goal.iter().all(may) && begun(goal))
 }
 
-/// Splits and merges that make the rings those of the members that there are.
-pub(super) fn reshapes(table: &Table) -> Vec<(KeyspaceId, Reshape)> {
-    let on = table.settings.schedulers;
+/// Splits that bring the rings the tokens that members lack.
+pub(super) fn arrivals(table: &Table) -> Vec<(KeyspaceId, Reshape)> {
+    reshapes(table, arriving)
+}
+
+/// Merges that take the tokens of members that went from the rings.
+pub(super) fn departures(table: &Table) -> Vec<(KeyspaceId, Reshape)> {
+    reshapes(table, |keyspace, arcs, receivers| departing(table, keyspace, arcs, receivers))
+}
+
+/// As many as may be under way.
+fn reshapes(table: &Table, of: impl Fn(&Keyspace, &Arcs, &[Arc<Member>]) -> Vec<Reshape>) -> Vec<(KeyspaceId, Reshape)> {
     let receivers = receivers(table);
     let of = |keyspace: &Keyspace| {
-        let mut found = Vec::new();
-        if let Some(arcs) = walked(keyspace, on).filter(|_| !keyspace.partitions.is_empty()) {
-            let room = RESHAPED_MAX.saturating_sub(keyspace.reshaping.under_way.len());
-            if on.has(Scheduler::Merges) {
-                found.extend(departures(table, keyspace, arcs, &receivers));
-            }
-            if on.has(Scheduler::Splits) {
-                let merged: BTreeSet<PartitionId> = found.iter().flat_map(Reshape::partitions).collect();
-                found.extend(arrivals(keyspace, arcs, &receivers).into_iter().filter(|r| r.partitions().all(|p| !merged.contains(&p))));
-            }
-            found.truncate(room);
-        }
-        found.into_iter().map(|reshape| (keyspace.id, reshape)).collect::<Vec<_>>()
+        let arcs = walked(keyspace, table.settings.schedulers).filter(|_| !keyspace.partitions.is_empty());
+        let room = RESHAPED_MAX.saturating_sub(keyspace.reshaping.under_way.len());
+        let found = arcs.map(|arcs| of(keyspace, arcs, &receivers)).unwrap_or_default();
+        found.into_iter().take(room).map(|reshape| (keyspace.id, reshape)).collect::<Vec<_>>()
     };
     table.keyspaces.iter().flat_map(of).collect()
 }
@@ -136,7 +137,7 @@ fn tokens_each(keyspace: &Keyspace, receivers: &[Arc<Member>]) -> Option<usize> 
 }
 
 /// Arcs to be split by the tokens that members lack, each once.
-fn arrivals(keyspace: &Keyspace, arcs: &Arcs, receivers: &[Arc<Member>]) -> Vec<Reshape> {
+fn arriving(keyspace: &Keyspace, arcs: &Arcs, receivers: &[Arc<Member>]) -> Vec<Reshape> {
     let Mode::Ring { random, .. } = keyspace.mode else { return Vec::new() };
     let Some(tokens) = tokens_each(keyspace, receivers) else { return Vec::new() };
     let copies = copies_wanted(keyspace, receivers.len());
@@ -169,7 +170,7 @@ fn arrivals(keyspace: &Keyspace, arcs: &Arcs, receivers: &[Arc<Member>]) -> Vec<
 }
 
 /// Arcs that end with a token of somebody who is given nothing any more, and the next ones.
-fn departures(table: &Table, keyspace: &Keyspace, arcs: &Arcs, receivers: &[Arc<Member>]) -> Vec<Reshape> {
+fn departing(table: &Table, keyspace: &Keyspace, arcs: &Arcs, receivers: &[Arc<Member>]) -> Vec<Reshape> {
     let threads = reshape::threads(table);
     let brought: Vec<_> = arcs.brought().collect();
     let gone = |m: MemberId| receivers.iter().all(|r| r.id != m);

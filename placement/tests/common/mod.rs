@@ -151,7 +151,7 @@ pub fn settle_by(table: Table, plan: impl Fn(&Table) -> Plan, mut check: impl Fn
             to(&mut now, next);
         }
         for _step in 0..50_000 {
-            let advanced = advance(&now, &LIMITS, &BTreeSet::new());
+            let advanced = advance(&now, &LIMITS, &doyen_placement::planner::Waits::default());
             let moved = advanced.is_some();
             if let Some(next) = advanced {
                 to(&mut now, next);

@@ -18,7 +18,7 @@ pub(in crate::cli) struct Rebalance {
     /// Whether copies and primaries move for balance by themselves; what is lost or breaks a rule is mended in any case
     #[arg(value_enum)]
     balance: Option<Balance>,
-    /// What happens by itself, and nothing else: any of repair, place, copies, primaries, hot, splits and merges
+    /// What happens by itself, and nothing else: any of repair, drain, place, copies, primaries, hot, splits and merges
     #[arg(long, value_name = "REASON", value_delimiter = ',')]
     automatic: Option<Vec<Scheduler>>,
     /// Show what would move, every step with its reason

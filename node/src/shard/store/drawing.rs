@@ -12,6 +12,7 @@
 use super::super::entry::Entry;
 use super::super::index::{Index, Seed};
 use super::{ByKey, Key, Map, MapId, Store};
+use doyen_placement::mutant::{Mutant, broken};
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Bound;
@@ -66,7 +67,7 @@ impl Rest {
 
     /// A key is deleted.
     pub(super) fn forget(&mut self, order: u64, key: &[u8]) {
-        if let Some((entry, _)) = self.find(order, key) {
+        if let Some((entry, _)) = self.find(order, key).filter(|_| !broken(Mutant::DrawsTheDead)) {
             let entry = entry.clone();
             self.gone.replace(order, entry);
         }
@@ -95,7 +96,7 @@ impl Rest {
 impl Map {
     /// Whether a key that is not here is in former ones.
     fn lacks(&self, order: u64, key: &[u8]) -> bool {
-        self.index.get(order, key).is_none() && self.rest.as_ref().is_some_and(|rest| rest.gone.get(order, key).is_none())
+        (self.index.get(order, key).is_none() || broken(Mutant::DrawsOver)) && self.rest.as_ref().is_some_and(|rest| rest.gone.get(order, key).is_none())
     }
 
     /// Bytes that were to come have come.

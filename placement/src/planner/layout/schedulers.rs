@@ -1,29 +1,40 @@
-//! What makes copies move: one scheduler a file.
+//! What makes copies move, and partitions be split and merged: one scheduler a file.
 //!
 //! ```text
 //!  repair      every partition has its copies
+//!  drain       none is on a member that goes
 //!  place       no copy is where a rule forbids it, and none stands nearer to another than it must
 //!  copies      every member holds its share of copies             the fewest moves
 //!  primaries   every member leads its share
 //!  hot         nobody has much more to do than its share, as measured
+//!  splits      no partition is asked for too much; tokens of members that came
+//!  merges      no more partitions than it takes; tokens of members that went
 //! ```
 //!
 //! Each leaves alone what those before it have reached, so that the order of importance is also a measure that only ever
 //! falls: planning comes to an end, and a planned layout is planned no further. It also means that any of them can be off: the
 //! others do what they would do. All of them lay out one drawing board, so that what comes of them together is one plan with no move
 //! that another takes back. What was measured is evened out by exchanges (`exchange`), which leave to everybody the number of copies and
-//! primaries that it has. Draining is no scheduler of its own: a copy on a member that drains counts as one that is lacking.
+//! primaries that it has. Splits and merges lay nothing out: they are told ([`shapes`]), and begin beside the moves.
 
 mod copies;
+mod drain;
 mod even;
 mod exchange;
 mod hot;
+mod merges;
 mod place;
 mod primaries;
 mod repair;
+mod splits;
 
 use super::Seats;
+use crate::id::{KeyspaceId, PartitionId};
+use crate::loads::Loads;
+use crate::planner::operators::Reason;
 use crate::scheduler::{Scheduler, Schedulers};
+use crate::table::{Reshape, Table};
+use std::collections::BTreeSet;
 
 /// Looks at single copies while chains of moves are searched, in one keyspace. Chains are needed only where no overloaded
 /// member has anything that an underloaded one may take, so this is rarely felt; it keeps planning cheap when it is.
@@ -31,22 +42,56 @@ const CHAIN_WORK_MAX: usize = 4_000_000;
 /// Rounds over the schedulers. Two are the rule: what one round has reached the next finds in order.
 const ROUNDS_MAX: usize = 8;
 
-/// One reason to move copies.
+/// One reason to move copies, or to split and merge partitions.
 trait Schedule {
     /// Takes what it can take off its part of the measure, without adding to those before it.
-    fn improve(&self, seats: &mut Seats<'_>);
+    fn improve(&self, _seats: &mut Seats<'_>) {}
+
+    /// What it would split or merge.
+    fn shapes(&self, _seen: &Seen<'_>) -> Vec<Shape> {
+        Vec::new()
+    }
 }
 
-/// `None`: it moves nothing (`planner::reshape`).
-const fn schedule(scheduler: Scheduler) -> Option<&'static dyn Schedule> {
-    Some(match scheduler {
+/// What splits and merges are judged by.
+pub(crate) struct Seen<'a> {
+    pub(crate) table: &'a Table,
+    pub(crate) loads: &'a Loads,
+    /// Bytes from which on a range is split; `None`: none is small.
+    pub(crate) range_bytes_max: Option<u64>,
+}
+
+/// A split or a merge, and why.
+pub(crate) type Shape = (KeyspaceId, Reshape, Reason);
+
+const fn schedule(scheduler: Scheduler) -> &'static dyn Schedule {
+    match scheduler {
         Scheduler::Repair => &repair::Repair,
+        Scheduler::Drain => &drain::Drain,
         Scheduler::Place => &place::Place,
         Scheduler::Copies => &copies::Copies,
         Scheduler::Primaries => &primaries::Primaries,
         Scheduler::Hot => &hot::Hot,
-        Scheduler::Splits | Scheduler::Merges => return None,
-    })
+        Scheduler::Splits => &splits::Splits,
+        Scheduler::Merges => &merges::Merges,
+    }
+}
+
+/// What those that are on would split and merge, each partition once: what is merged first, for the tokens of who is gone come before those
+/// of who came.
+pub(crate) fn shapes(seen: &Seen<'_>) -> Vec<Shape> {
+    let mut known: BTreeSet<(KeyspaceId, PartitionId)> = BTreeSet::new();
+    let mut found = Vec::new();
+    for scheduler in Scheduler::ALL.into_iter().rev().filter(|scheduler| seen.table.settings.schedulers.has(*scheduler)) {
+        for shape in schedule(scheduler).shapes(seen) {
+            let parts: Vec<_> = shape.1.partitions().map(|p| (shape.0, p)).collect();
+            if parts.iter().all(|part| !known.contains(part)) {
+                known.extend(parts);
+                found.push(shape);
+            }
+        }
+    }
+    found
 }
 
 impl Seats<'_> {
@@ -55,7 +100,7 @@ impl Seats<'_> {
         for _ in 0..ROUNDS_MAX {
             let before = self.partitions.clone();
             self.targets = self.shares();
-            for scheduler in on.iter().filter_map(schedule) {
+            for scheduler in on.iter().map(schedule) {
                 scheduler.improve(&mut self);
             }
             if self.partitions == before {

@@ -36,6 +36,8 @@ pub(crate) struct Seats<'a> {
 pub(crate) struct Seating {
     /// The primary first.
     pub(crate) members: Vec<usize>,
+    /// Copies beside these, on members that go.
+    pub(crate) going: usize,
     /// It counts and stays as it is.
     pub(crate) fixed: bool,
 }

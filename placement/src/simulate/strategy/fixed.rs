@@ -69,7 +69,7 @@ impl Fixed {
             }
             table = planner::adopt(&table, &plan);
             for _ in 0..STEPS_MAX {
-                let next = planner::advance(&table, &LIMITS, &BTreeSet::new());
+                let next = planner::advance(&table, &LIMITS, &planner::Waits::default());
                 let moved = next.is_some();
                 let (next, learned) = all_learned(next.as_ref().unwrap_or(&table));
                 self.learned += learned;

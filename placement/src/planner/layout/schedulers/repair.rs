@@ -1,8 +1,7 @@
-//! Every partition has its copies: those that are lacking, or on members that drain or are gone, come elsewhere; what is too
-//! many goes.
+//! Every partition has its copies: those that are lacking, or on members that are gone, come elsewhere; what is too many goes.
 
 use super::Schedule;
-use crate::planner::layout::Seats;
+use crate::planner::layout::{Seating, Seats};
 
 pub(super) struct Repair;
 
@@ -31,14 +30,24 @@ impl Seats<'_> {
 
     fn fill(&mut self) {
         for p in 0..self.partitions.len() {
-            while !self.partitions[p].fixed && self.partitions[p].members.len() < self.copies {
-                let Some(best) = self.best_beside(p, None) else { break };
-                if self.partitions[p].members.is_empty() {
-                    self.leads[best] += 1;
-                }
-                self.partitions[p].members.push(best);
-                self.loads[best] += 1;
+            let Seating { members, going, fixed } = &self.partitions[p];
+            // A copy on somebody who goes is one, as long as nothing else has to be copied.
+            if *fixed || members.len() + going >= self.copies {
+                continue;
             }
+            while self.partitions[p].members.len() < self.copies && self.add(p) {}
+            self.partitions[p].going = 0;
         }
+    }
+
+    /// One more copy, where it had best be; false where there is no place.
+    pub(super) fn add(&mut self, p: usize) -> bool {
+        let Some(best) = self.best_beside(p, None) else { return false };
+        if self.partitions[p].members.is_empty() {
+            self.leads[best] += 1;
+        }
+        self.partitions[p].members.push(best);
+        self.loads[best] += 1;
+        true
     }
 }

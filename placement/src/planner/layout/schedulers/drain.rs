@@ -1,0 +1,19 @@
+//! No copy is on a member that drains or leaves: each comes elsewhere, and goes from there then.
+
+use super::Schedule;
+use crate::planner::layout::Seats;
+
+pub(super) struct Drain;
+
+impl Schedule for Drain {
+    fn improve(&self, seats: &mut Seats<'_>) {
+        for p in 0..seats.partitions.len() {
+            while seats.partitions[p].going > 0 {
+                seats.partitions[p].going -= 1;
+                if seats.partitions[p].members.len() < seats.copies {
+                    seats.add(p);
+                }
+            }
+        }
+    }
+}
