@@ -197,7 +197,7 @@ impl Gather {
             self.begins = (u64::from(partition) + 1, 0);
         }
         if self.lost_times > LOST_MAX {
-            self.fail(Failure::Stale);
+            self.fail(if matches!(self.answer, Answer::Cleared) { Failure::Unknown } else { Failure::Stale });
         }
     }
 

@@ -136,7 +136,9 @@ impl Shard {
             match to.filter(|_| now.is_some() && !lost) {
                 Some(to) => moved.entry(to).or_default().push(call),
                 None => {
-                    let failure = if call.maybe && call.work.is_write() { Failure::Unknown } else { Failure::Stale };
+                    // Whoever asks whole partitions asks those that came of it, and clears what it has cleared again.
+                    let unknown = call.maybe && matches!(&call.work, Work::Key(op) if op.action.is_write());
+                    let failure = if unknown { Failure::Unknown } else { Failure::Stale };
                     self.core.outstanding -= 1;
                     self.core.outcomes.extend(call.source.token().map(|token| (token, Outcome::Failed(failure))));
                 }

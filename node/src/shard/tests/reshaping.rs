@@ -179,3 +179,16 @@ fn what_is_still_divided_may_be_split_again() {
     theirs.iter().for_each(|key| assert_eq!(w.get(2, key), text("1")));
     w.check_copies();
 }
+
+/// It was `Unknown`, though whoever asks clears the parts anyway.
+#[test]
+fn a_clear_that_meets_a_split_is_asked_of_the_parts() {
+    let mut w = World::new(56, 2, |_| vec![1, 2]);
+    assert_eq!(w.set(2, "k", "v"), Outcome::Ok);
+    let asked = w.submit_whole(2, PartitionId(0), op::PartitionAction::Clear);
+    let known = w.outcomes.contains_key(&asked);
+    w.propose(|t| *t = reshaped(t, Reshape::Split { partition: PartitionId(0), cut: Cut::Half }));
+    w.agree(true);
+    assert!(!known, "it was on its way");
+    assert_eq!(w.outcomes[&asked], Outcome::Failed(Failure::Stale));
+}
