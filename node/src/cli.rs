@@ -182,6 +182,14 @@ fn one_line(e: &clap::Error, program: &clap::Command) -> String {
     format!("{} (see `{name} --help`{each})", parts.join(" "))
 }
 
+/// So many of something: what one of them is called, and several.
+fn counted(count: usize, (one, several): (&str, &str)) -> String {
+    format!("{count} {}", if count == 1 { one } else { several })
+}
+
+const PARTITIONS: (&str, &str) = ("partition", "partitions");
+const COPIES: (&str, &str) = ("copy", "copies");
+
 /// A number of bytes as people read it.
 #[allow(clippy::cast_precision_loss)] // one digit after the point
 fn bytes(count: u64) -> String {

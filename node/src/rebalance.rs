@@ -266,6 +266,9 @@ mod tests {
     fn schedulers_are_named() {
         let names = |names: &[&str]| schedulers(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
         assert_eq!(names(&["place", "drain", "repair"]), Ok(Schedulers::MANUAL));
-        assert!(names(&["balance"]).is_err_and(|why| why.to_string().contains("repair, drain, place, copies, primaries, hot, splits and merges")));
+        assert!(
+            names(&["balance"])
+                .is_err_and(|why| why.to_string().contains("repair, drain, place, copies, primaries, hot, splits and merges"))
+        );
     }
 }

@@ -285,7 +285,10 @@ impl Held {
 
     /// Whether upkeep has nothing to do here until something happens.
     fn quiet(&self) -> bool {
-        self.drop_at.is_none() && self.halving.is_none() && self.store.is_whole() && self.lead.as_ref().is_none_or(|l| l.quiet(&self.log) && !self.store.expires())
+        self.drop_at.is_none()
+            && self.halving.is_none()
+            && self.store.is_whole()
+            && self.lead.as_ref().is_none_or(|l| l.quiet(&self.log) && !self.store.expires())
     }
 }
 
@@ -964,6 +967,7 @@ impl Shard {
     pub fn stats(&self) -> Stats {
         let mut stats = self.core.stats.clone();
         stats.memory_bytes = self.core.memory as u64;
+        stats.divided = self.core.drawing.len() as u64;
         for slot in self.slots.values() {
             stats.parked += slot.calls.parked.len() as u64;
             let Some(held) = &slot.held else { continue };

@@ -417,7 +417,8 @@ fn what_a_leaver_holds_goes_before_what_moves_for_balance() {
 fn what_moves_because_somebody_has_too_much_to_do_goes_before_what_moves_for_balance() {
     let joined = planner::admit(&cluster(64, 1, &[PLAIN; 3]), vec![member(9, &PLAIN)]);
     let table = adopt(&joined, &plan(&joined));
-    let needs_copy = |p: &doyen_placement::Partition| p.goal.as_ref().is_some_and(|goal| goal.iter().any(|m| p.replicas.iter().all(|r| r.member != *m)));
+    let needs_copy =
+        |p: &doyen_placement::Partition| p.goal.as_ref().is_some_and(|goal| goal.iter().any(|m| p.replicas.iter().all(|r| r.member != *m)));
     let moves: Vec<PartitionRef> = partitions(&table).filter(|(_, p)| needs_copy(p)).map(|(at, _)| at).collect();
     assert!(moves.len() > 20);
     let hot: BTreeSet<PartitionRef> = moves.iter().rev().take(10).copied().collect();

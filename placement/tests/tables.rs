@@ -14,7 +14,8 @@ fn table() -> Table {
     let mut table = cluster(16, 1, &[PLAIN, PLAIN, Sketch { witness: true, ..PLAIN }]);
     table.maps.push(MapEntry { id: MapId(1), name: "users".into(), keyspace: KeyspaceId(0) });
     // As when the format was fixed: later schedulers are further bits.
-    table.settings.schedulers = [Scheduler::Repair, Scheduler::Drain, Scheduler::Place, Scheduler::Copies, Scheduler::Primaries].into_iter().collect();
+    table.settings.schedulers =
+        [Scheduler::Repair, Scheduler::Drain, Scheduler::Place, Scheduler::Copies, Scheduler::Primaries].into_iter().collect();
     (table.next_keyspace, table.next_map) = (KeyspaceId(5), MapId(5));
     table
 }

@@ -170,6 +170,27 @@ impl Cluster {
         std::process::Command::new(&self.binary).args(arguments).output().expect("the program starts")
     }
 
+    /// Runs the program against a node's HTTP address, to its end, with the cluster's secret where something is to be changed: whether it went
+    /// well, and what it said.
+    #[must_use]
+    pub fn asks(&self, node: &str, words: &[&str], changes: bool) -> (bool, String) {
+        let http = self.node(node).ready.http.to_string();
+        let secret = self.secret_file().display().to_string();
+        let mut arguments = [words, &["--http", &http]].concat();
+        if changes {
+            arguments.extend(["--secret-file", &secret]);
+        }
+        let output = self.command(&arguments);
+        let said = if output.status.success() { &output.stdout } else { &output.stderr };
+        (output.status.success(), String::from_utf8_lossy(said).into_owned())
+    }
+
+    /// `doyen keyspace ...`, likewise.
+    #[must_use]
+    pub fn keyspace(&self, node: &str, words: &[&str]) -> (bool, String) {
+        self.asks(node, &[&["keyspace"], words].concat(), !matches!(words.first(), Some(&("list" | "show"))))
+    }
+
     /// A node.
     #[must_use]
     pub fn node(&self, name: &str) -> &Process {

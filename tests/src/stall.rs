@@ -6,7 +6,7 @@
 //! load without it.
 //!
 //! ```text
-//!   quiet ─ new keys, the same keys again ─ keys expire ─ .. more keys .. ─ quiet ─ a node joins ─ quiet ─ FLUSHALL
+//!   quiet ─ new keys, the same keys again ─ keys expire ─ .. more keys .. ─ quiet ─ a node joins ─ quiet ─ twice the partitions ─ FLUSHALL
 //! ```
 
 mod load;
@@ -71,11 +71,12 @@ pub(crate) struct Looks {
     /// Of all nodes, at the last look.
     expired: f64,
     snapshot_bytes: f64,
+    divided: f64,
 }
 
 impl Looks {
     pub(crate) fn look(&mut self, cluster: &Cluster) {
-        (self.expired, self.snapshot_bytes) = (0.0, 0.0);
+        (self.expired, self.snapshot_bytes, self.divided) = (0.0, 0.0, 0.0);
         for process in cluster.nodes.values() {
             let text = process.http("/metrics").unwrap_or_default();
             let metric = |name: &str| text.lines().find_map(|l| l.strip_prefix(name)?.trim().parse().ok()).unwrap_or(0.0);
@@ -83,6 +84,7 @@ impl Looks {
             self.longest = Passes { wall: self.longest.wall.max(pass("wall")), own: self.longest.own.max(pass("thread")) };
             self.expired += metric("doyen_keys_expired_total");
             self.snapshot_bytes += metric("doyen_snapshot_bytes_total");
+            self.divided += metric("doyen_partitions_divided");
         }
     }
 
@@ -121,6 +123,7 @@ pub fn run(plan: &Plan) {
     see(quiet(&mut cluster, format!("nothing else; {} keys, {resident:.1} GB a node", plan.drop)));
     see(watch(&mut cluster, plan, join, |text| text));
     see(quiet(&mut cluster, "nothing else; three nodes".into()));
+    see(watch(&mut cluster, plan, double, |text| text));
     see(watch(&mut cluster, plan, |c, _| flush(c), |()| format!("FLUSHALL of {} keys", plan.drop)));
     let holds = |is: bool| if is { "holds" } else { "DOES NOT HOLD" };
     let longest = |of: fn(&Seen) -> f64| all.iter().map(of).fold(0.0, f64::max);
@@ -217,6 +220,34 @@ pub(crate) fn await_share(cluster: &Cluster, newcomer: &str) {
         }
         assert!(began.elapsed() < EVENT_MAX, "{newcomer} has {} of {} partitions", share.0, share.1);
     }
+}
+
+/// Every partition is split in two.
+fn double(cluster: &mut Cluster, looks: &mut Looks) -> String {
+    let keyspace = |cluster: &Cluster| {
+        let status = cluster.status("n0").unwrap_or_default();
+        let default =
+            status["keyspaces"].as_array().and_then(|all| all.iter().find(|k| k["name"] == "default")).cloned().unwrap_or_default();
+        (default["partitions"].as_u64().unwrap_or(0), default["reshaping"].as_u64().unwrap_or(0))
+    };
+    let before = keyspace(cluster).0;
+    let began = Instant::now();
+    let (done, said) = cluster.keyspace("n0", &["alter", "default", "--partitions", &(2 * before).to_string()]);
+    assert!(done, "{said}");
+    while keyspace(cluster) != (2 * before, 0) {
+        assert!(began.elapsed() < EVENT_MAX, "{:?} of {} partitions", keyspace(cluster), 2 * before);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    looks.look(cluster);
+    while looks.divided > 0.0 {
+        assert!(began.elapsed() < EVENT_MAX, "{} are still divided", looks.divided);
+        std::thread::sleep(Duration::from_millis(100));
+        looks.look(cluster);
+    }
+    let took = began.elapsed().as_secs_f64();
+    // What they held is freed after that.
+    std::thread::sleep(AFTER);
+    format!("{before} partitions become {}, in {took:.1} s", 2 * before)
 }
 
 fn flush(cluster: &Cluster) {

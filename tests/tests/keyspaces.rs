@@ -7,21 +7,6 @@ use serde_json::Value;
 const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
 const KEYS: usize = 1000;
 
-/// `doyen keyspace ...` at this node: whether it went well, and what it said.
-fn keyspace(cluster: &Cluster, node: &str, words: &[&str]) -> (bool, String) {
-    let http = cluster.node(node).ready.http.to_string();
-    let secret = cluster.secret_file().display().to_string();
-    let mut arguments = vec!["keyspace"];
-    arguments.extend(words);
-    arguments.extend(["--http", &http]);
-    if !matches!(words[0], "list" | "show") {
-        arguments.extend(["--secret-file", &secret]);
-    }
-    let output = cluster.command(&arguments);
-    let said = if output.status.success() { &output.stdout } else { &output.stderr };
-    (output.status.success(), String::from_utf8_lossy(said).into_owned())
-}
-
 fn ok(client: &mut Client, words: &[&[u8]]) {
     assert_eq!(client.command(words).expect("a reply"), Reply::Simple("OK".into()), "{words:?}");
 }
@@ -39,8 +24,8 @@ fn client_in(cluster: &Cluster, node: &str, keyspace: &str) -> Client {
 #[test]
 fn a_keyspace_is_made_used_altered_and_dropped() {
     let mut cluster = Cluster::of(BINARY, 3);
-    let (made, said) = keyspace(&cluster, "n1", &["create", "orders", "--partitions", "32", "--backups", "0"]);
-    assert!(made && said.contains("32 partitions, 1 copies"), "{said}");
+    let (made, said) = cluster.keyspace("n1", &["create", "orders", "--partitions", "32", "--backups", "0"]);
+    assert!(made && said.contains("32 partitions, 1 copy"), "{said}");
 
     // Equal keys of two keyspaces are two keys, whichever node is asked.
     let mut plain = cluster.client("n0");
@@ -68,10 +53,10 @@ fn a_keyspace_is_made_used_altered_and_dropped() {
     assert_eq!(replies, [bulk("plain"), simple("OK"), bulk("order"), bulk("orders"), simple("RESET"), bulk("plain")]);
 
     // With two copies more, any one process may die.
-    let (altered, said) = keyspace(&cluster, "n0", &["alter", "orders", "--backups", "2"]);
+    let (altered, said) = cluster.keyspace("n0", &["alter", "orders", "--backups", "2"]);
     assert!(altered, "{said}");
     cluster.await_safe(3);
-    let (_, shown) = keyspace(&cluster, "n0", &["show", "orders", "--json"]);
+    let (_, shown) = cluster.keyspace("n0", &["show", "orders", "--json"]);
     let shown: Value = serde_json::from_str(&shown).expect("JSON");
     let whole = |p: &Value| p["backups"].as_array().is_some_and(|backups| backups.len() == 2);
     assert!(shown["partitions"].as_array().is_some_and(|all| all.len() == 32 && all.iter().all(whole)), "{shown}");
@@ -84,16 +69,16 @@ fn a_keyspace_is_made_used_altered_and_dropped() {
     }
 
     // Dropping asks; where nobody can be asked, it wants --yes.
-    let (dropped, said) = keyspace(&cluster, "n0", &["drop", "orders"]);
+    let (dropped, said) = cluster.keyspace("n0", &["drop", "orders"]);
     assert!(!dropped && said.contains("--yes"), "{said}");
     let mut orders = client_in(&cluster, "n0", "orders");
-    let (dropped, said) = keyspace(&cluster, "n0", &["drop", "orders", "--yes"]);
+    let (dropped, said) = cluster.keyspace("n0", &["drop", "orders", "--yes"]);
     assert!(dropped, "{said}");
     assert!(matches!(get(&mut orders, "key-1"), Reply::Error(e) if e.starts_with("CLUSTERDOWN")), "what it chose is gone");
     assert_eq!(orders.command(&[b"CLIENT", b"KEYSPACE"]).expect("a reply"), Reply::Nil);
 
     // One of the same name begins empty, and the other keyspace has all it had.
-    let (made, said) = keyspace(&cluster, "n2", &["create", "orders", "--partitions", "32"]);
+    let (made, said) = cluster.keyspace("n2", &["create", "orders", "--partitions", "32"]);
     assert!(made, "{said}");
     cluster.eventually("every node has the new keyspace", |c| {
         c.client("n0").command(&[b"CLIENT", b"KEYSPACE", b"orders"]).is_ok_and(|reply| reply == simple("OK"))
@@ -105,7 +90,7 @@ fn a_keyspace_is_made_used_altered_and_dropped() {
 
 /// What `doyen keyspace show` says of the partitions of a keyspace; nothing while the node has not heard of it.
 fn partitions(cluster: &Cluster, node: &str, name: &str) -> Vec<Value> {
-    let (known, shown) = keyspace(cluster, node, &["show", name, "--json"]);
+    let (known, shown) = cluster.keyspace(node, &["show", name, "--json"]);
     if !known {
         return Vec::new();
     }
@@ -130,7 +115,7 @@ fn a_ring_and_ranges_hold_their_keys_while_members_come_and_die() {
         (&["create", "names", "--mode", "range", "--split-at", "key-0500", "--split-at", r"key-0500\x00"], "3 partitions, 2 copies"),
         (&["create", "sampled", "--mode", "range", "--sample", &sample.display().to_string(), "--ranges", "10"], "10 partitions"),
     ] {
-        let (made, said) = keyspace(&cluster, "n1", words);
+        let (made, said) = cluster.keyspace("n1", words);
         assert!(made && said.contains(expected), "{said}");
     }
     let spaces = ["ring", "names", "sampled"];
@@ -141,7 +126,7 @@ fn a_ring_and_ranges_hold_their_keys_while_members_come_and_die() {
         }
         assert_eq!(client.command(&[b"DBSIZE"]).expect("a reply"), Reply::Int(KEYS as i64), "{space}");
     }
-    let (_, shown) = keyspace(&cluster, "n2", &["show", "names"]);
+    let (_, shown) = cluster.keyspace("n2", &["show", "names"]);
     assert!(shown.contains(r#""key-0500" "key-0500\x00""#) && shown.contains("the end"), "{shown}");
     assert_eq!(leads(&partitions(&cluster, "n2", "ring"), &["n0", "n1", "n2"]), (8, 8));
 
@@ -184,7 +169,7 @@ fn ranges_are_scanned_in_order_and_only_where_they_are() {
     let splits: Vec<String> = (1..10).map(|i| format!("key-{}", i * 100)).collect();
     let mut words = vec!["create", "names", "--mode", "range"];
     words.extend(splits.iter().flat_map(|split| ["--split-at", split]));
-    let (made, said) = keyspace(&cluster, "n1", &words);
+    let (made, said) = cluster.keyspace("n1", &words);
     assert!(made, "{said}");
     let keys: Vec<String> = (0..KEYS).map(|i| format!("key-{i:03}")).collect();
     let mut writer = client_in(&cluster, "n0", "names");
@@ -226,7 +211,7 @@ fn ranges_are_scanned_in_order_and_only_where_they_are() {
 fn keys_with_a_tag_are_scanned_where_they_are() {
     let cluster = Cluster::of(BINARY, 2);
     for (name, words) in [("slots", &["--partitions", "64"][..]), ("ring", &["--mode", "ring", "--tokens", "8"])] {
-        let (made, said) = keyspace(&cluster, "n0", &[&["create", name, "--ordered"], words].concat());
+        let (made, said) = cluster.keyspace("n0", &[&["create", name, "--ordered"], words].concat());
         assert!(made, "{said}");
         let mut client = client_in(&cluster, "n1", name);
         for (user, post) in (0..20).flat_map(|user| (0..20).map(move |post| (user, post))) {
@@ -249,7 +234,7 @@ fn keys_with_a_tag_are_scanned_where_they_are() {
 fn what_is_wrong_is_said_in_a_line_and_changes_nothing() {
     let cluster = Cluster::of(BINARY, 1);
     let wrong = |words: &[&str], expected: &str| {
-        let (done, said) = keyspace(&cluster, "n0", words);
+        let (done, said) = cluster.keyspace("n0", words);
         assert!(!done && said.contains(expected) && said.trim_end().lines().count() == 1, "{words:?}: {said}");
     };
     wrong(&["create", "a b"], "no name for a keyspace");

@@ -9,18 +9,12 @@ const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
 
 /// `doyen ...` at this node: whether it went well, and what it said.
 fn doyen(cluster: &Cluster, node: &str, words: &[&str]) -> (bool, String) {
-    let http = cluster.node(node).ready.http.to_string();
-    let mut arguments = words.to_vec();
-    arguments.extend(["--http", &http]);
-    let output = cluster.command(&arguments);
-    let said = if output.status.success() { &output.stdout } else { &output.stderr };
-    (output.status.success(), String::from_utf8_lossy(said).into_owned())
+    cluster.asks(node, words, false)
 }
 
 /// The same with the cluster's secret.
 fn change(cluster: &Cluster, node: &str, words: &[&str]) -> (bool, String) {
-    let secret = cluster.secret_file().display().to_string();
-    doyen(cluster, node, &[words, &["--secret-file", &secret]].concat())
+    cluster.asks(node, words, true)
 }
 
 /// Who leads and who holds anything of a keyspace.

@@ -10,28 +10,14 @@ const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
 
 /// `doyen keyspace ...` at this node: what it said, which must have gone well.
 fn keyspace(cluster: &Cluster, node: &str, words: &[&str]) -> String {
-    let (done, said) = try_keyspace(cluster, node, words);
+    let (done, said) = cluster.keyspace(node, words);
     assert!(done, "{words:?}: {said}");
     said
 }
 
-fn try_keyspace(cluster: &Cluster, node: &str, words: &[&str]) -> (bool, String) {
-    let http = cluster.node(node).ready.http.to_string();
-    let secret = cluster.secret_file().display().to_string();
-    let mut arguments = vec!["keyspace"];
-    arguments.extend(words);
-    arguments.extend(["--http", &http]);
-    if words[0] != "show" {
-        arguments.extend(["--secret-file", &secret]);
-    }
-    let output = cluster.command(&arguments);
-    let said = if output.status.success() { &output.stdout } else { &output.stderr };
-    (output.status.success(), String::from_utf8_lossy(said).into_owned())
-}
-
 /// What `doyen keyspace show` says; nothing while the node has not heard of it.
 fn shown(cluster: &Cluster, node: &str, name: &str) -> Value {
-    let (known, said) = try_keyspace(cluster, node, &["show", name, "--json"]);
+    let (known, said) = cluster.keyspace(node, &["show", name, "--json"]);
     if known { serde_json::from_str(&said).expect("JSON") } else { Value::Null }
 }
 
@@ -73,7 +59,7 @@ fn a_range_that_grows_is_split_while_it_is_written_to_and_scanned() {
     }
     cluster.await_safe(3);
     let said = keyspace(&cluster, "n0", &["create", "names", "--mode", "range"]);
-    assert!(said.contains("1 partitions"), "{said}");
+    assert!(said.contains("1 partition\n"), "{said}");
     let stable: Vec<String> = (0..300).map(|i| format!("stable-{i:03}")).collect();
     let mut writer = client_in(&cluster, "n0", "names");
     stable.iter().for_each(|key| set(&mut writer, key, b"here all the time"));
@@ -125,13 +111,13 @@ fn people_split_and_merge_ranges() {
     assert_eq!(scan(&mut client, "", ""), ["a", "m", "z"]);
     // What expires goes on doing so after a merge.
     assert_eq!(client.command(&[b"EXPIRE", b"z", b"1000"]).expect("a reply"), Reply::Int(1));
-    assert!(keyspace(&cluster, "n0", &["merge", "names", "--at", "m"]).contains("1 partitions"));
+    assert!(keyspace(&cluster, "n0", &["merge", "names", "--at", "m"]).contains("1 partition\n"));
     assert_eq!(scan(&mut client, "", ""), ["a", "m", "z"]);
     let left = client.command(&[b"TTL", b"z"]).expect("a reply");
     assert!(matches!(left, Reply::Int(900..=1000)), "{left:?}");
 
     let wrong = |words: &[&str], expected: &str| {
-        let (done, said) = try_keyspace(&cluster, "n0", words);
+        let (done, said) = cluster.keyspace("n0", words);
         assert!(!done && said.contains(expected) && said.trim_end().lines().count() == 1, "{words:?}: {said}");
     };
     wrong(&["merge", "names", "--at", "q"], "no range of keyspace");

@@ -5,7 +5,7 @@ mod key_file;
 mod plot;
 mod print;
 
-use super::Failed;
+use super::{COPIES, Failed, counted};
 use crate::http::client;
 use crate::loads::Placement;
 use clap::ValueEnum;
@@ -198,8 +198,7 @@ impl Simulate {
         let events: Vec<String> = self.events.iter().map(ToString::to_string).collect();
         let events = if events.is_empty() { String::new() } else { format!(", then {}", events.join(", ")) };
         let zones = if self.zones.is_empty() { String::new() } else { format!(" in {} zones", self.zones.len()) };
-        let copies = 1 + self.backups;
-        let copies = if copies == 1 { "1 copy".to_owned() } else { format!("{copies} copies") };
-        format!("{} nodes{zones}{events}; {} {kind}, {copies} of each", self.nodes, keys.len())
+        let (nodes, copies) = (counted(self.nodes, ("node", "nodes")), counted(1 + usize::from(self.backups), COPIES));
+        format!("{nodes}{zones}{events}; {} {kind}, {copies} of each", keys.len())
     }
 }

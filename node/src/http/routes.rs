@@ -300,8 +300,12 @@ async fn schedule(
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Answer<Json<serde_json::Value>> {
-    let wanted: Automatic =
-        ordered(&state, &headers, body, r#"{"automatic": ["repair", "drain", "place", "copies", "primaries", "hot", "splits", "merges"]}"#)?;
+    let wanted: Automatic = ordered(
+        &state,
+        &headers,
+        body,
+        r#"{"automatic": ["repair", "drain", "place", "copies", "primaries", "hot", "splits", "merges"]}"#,
+    )?;
     let schedulers = rebalance::schedulers(&wanted.automatic).map_err(|why| Failure(StatusCode::BAD_REQUEST, why.to_string()))?;
     administer(&state, AdminRequest::Schedule(schedulers)).await?;
     Ok(Json(serde_json::json!({ "automatic": wanted.automatic })))

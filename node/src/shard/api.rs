@@ -108,6 +108,8 @@ pub struct Stats {
     pub open: u64,
     /// Partitions led and not open yet.
     pub closed: u64,
+    /// Partitions held whose keys are still divided, after a split or a merge.
+    pub divided: u64,
     /// Bytes of snapshots sent.
     pub snapshot_bytes: u64,
     /// Learners that caught up from the log, without a snapshot.
@@ -145,6 +147,7 @@ impl Stats {
         self.parked += other.parked;
         self.open += other.open;
         self.closed += other.closed;
+        self.divided += other.divided;
         self.snapshot_bytes += other.snapshot_bytes;
         self.caught_up += other.caught_up;
         self.checksum_mismatches += other.checksum_mismatches;

@@ -296,7 +296,8 @@ impl Calls {
     pub(super) fn into_all(mut self, ready: Vec<Executed>, keyspace: KeyspaceId) -> Vec<Call> {
         self.unsend();
         let executed = ready.into_iter().chain(self.waiting).filter_map(move |e| e.into_call(keyspace));
-        let mut calls: Vec<Call> = self.parked.into_iter().chain(self.later).filter(|c| c.source.peer().is_none()).chain(executed).collect();
+        let mut calls: Vec<Call> =
+            self.parked.into_iter().chain(self.later).filter(|c| c.source.peer().is_none()).chain(executed).collect();
         calls.sort_by_key(|c| c.n);
         note_order(&mut calls);
         calls

@@ -75,7 +75,14 @@ impl Core {
         let Some(held) = slot.held.as_deref_mut() else { return };
         let Held { lead: Some(lead), store, halving, epoch, .. } = held else { return };
         let large = store.bytes() > self.limits.range_bytes_max;
-        if !slot.ranged || slot.still || !store.is_whole() || !lead.open || !lead.serving || !large || lead.halve_at.is_some_and(|at| now < at) {
+        if !slot.ranged
+            || slot.still
+            || !store.is_whole()
+            || !lead.open
+            || !lead.serving
+            || !large
+            || lead.halve_at.is_some_and(|at| now < at)
+        {
             *halving = None;
             return;
         }

@@ -37,7 +37,8 @@ pub fn assign(table: &Table) -> Table {
                 // Where there are rules, the layout sees to them, from where their owners lead.
                 let walk = Walk::new(arcs.ring(), ground.members(), if keyspace.rules.is_empty() { copies } else { 1 });
                 let walked = (0..arcs.ring().tokens().len()).map(|arc| walk.replicas(arc).into_iter().filter_map(|m| ground.place(m)));
-                let seatings = walked.map(|members| Seating { members: members.collect(), going: 0, fixed: keyspace.rules.is_empty() }).collect();
+                let seatings =
+                    walked.map(|members| Seating { members: members.collect(), going: 0, fixed: keyspace.rules.is_empty() }).collect();
                 keyspace.division = Division::Arcs(Arc::new(arcs));
                 seatings
             }

@@ -11,8 +11,8 @@ mod shares;
 pub(crate) use bounds::Bounds;
 pub(crate) use ground::{Ground, LEVELS};
 pub(super) use measured::Others;
-pub(super) use seats::{Seating, Seats};
 pub(crate) use schedulers::{Seen, shapes};
+pub(super) use seats::{Seating, Seats};
 pub(crate) use shares::copies_each;
 pub(super) use shares::leads_each;
 

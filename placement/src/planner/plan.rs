@@ -71,7 +71,13 @@ fn plan_keyspace(
 }
 
 /// Who holds the partition or is about to, as far as they may.
-fn seating(ground: &Ground, partition: &Partition, copies: usize, on: Schedulers, state: impl Fn(MemberId) -> Option<MemberState>) -> Seating {
+fn seating(
+    ground: &Ground,
+    partition: &Partition,
+    copies: usize,
+    on: Schedulers,
+    state: impl Fn(MemberId) -> Option<MemberState>,
+) -> Seating {
     let goes = |m| matches!(state(m), Some(MemberState::Draining | MemberState::Leaving));
     if state(partition.primary()) == Some(MemberState::Silent) {
         return Seating { members: Vec::new(), going: 0, fixed: true };

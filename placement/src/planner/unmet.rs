@@ -84,7 +84,9 @@ fn unmet_of(keyspace: &Keyspace, ground: &Ground, members: &BTreeMap<MemberId, &
     };
     let under = |rules: Vec<Rule>| {
         let keyspace = Keyspace { rules, partitions: Vec::new(), ..keyspace.clone() };
-        Seats::new(ground, &keyspace, copies, vec![Seating { members: Vec::new(), going: 0, fixed: false }]).improve(Schedulers::ALL).members(0)
+        Seats::new(ground, &keyspace, copies, vec![Seating { members: Vec::new(), going: 0, fixed: false }])
+            .improve(Schedulers::ALL)
+            .members(0)
     };
     let at_best = under(keyspace.rules.clone());
     // What is in the way of a rule that could be met alone are those that could be met alone as well.

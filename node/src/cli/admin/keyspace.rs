@@ -1,7 +1,7 @@
 //! `doyen keyspace`: create, list, show, alter, split, merge, drop.
 
 use super::{Credentials, Target, failed, json, print, write};
-use crate::cli::Failed;
+use crate::cli::{COPIES, Failed, PARTITIONS, counted};
 use crate::http::client;
 use crate::keyspace::{KeyspaceOptions, SplitKey, SplitRequest};
 use crate::loads::LoadsReport;
@@ -156,8 +156,8 @@ impl Create {
         let made = seen(&address, |keyspaces| keyspaces.iter().find(|k| k.name == self.name && k.unavailable == 0).cloned()).await;
         match made {
             Some(k) => {
-                let copies = usize::from(k.backups) + 1;
-                write(&format!("keyspace {} is there: {} partitions, {copies} copies of each\n", k.name, k.partitions))
+                let (partitions, copies) = (counted(k.partitions, PARTITIONS), counted(usize::from(k.backups) + 1, COPIES));
+                write(&format!("keyspace {} is there: {partitions}, {copies} of each\n", k.name))
             }
             None => write(&format!("keyspace {} is made, and not served yet: `doyen status` shows why\n", self.name)),
         }?;
@@ -244,7 +244,7 @@ impl Place {
         let is_so = eventually(async || (begins(&address, name, &self.at).await == Some(splits)).then_some(())).await.is_some();
         let partitions = keyspaces(&address).await?.iter().find(|k| k.name == *name).map_or(0, |k| k.partitions);
         write(&if is_so {
-            format!("keyspace {name} {done}: {partitions} partitions\n")
+            format!("keyspace {name} {done}: {}\n", counted(partitions, PARTITIONS))
         } else {
             format!("keyspace {name} is still at it: `doyen keyspace show {name}` tells what becomes of it\n")
         })?;

@@ -1,6 +1,6 @@
 //! Reports for people: aligned columns, the important line first.
 
-use crate::cli::{bytes, wrap};
+use crate::cli::{PARTITIONS, bytes, counted, wrap};
 use crate::loads::PartitionLoadReport;
 use crate::status::{ClusterReport, KeysReport, KeyspaceReport, PartitionState, PartitionsReport, StartReport, TableReport};
 use std::collections::BTreeMap;
@@ -72,7 +72,8 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
     }
     let _ = write!(text, "\n{}", columns(&rows));
     if !report.moves.is_empty() {
-        let _ = write!(text, "\n  {} partitions are on their way", report.moves.len());
+        let are = if report.moves.len() == 1 { "is" } else { "are" };
+        let _ = write!(text, "\n  {} {are} on the way", counted(report.moves.len(), PARTITIONS));
         for m in report.moves.iter().take(10) {
             let learners = if m.learners.is_empty() { String::new() } else { format!(", copying to {}", m.learners.join(", ")) };
             let _ = write!(text, "\n    {}/{}: held by {}{learners}", m.keyspace, m.partition, m.in_sync.join(", "));

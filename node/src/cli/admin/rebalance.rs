@@ -1,7 +1,7 @@
 //! `doyen rebalance`: what would move and why, a plan that is confirmed, and whether balance is automatic.
 
 use super::{Credentials, Target, failed, json, write};
-use crate::cli::Failed;
+use crate::cli::{Failed, PARTITIONS, counted};
 use crate::http::client;
 use crate::rebalance::{PLAN_BYTES_MAX, RebalancePlan, Step};
 use doyen_placement::{Scheduler, Schedulers};
@@ -62,7 +62,8 @@ impl Rebalance {
             let token = self.credentials.token()?;
             let body = json!({ "table": plan.table, "goals": plan.goals }).to_string();
             let _: Value = client::change(&address, "POST", "/rebalance", &token, &body).await.map_err(failed)?;
-            write(&format!("{} partitions are on their way; `doyen status` shows them\n", plan.goals.len()))?;
+            let are = if plan.goals.len() == 1 { "is" } else { "are" };
+            write(&format!("{} {are} on the way; `doyen status` shows what moves\n", counted(plan.goals.len(), PARTITIONS)))?;
         } else {
             let plan: RebalancePlan = client::get(&address, "/rebalance").await.map_err(failed)?;
             write(&if self.json { json(&plan, true)? } else { told(&plan) })?;

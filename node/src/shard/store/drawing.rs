@@ -50,7 +50,11 @@ pub(super) struct Rest {
 
 impl fmt::Debug for Rest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rest").field("former", &self.former).field("after", &self.after).field("gone", &self.gone.len()).finish_non_exhaustive()
+        f.debug_struct("Rest")
+            .field("former", &self.former)
+            .field("after", &self.after)
+            .field("gone", &self.gone.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -96,7 +100,8 @@ impl Rest {
 impl Map {
     /// Whether a key that is not here is in former ones.
     fn lacks(&self, order: u64, key: &[u8]) -> bool {
-        (self.index.get(order, key).is_none() || broken(Mutant::DrawsOver)) && self.rest.as_ref().is_some_and(|rest| rest.gone.get(order, key).is_none())
+        (self.index.get(order, key).is_none() || broken(Mutant::DrawsOver))
+            && self.rest.as_ref().is_some_and(|rest| rest.gone.get(order, key).is_none())
     }
 
     /// Bytes that were to come have come.

@@ -145,7 +145,12 @@ enum Happens {
     Undone,
     Drawn(usize),
     /// Some keys of a range are asked for, or of the places of a scan.
-    Ranged { from: u8, to: u8, count: u32, reverse: bool },
+    Ranged {
+        from: u8,
+        to: u8,
+        count: u32,
+        reverse: bool,
+    },
     Scanned(u32),
 }
 

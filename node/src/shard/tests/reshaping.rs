@@ -89,7 +89,8 @@ impl World {
         self.agree(true);
         let keyspace = self.tables.last().unwrap().keyspaces[0].clone();
         let parts: Vec<PartitionId> = keyspace.partitions.iter().filter(|p| !p.from.is_empty()).map(|p| p.id).collect();
-        let of = |part| (0..keys).map(|n| format!("k{n}")).filter(|k| keyspace.partition_of(MapId(0), k.as_bytes()) == Some(part)).collect();
+        let of =
+            |part| (0..keys).map(|n| format!("k{n}")).filter(|k| keyspace.partition_of(MapId(0), k.as_bytes()) == Some(part)).collect();
         [(parts[0], of(parts[0])), (parts[1], of(parts[1]))]
     }
 
