@@ -298,11 +298,6 @@ impl Slot {
         self.installed.as_ref().map(|a| a.primary)
     }
 
-    /// Whether it takes no writes. Whoever is still drawing takes them, and is not split or merged before it has all.
-    fn is_still(&self) -> bool {
-        self.still && self.held.as_ref().is_none_or(|held| held.store.is_whole())
-    }
-
     /// Whether upkeep has nothing to do here until something happens.
     fn quiet(&self) -> bool {
         self.calls.is_empty() && !self.still && self.held.as_ref().is_none_or(|h| h.quiet())
@@ -690,10 +685,10 @@ impl Shard {
             if slot.calls.sent_to == Some(peer) {
                 slot.calls.unsend();
             }
-            let before = slot.calls.parked.len() + slot.calls.waiting.len();
-            slot.calls.parked.retain(|c| c.source.peer() != Some(peer));
+            dropped += slot.calls.retain(|c| c.source.peer() != Some(peer));
+            let before = slot.calls.waiting.len();
             slot.calls.waiting.retain(|e| e.asker.source.peer() != Some(peer));
-            dropped += before - slot.calls.parked.len() - slot.calls.waiting.len();
+            dropped += before - slot.calls.waiting.len();
         }
         self.core.outstanding -= dropped;
     }
@@ -984,7 +979,7 @@ impl Shard {
     pub fn led(&self, keyspace: KeyspaceId, map: MapId) -> (u64, u64) {
         let led =
             self.slots.iter().filter(|(at, slot)| at.keyspace == keyspace && slot.serving()).filter_map(|(_, slot)| slot.held.as_ref());
-        led.fold((0, 0), |(keys, expire), held| (keys + held.store.count(map) as u64, expire + held.store.expiring(map) as u64))
+        led.fold((0, 0), |(keys, expire), held| (keys + held.store.about(map) as u64, expire + held.store.expiring(map) as u64))
     }
 
     fn pump_all(&mut self) {

@@ -36,7 +36,7 @@ impl Core {
             return None;
         }
         if slot.primary() == Some(self.me) {
-            let takes = slot.serving() && !(slot.is_still() && call.work.is_write() && !broken(Mutant::WritesWhileReshaped));
+            let takes = slot.serving() && !(slot.still && call.work.is_write() && !broken(Mutant::WritesWhileReshaped));
             return if takes { self.execute(at, slot, call) } else { Some(call) };
         }
         if let Source::Peer { member, attempt, .. } = call.source {
@@ -209,11 +209,9 @@ impl Core {
         Ok(true)
     }
 
-    /// Drops parked calls of peers, which are not answered here.
+    /// Drops calls of peers, which are not answered here.
     pub(super) fn retain_parked(&mut self, slot: &mut Slot, keep: impl Fn(&Call) -> bool) {
-        let before = slot.calls.parked.len();
-        slot.calls.parked.retain(keep);
-        self.outstanding -= before - slot.calls.parked.len();
+        self.outstanding -= slot.calls.retain(keep);
     }
 
     /// Whether operations of this process are taken: of members, and of clients.

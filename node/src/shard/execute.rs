@@ -129,7 +129,7 @@ impl Core {
     /// Whether nothing stands in the way of a write without conditions: this node leads and acknowledges, nothing waits, and
     /// there is room.
     fn is_clear(&self, slot: &Slot, key: &[u8], value: &[u8]) -> bool {
-        let still = slot.is_still() && !broken(Mutant::WritesWhileReshaped);
+        let still = slot.still && !broken(Mutant::WritesWhileReshaped);
         let clear = self.used && slot.serving() && !still && slot.calls.parked.is_empty() && !slot.has_too_few_copies();
         let held = slot.held.as_deref().filter(|h| clear && h.lead.as_ref().is_some_and(|l| l.open));
         value.len() <= self.limits.value_bytes_max && held.is_some_and(|held| self.room(held, key.len() + value.len()))
@@ -156,7 +156,7 @@ impl Core {
     fn step(&mut self, at: PartitionRef, slot: &mut Slot, call: &Call) -> Step {
         let id = self.op_id(slot, call);
         let few = slot.has_too_few_copies();
-        let default_ttl_ms = slot.default_ttl_ms;
+        let (default_ttl_ms, still) = (slot.default_ttl_ms, slot.still);
         let Some(held) = slot.held.as_mut() else { return Step::Park };
         let Some(open) = held.lead.as_ref().map(|l| l.open) else { return Step::Park };
         if call.work.is_write() {
@@ -199,8 +199,9 @@ impl Core {
                 if let Some(entry) = found
                     && entry.overdue(clock)
                 {
-                    // The next primary's clock may be a little behind: what was seen to be gone must be gone in the log.
-                    if !open {
+                    // The next primary's clock may be a little behind: what was seen to be gone must be gone in the log. And what is to be
+                    // split or merged changes no more.
+                    if !open || (still && !broken(Mutant::WritesWhileReshaped)) {
                         return Step::Park;
                     }
                     let key = entry.key().into();

@@ -66,6 +66,8 @@ impl Core {
             self.acknowledge(held, from, head.at, head.epoch);
         }
         self.memory = (self.memory + held.bytes()).saturating_sub(before);
+        // Where a clear was undone, what it was still to draw is there again.
+        self.note_drawing(head.at, slot);
     }
 
     /// Entries of the primary's log.

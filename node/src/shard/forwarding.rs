@@ -285,6 +285,14 @@ impl Calls {
             })
     }
 
+    /// Drops calls that were not executed; how many.
+    pub(super) fn retain(&mut self, keep: impl Fn(&Call) -> bool) -> usize {
+        let before = self.parked.len() + self.later.len();
+        self.parked.retain(&keep);
+        self.later.retain(&keep);
+        before - self.parked.len() - self.later.len()
+    }
+
     /// Who asked for what is not committed, and until when they wait.
     pub(super) fn all(&self) -> impl Iterator<Item = (Source, Time)> + '_ {
         let calls = self.parked.iter().chain(&self.later).chain(&self.sent).map(|c| (c.source, c.until));

@@ -217,7 +217,8 @@ impl Core {
             slot.calls.unsend();
         }
         slot.calls.refusals = 0;
-        let gone: BTreeSet<MemberId> = slot.calls.parked.iter().filter_map(|c| c.source.peer()).filter(|p| !self.may_ask(*p)).collect();
+        let calls = slot.calls.parked.iter().chain(&slot.calls.later);
+        let gone: BTreeSet<MemberId> = calls.filter_map(|c| c.source.peer()).filter(|p| !self.may_ask(*p)).collect();
         if !gone.is_empty() {
             self.retain_parked(slot, |c| c.source.peer().is_none_or(|p| !gone.contains(&p)));
         }
@@ -708,7 +709,7 @@ impl Core {
     /// Keys that are overdue are expired by and by.
     fn note_overdue(&mut self, at: PartitionRef, slot: &mut Slot) {
         let Some(held) = &slot.held else { return };
-        let expires = self.used && !slot.is_still() && held.lead.as_ref().is_some_and(|l| l.open && l.serving);
+        let expires = self.used && !slot.still && held.lead.as_ref().is_some_and(|l| l.open && l.serving);
         if expires && !slot.expiring && held.store.is_overdue(held.clock.advance(self.now)) {
             slot.expiring = true;
             self.expiring.push_back(at);
@@ -717,9 +718,8 @@ impl Core {
 
     /// Expires some keys, which are taken off the budget; true if there may be more.
     pub(super) fn expire_some(&mut self, at: PartitionRef, slot: &mut Slot, budget: &mut usize) -> bool {
-        let is_still = slot.is_still();
         let Some(held) = &mut slot.held else { return false };
-        if !self.used || is_still || !held.lead.as_ref().is_some_and(|l| l.open && l.serving) {
+        if !self.used || slot.still || !held.lead.as_ref().is_some_and(|l| l.open && l.serving) {
             return false;
         }
         let most = EXPIRE_SLICE.min(*budget);

@@ -13,12 +13,14 @@ use super::dedup::Dedup;
 use super::forwarding::{Call, note_order};
 use super::log::Log;
 use super::op::{Failure, Outcome, Work};
-use super::store::Belongs;
+use super::store::{Key, Portion};
 use super::{Core, Held, PartitionRef, Shard, Slot, Slots};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::InSyncChange;
+use doyen_placement::division::RangeStart;
 use doyen_placement::mutant::{Mutant, broken};
-use doyen_placement::{Division, KeyspaceId, Lineage, Partition, PartitionId};
+use doyen_placement::{Division, KeyspaceId, Lineage, MapId, Partition, PartitionId, Table};
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +29,49 @@ use std::time::Duration;
 const DRAW_PAUSE: Duration = Duration::from_millis(1);
 /// A primary that says that a partition is still says it again after this.
 const SAY_AGAIN: Duration = Duration::from_millis(100);
+
+/// What a partition draws: the keys that are its own.
+#[derive(Debug)]
+struct Heir {
+    table: Arc<Table>,
+    at: PartitionRef,
+    /// Of a range: with which keys it and the next one begin.
+    span: Option<((MapId, Key), Option<(MapId, Key)>)>,
+}
+
+impl Heir {
+    fn new(table: &Arc<Table>, at: PartitionRef) -> Self {
+        let place = |start: &RangeStart| (start.map, Key::from(&*start.key));
+        let span = match table.keyspace(at.keyspace).map(|k| &k.division) {
+            Some(Division::Ranges(ranges)) => {
+                let own = ranges.starts().iter().position(|start| start.partition == at.partition);
+                own.map(|own| (place(&ranges.starts()[own]), ranges.starts().get(own + 1).map(place)))
+            }
+            _ => None,
+        };
+        Self { table: table.clone(), at, span }
+    }
+}
+
+impl Portion for Heir {
+    fn holds(&self, map: MapId, key: &[u8]) -> bool {
+        self.table.keyspace(self.at.keyspace).and_then(|k| k.partition_of(map, key)) == Some(self.at.partition)
+    }
+
+    fn span(&self, map: MapId) -> Option<(&[u8], &[u8])> {
+        let Some((first, end)) = &self.span else { return Some((&[], &[])) };
+        let from = match map.cmp(&first.0) {
+            Ordering::Less => return None,
+            Ordering::Equal => &*first.1,
+            Ordering::Greater => &[],
+        };
+        match end {
+            Some((last, key)) if map == *last => (!key.is_empty()).then_some((from, &**key)),
+            Some((last, _)) if map > *last => None,
+            _ => Some((from, &[])),
+        }
+    }
+}
 
 impl Shard {
     /// Partitions that are in the installed table no more, though their keyspace is: their contents and calls go elsewhere.
@@ -56,7 +101,7 @@ impl Shard {
                 families.entry(partition.from.iter().map(|from| from.partition).collect()).or_default().push(partition);
             }
             for (_, partitions) in families {
-                self.divide(keyspace.id, &keyspace.division, &partitions);
+                self.divide(keyspace.id, &view.installed, &partitions);
             }
         }
         self.move_calls(calls);
@@ -72,7 +117,7 @@ impl Shard {
     }
 
     /// What is held of the former ones is drawn from by those of these new ones that are in sync here.
-    fn divide(&mut self, keyspace: KeyspaceId, division: &Division, partitions: &[&Arc<Partition>]) {
+    fn divide(&mut self, keyspace: KeyspaceId, table: &Arc<Table>, partitions: &[&Arc<Partition>]) {
         let me = self.core.me;
         let fresh = |slots: &Slots, p: &Partition| {
             let slot = slots.get(PartitionRef { keyspace, partition: p.id });
@@ -107,14 +152,12 @@ impl Shard {
             stores.push(held.store.into_former(behind_ms, &mut self.core.garbage));
             self.core.old_logs.push(held.log);
         }
-        let division = Arc::new(division.clone());
         for partition in &mine {
             let at = PartitionRef { keyspace, partition: partition.id };
             let mut held = Held::empty(partition.lineage, self.core.store_of(keyspace), self.core.now);
             (held.was_in_sync, held.log, held.dedup, held.clock) = (true, Log::after(last), dedup.clone(), clock);
-            let (division, id) = (division.clone(), partition.id);
-            let belongs: Belongs = Arc::new(move |map, key| division.holder_of(map, key) == Some(id));
-            held.store = held.store.draw_from(&stores, mine.len(), &belongs);
+            let portion: Arc<dyn Portion> = Arc::new(Heir::new(table, at));
+            held.store = held.store.draw_from(&stores, mine.len(), &portion);
             self.core.memory += held.bytes();
             let slot = self.slots.get_or_insert(at);
             slot.held = Some(Box::new(held));
@@ -204,7 +247,7 @@ impl Core {
     /// Says that a partition that takes no more writes is the same everywhere.
     pub(super) fn report_still(&mut self, at: PartitionRef, slot: &mut Slot) {
         let now = self.now;
-        let Some(held) = slot.held.as_deref_mut().filter(|held| slot.still && held.store.is_whole()) else { return };
+        let Some(held) = slot.held.as_deref_mut().filter(|_| slot.still) else { return };
         let Held { lead: Some(lead), log, clock, epoch, .. } = held else { return };
         let confirmed = |l: &super::replication::Link| !l.required || (l.aligned && l.acked >= log.last());
         let still = lead.open && lead.serving && log.committed() == log.last() && lead.links.values().all(confirmed);

@@ -11,7 +11,7 @@ use super::entry::Entry;
 use super::index::{Index, Order, Seed};
 use doyen_placement::MapId;
 use doyen_placement::mutant::{Mutant, broken};
-pub(super) use drawing::Belongs;
+pub(super) use drawing::Portion;
 use drawing::Rest;
 use litemap::LiteMap;
 use std::borrow::Borrow;
@@ -142,6 +142,11 @@ impl Map {
         self.index.len()
     }
 
+    /// The same, with what is still to be drawn, about.
+    fn about(&self) -> usize {
+        self.len() + self.rest.as_ref().map_or(0, |rest| rest.keys())
+    }
+
     /// Drops up to `count` keys, fewer where they are large; says whether any are left. Large maps are freed in slices.
     pub(super) fn shed(&mut self, count: usize) -> bool {
         self.index.shed(count);
@@ -155,14 +160,7 @@ impl Map {
         if !self.index.is_empty() || !self.expiring.is_empty() || !sorted.is_empty() {
             return true;
         }
-        if let Some(mut rest) = self.rest.take() {
-            let former = rest.shed(count);
-            if let Some(former) = former {
-                *self = former;
-            }
-            self.rest = Some(rest).filter(|rest| !rest.is_shed());
-        }
-        self.rest.is_some() || !self.index.is_empty()
+        self.rest.as_mut().is_some_and(|rest| rest.shed(count))
     }
 
     fn insert(&mut self, order: u64, entry: Entry) -> Option<Entry> {
@@ -331,6 +329,11 @@ impl Store {
         self.maps.get(&map).map_or(0, Map::len)
     }
 
+    /// About how many keys a map has, while some are still to be drawn.
+    pub(super) fn about(&self, map: MapId) -> usize {
+        self.maps.get(&map).map_or(0, Map::about)
+    }
+
     /// How many keys of a map expire.
     pub(super) fn expiring(&self, map: MapId) -> usize {
         self.maps.get(&map).map_or(0, |map| map.expiring.len())
@@ -338,7 +341,7 @@ impl Store {
 
     /// How many keys there are; about, while some are still to be drawn.
     pub(super) fn keys(&self) -> usize {
-        self.maps.values().map(|map| map.len() + map.rest.as_ref().map_or(0, |rest| rest.keys())).sum()
+        self.maps.values().map(Map::about).sum()
     }
 
     /// Bytes that they cost; about, while some are still to be drawn.

@@ -5,6 +5,7 @@
 //! ```
 //! Each has a bound for one tick, and says in `poll_timeout` when it goes on.
 
+use super::store::Map;
 use super::{Core, Shard, clients, copying};
 use doyen_gossip::Time;
 use doyen_placement::mutant::{Mutant, broken};
@@ -197,7 +198,8 @@ impl Core {
         self.free_at = now + FREE_PAUSE;
         if let Some(map) = self.garbage.last_mut() {
             if !map.shed(FREE_SLICE) {
-                self.garbage.pop();
+                let shed = self.garbage.pop();
+                self.garbage.extend(shed.into_iter().flat_map(Map::into_former));
             }
         } else if let Some(log) = self.old_logs.last_mut()
             && !log.shed(FREE_SLICE, &mut self.garbage)

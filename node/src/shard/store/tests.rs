@@ -184,87 +184,150 @@ fn check_range(store: &mut Store, model: &Model, map: MapId, (from, to): (u8, u8
     assert_eq!(found, expected[..found.len()]);
 }
 
+/// The keys whose number leaves one of these when it is divided by four.
+#[derive(Debug)]
+struct Quarters(Vec<u8>);
+
+impl Portion for Quarters {
+    fn holds(&self, _map: MapId, key: &[u8]) -> bool {
+        self.0.contains(&(key[1] % 4))
+    }
+}
+
+/// A store under way, what should be in it, and how to go back.
+struct Course {
+    store: Store,
+    portion: Arc<Quarters>,
+    model: Model,
+    past: Vec<(Model, Effect, Undo)>,
+    garbage: Vec<Map>,
+}
+
+impl Course {
+    fn new(sorted: bool, quarters: &[u8]) -> Self {
+        let (portion, store) = (Arc::new(Quarters(quarters.to_vec())), Store::new(Seed(3)).sorted(sorted));
+        Self { store, portion, model: Model::new(), past: Vec::new(), garbage: Vec::new() }
+    }
+
+    fn happens(&mut self, seq: u64, happens: Happens) {
+        let Self { store, portion, model, past, garbage } = self;
+        match happens {
+            Happens::Applied(effect) => {
+                if effect.key().is_none_or(|key| portion.holds(MapId(0), key)) {
+                    past.push((model.clone(), effect.clone(), store.apply(seq, &effect)));
+                    model_apply(model, seq, &effect);
+                }
+            }
+            Happens::Undone => {
+                if let Some((before, effect, undo)) = past.pop() {
+                    store.undo(&effect, undo);
+                    *model = before;
+                }
+            }
+            Happens::Drawn(count) => store.draw_some(count, garbage),
+            Happens::Ranged { from, to, count, reverse } if store.sorted => {
+                check_range(store, model, MapId(1), (from, to), count, reverse);
+            }
+            Happens::Ranged { .. } => {}
+            Happens::Scanned(count) => {
+                let (mut found, mut cursor) = (Vec::new(), 0);
+                loop {
+                    let (next, keys) = scan::scan(store, MapId(2), cursor, count, 0);
+                    found.extend(keys.into_iter().map(|key| (MapId(2), Key::from(&*key))));
+                    cursor = next;
+                    if cursor == 0 {
+                        break;
+                    }
+                }
+                found.sort();
+                assert_eq!(found, model.keys().filter(|(map, _)| *map == MapId(2)).cloned().collect::<Vec<_>>());
+            }
+        }
+        assert_eq!(everything(store), *model);
+    }
+
+    /// The store of these quarters that comes of these, each with how far its clock is behind.
+    fn of(mut from: Vec<(Self, u64)>, quarters: &[u8]) -> Self {
+        let mut next = Self::new(from[0].0.store.sorted, quarters);
+        for (course, behind_ms) in &from {
+            let late = |(value, deadline, version): &(Vec<u8>, u64, u64)| {
+                (value.clone(), if *deadline == 0 { 0 } else { deadline + behind_ms }, *version)
+            };
+            next.model.extend(course.model.iter().map(|(key, entry)| (key.clone(), late(entry))));
+        }
+        let portion = next.portion.clone();
+        next.model.retain(|(map, key), _| portion.holds(*map, key));
+        let mut former = Vec::new();
+        for (course, behind_ms) in &mut from {
+            let store = std::mem::replace(&mut course.store, Store::new(Seed(3)));
+            former.push(store.into_former(*behind_ms, &mut course.garbage));
+        }
+        let shared_by = if from.len() == 1 { 2 } else { 1 };
+        let portion: Arc<dyn Portion> = next.portion.clone();
+        next.store = Store::new(Seed(3)).sorted(next.store.sorted).draw_from(&former, shared_by, &portion);
+        assert_eq!(everything(&next.store), next.model);
+        next
+    }
+
+    /// Everything is drawn, and taken back, and given up.
+    fn ends(mut self) {
+        while !self.store.is_whole() {
+            self.store.draw_some(3, &mut self.garbage);
+            assert_eq!(everything(&self.store), self.model);
+        }
+        check(&self.store, &self.model);
+        while let Some((before, effect, undo)) = self.past.pop() {
+            self.store.undo(&effect, undo);
+            // What a map had when it was cleared is drawn on.
+            while !self.store.is_whole() {
+                self.store.draw_some(1, &mut self.garbage);
+            }
+            check(&self.store, &before);
+        }
+        self.garbage.extend(self.store.take());
+        while let Some(mut map) = self.garbage.pop() {
+            while map.shed(2) {}
+            self.garbage.extend(map.into_former());
+        }
+    }
+}
+
+fn course() -> impl Strategy<Value = Vec<Happens>> {
+    prop::collection::vec(happens(), 0..30)
+}
+
 proptest! {
     #[test]
     fn what_is_drawn_from_others_is_what_they_had_and_what_was_done_since(
-        first in prop::collection::vec(effects(), 0..40), happens in prop::collection::vec(happens(), 0..60),
-        sorted in any::<bool>(), merged in any::<bool>(), behind_ms in 0u64..4
+        first in course(), second in course(), third in course(), fourth in course(),
+        sorted in any::<bool>(), merges in any::<bool>(), behind_ms in 0u64..4
     ) {
-        // The odd keys and the even ones.
-        let of = |parity: u8| -> Belongs { Arc::new(move |_, key: &[u8]| key[1] % 2 == parity) };
-        let mut former = [0, 1].map(|_| Store::new(Seed(3)).sorted(sorted));
-        let (mut model, mut seq, mut garbage) = (Model::new(), 0, Vec::new());
-        for effect in &first {
-            seq += 1;
-            let parity = effect.key().map_or(0, |key| key[1] % 2);
-            if merged {
-                // What is cleared is so in both.
-                let both = if effect.key().is_none() { 0..2 } else { usize::from(parity)..usize::from(parity) + 1 };
-                both.for_each(|one| { former[one].apply(seq, effect); });
-            } else {
-                former[0].apply(seq, effect);
-            }
-            model_apply(&mut model, seq, effect);
-        }
-        if merged {
-            let late = |key: &Key| if key[1] % 2 == 1 { behind_ms } else { 0 };
-            model.iter_mut().filter(|(_, e)| e.1 != 0).for_each(|((_, key), e)| e.1 += late(key));
+        let mut seq = 0;
+        let mut go = |course: &mut Course, all: &[Happens]| all.iter().for_each(|happens| { seq += 1; course.happens(seq, happens.clone()); });
+        let last = if merges {
+            // Of two, one after the other; and what comes of that is merged with a third while it draws.
+            let [mut one, mut other, mut third_one] = [[0], [1], [2]].map(|quarter| Course::new(sorted, &quarter));
+            go(&mut one, &first);
+            go(&mut other, &second);
+            let mut both = Course::of(vec![(one, behind_ms), (other, 0)], &[0, 1]);
+            go(&mut both, &third);
+            go(&mut third_one, &first);
+            let mut all = Course::of(vec![(both, 0), (third_one, behind_ms)], &[0, 1, 2]);
+            go(&mut all, &fourth);
+            all
         } else {
-            model.retain(|(_, key), _| key[1] % 2 == 0);
-        }
-        let [one, other] = former;
-        let mut froms = vec![one.into_former(0, &mut garbage)];
-        if merged {
-            froms.push(other.into_former(behind_ms, &mut garbage));
-        }
-        let belongs = if merged { Arc::new(|_, _: &[u8]| true) as Belongs } else { of(0) };
-        let mut store = Store::new(Seed(3)).sorted(sorted).draw_from(&froms, 2 - usize::from(merged), &belongs);
-        drop(froms);
-        prop_assert_eq!(everything(&store), model.clone());
-        let mut past = Vec::new();
-        for happens in happens {
-            match happens {
-                Happens::Applied(effect) => {
-                    if merged || effect.key().is_none_or(|key| belongs(MapId(0), key)) {
-                        seq += 1;
-                        past.push((model.clone(), effect.clone(), store.apply(seq, &effect)));
-                        model_apply(&mut model, seq, &effect);
-                    }
-                }
-                Happens::Undone => if let Some((before, effect, undo)) = past.pop() {
-                    store.undo(&effect, undo);
-                    model = before;
-                },
-                Happens::Drawn(count) => store.draw_some(count, &mut garbage),
-                Happens::Ranged { from, to, count, reverse } if sorted => check_range(&mut store, &model, MapId(1), (from, to), count, reverse),
-                Happens::Ranged { .. } => {}
-                Happens::Scanned(count) => {
-                    let (mut found, mut cursor) = (Vec::new(), 0);
-                    loop {
-                        let (next, keys) = scan::scan(&mut store, MapId(2), cursor, count, 0);
-                        found.extend(keys.into_iter().map(|key| (MapId(2), Key::from(&*key))));
-                        cursor = next;
-                        if cursor == 0 { break }
-                    }
-                    found.sort();
-                    prop_assert_eq!(found, model.keys().filter(|(map, _)| *map == MapId(2)).cloned().collect::<Vec<_>>());
-                }
-            }
-            prop_assert_eq!(everything(&store), model.clone());
-        }
-        while !store.is_whole() {
-            store.draw_some(3, &mut garbage);
-            prop_assert_eq!(everything(&store), model.clone());
-        }
-        check(&store, &model);
-        while let Some((before, effect, undo)) = past.pop() {
-            store.undo(&effect, undo);
-            // What a map had when it was cleared is drawn on.
-            while !store.is_whole() { store.draw_some(1, &mut garbage); }
-            check(&store, &before);
-        }
-        garbage.extend(store.take());
-        garbage.iter_mut().for_each(|map| while map.shed(2) {});
+            // Split, split again while it draws, and once more.
+            let mut whole = Course::new(sorted, &[0, 1, 2, 3]);
+            go(&mut whole, &first);
+            let mut part = Course::of(vec![(whole, 0)], &[0, 1, 2]);
+            go(&mut part, &second);
+            let mut part = Course::of(vec![(part, 0)], &[0, 1]);
+            go(&mut part, &third);
+            let mut part = Course::of(vec![(part, 0)], &[0]);
+            go(&mut part, &fourth);
+            part
+        };
+        last.ends();
     }
 }
 
