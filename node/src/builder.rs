@@ -398,7 +398,7 @@ fn limits(config: &Config, timing: &Timing) -> Limits {
         chunk_bytes: 64 << 10,
         chunks_in_flight: 4,
         copies_max: 32,
-        drawn_max: 500,
+        drawn_max: 128,
         takeover_wait: timing.takeover_wait(),
     }
 }

@@ -576,7 +576,7 @@ fn draft_moves(cx: &Context, duties: &mut Duties, base: TableName, table: &mut C
         }
     }
     draft_reshapes(cx, duties, table, draft);
-    if let Some((planned, Proposal { goals, hot, reshapes, heirs })) = duties.proposal.take() {
+    if let Some((planned, Proposal { mut goals, hot, reshapes, heirs })) = duties.proposal.take() {
         // With more copies wanted by this very table it would drop one that is needed.
         if planned != base || draft.altered {
             duties.plan_wanted = true;
@@ -584,6 +584,9 @@ fn draft_moves(cx: &Context, duties: &mut Duties, base: TableName, table: &mut C
             if !heirs.is_empty() {
                 *table = Cow::Owned(planner::inherit(table, &heirs));
             }
+            // Whoever evens out what one brings to the other's members would send that one away.
+            let comes = |at: &PartitionRef| duties.together.keys().any(|(k, pair)| *k == at.keyspace && pair.contains(&at.partition));
+            goals.retain(|(at, _)| !(comes(at) && planner::ranges::may_stay(table, *at)));
             if !goals.is_empty() {
                 *table = Cow::Owned(planner::adopt(table, &goals));
                 duties.moving = true;

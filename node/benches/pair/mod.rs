@@ -152,7 +152,7 @@ fn limits() -> Limits {
         chunk_bytes: 64 << 10,
         chunks_in_flight: 4,
         copies_max: 2,
-        drawn_max: 500,
+        drawn_max: 128,
         takeover_wait: Duration::from_millis(515),
     }
 }

@@ -185,7 +185,7 @@ fn limits() -> Limits {
         chunk_bytes: 0,
         chunks_in_flight: 0,
         copies_max: 0,
-        drawn_max: 500,
+        drawn_max: 128,
         takeover_wait: Duration::ZERO,
     }
 }

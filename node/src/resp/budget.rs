@@ -209,7 +209,7 @@ impl Budget {
             chunk_bytes: 256,
             chunks_in_flight: 2,
             copies_max: 2,
-            drawn_max: 500,
+            drawn_max: 128,
             takeover_wait: Duration::from_millis(515),
         };
         Self::new(&limits, 1, Rc::default())

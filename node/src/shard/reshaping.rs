@@ -30,13 +30,16 @@ const DRAW_PAUSE: Duration = Duration::from_millis(1);
 /// A primary that says that a partition is still says it again after this.
 const SAY_AGAIN: Duration = Duration::from_millis(100);
 
+/// A key of a map.
+type Place = (MapId, Key);
+
 /// What a partition draws: the keys that are its own.
 #[derive(Debug)]
 struct Heir {
     table: Arc<Table>,
     at: PartitionRef,
     /// Of a range: with which keys it and the next one begin.
-    span: Option<((MapId, Key), Option<(MapId, Key)>)>,
+    span: Option<(Place, Option<Place>)>,
 }
 
 impl Heir {

@@ -26,10 +26,16 @@ pub fn together(table: &Table, keyspace: KeyspaceId, pair: [PartitionId; 2]) -> 
     if reshape::held_alike(one, other) {
         return Some(Ok(Reshape::Merge { partitions: pair }));
     }
-    let members: Vec<MemberId> = one.in_sync().collect();
-    let receivers = table.members.iter().filter(|m| may_receive(m)).count();
-    let may = members.iter().all(|m| table.member(*m).is_some_and(|m| may_receive(m)));
     // Repair comes first: the other one would lose copies as well.
-    let whole = members.len() >= copies_wanted(keyspace, receivers);
-    (may && whole).then(|| Err(vec![(PartitionRef { keyspace: keyspace.id, partition: other.id }, members)]))
+    let goal = || vec![(PartitionRef { keyspace: keyspace.id, partition: other.id }, one.in_sync().collect::<Vec<MemberId>>())];
+    may_stay(table, PartitionRef { keyspace: keyspace.id, partition: one.id }).then(|| Err(goal()))
+}
+
+/// Whether a partition has all its copies, on members that may hold them.
+#[must_use]
+pub fn may_stay(table: &Table, at: PartitionRef) -> bool {
+    let Some((keyspace, partition)) = table.keyspace(at.keyspace).and_then(|k| Some((k, k.partition(at.partition)?))) else { return false };
+    let receivers = table.members.iter().filter(|m| may_receive(m)).count();
+    let may = partition.in_sync().all(|m| table.member(m).is_some_and(|m| may_receive(m)));
+    may && partition.in_sync().count() >= copies_wanted(keyspace, receivers)
 }
