@@ -76,12 +76,12 @@ fn rules_are_obeyed_altered_and_told_where_they_cannot_be() {
 fn a_plan_is_shown_and_applied_to_the_table_that_it_was_made_for_alone() {
     let mut cluster = Cluster::of(BINARY, 3);
     let (done, said) = change(&cluster, "n1", &["rebalance", "manual"]);
-    assert!(done && said.contains("for: repair, place;"), "{said}");
+    assert!(done && said.contains("for: repair, drain, place;"), "{said}");
     cluster.join("n3");
     cluster.await_safe(4);
     assert!(!holders(&cluster, "default").1.contains("n3"), "nothing moves for balance by itself");
     let (_, told) = doyen(&cluster, "n0", &["rebalance", "--plan"]);
-    assert!(told.contains("add learner n3 (balance of copies)") && told.contains("moved automatically: repair, place\n"), "{told}");
+    assert!(told.contains("add learner n3 (balance of copies)") && told.contains("moved automatically: repair, drain, place\n"), "{told}");
 
     let file = cluster.file("plan.json").display().to_string();
     let plan = |node: &str| {

@@ -93,7 +93,7 @@ fn told(plan: &RebalancePlan) -> String {
     let counts: Vec<String> = reasons.into_iter().map(|((_, reason), count)| format!("{count} for {reason}")).collect();
     let _ = match counts.is_empty() {
         true => writeln!(text, "nothing is to be moved"),
-        false => writeln!(text, "{} steps: {}", plan.operators.len(), counts.join(", ")),
+        false => writeln!(text, "{}: {}", counted(plan.operators.len(), ("step", "steps")), counts.join(", ")),
     };
     if plan.bytes > 0 {
         let _ = writeln!(text, "{} bytes are copied for that, as far as their sizes are known", plan.bytes);
