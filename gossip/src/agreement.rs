@@ -17,6 +17,7 @@ mod context;
 mod council;
 mod duties;
 mod election;
+mod event;
 #[cfg(test)]
 mod hostile;
 mod join;
@@ -29,8 +30,9 @@ mod requests;
 #[cfg(test)]
 mod tests;
 
-pub use api::{AdminReply, AdminRequest, Config, Event, Input, Output, Peer, Status, Timing, View};
-pub use doyen_placement::planner::{InSyncChange, InSyncRequest};
+pub use api::{AdminReply, AdminRequest, Config, Input, Output, Peer, Status, Timing, View};
+pub use doyen_placement::planner::{BalanceChange, InSyncChange, InSyncRequest};
+pub use event::{Event, Severity, Stage};
 
 use crate::hints::Hint;
 use crate::time::Time;
@@ -183,6 +185,7 @@ impl Agreement {
             (Input::Hint(Hint::Address(address)), Phase::Joining(_) | Phase::Member(_)) => self.remember(address),
             (Input::Hint(hint), Phase::Member(council)) => council.on_hint(cx, &hint),
             (Input::Seeds(seeds), _) => cx.config.seeds = seeds,
+            (Input::Minute(minute), _) => cx.minute = Some(minute),
             (Input::DataThreadAlive, _) => cx.alive_at = cx.now,
             (Input::Used, phase) => {
                 cx.used_asked = true;
@@ -194,7 +197,9 @@ impl Agreement {
             (Input::InSync(requests), Phase::Member(council)) => council.in_sync(cx, requests),
             (Input::Admin { ticket, request }, Phase::Member(council)) => council.admin(cx, ticket, request),
             (Input::Recover { dead, ticket }, Phase::Member(council)) => council.recover(cx, &dead, ticket),
-            (Input::Loads { thread, member, partitions }, Phase::Member(council)) => council.measured(cx, thread, member, partitions),
+            (Input::Loads { thread, member, partitions, moves }, Phase::Member(council)) => {
+                council.measured(cx, thread, (member, partitions, moves));
+            }
             (Input::Planned { base, proposal }, Phase::Member(council)) => council.planned(base, proposal),
             (Input::Leave(pace), Phase::Member(council)) => council.leave(cx, pace),
             (Input::Depart, Phase::Member(council)) => council.depart(cx),
@@ -350,7 +355,7 @@ impl Agreement {
         }
         let fresh = (!council.used || broken(Mutant::SurrendersUsed)) && council.committed.members.len() == 1;
         if fresh && (used || theirs < ours) {
-            cx.event(Event::Note(format!("this cluster of one, {ours}, is unused: it gives way to {theirs} and joins it")));
+            cx.event(Event::note(format!("this cluster of one, {ours}, is unused: it gives way to {theirs} and joins it")));
             self.phase = Phase::Joining(Box::new(Joining::new(cx, theirs, from, version)));
         } else if used && council.used {
             cx.foreign(ours, theirs, who);

@@ -58,8 +58,18 @@ enum Command {
     Table(admin::Table),
     /// Make, list, show, alter and drop keyspaces
     Keyspace(admin::KeyspaceCommand),
-    /// Show what would move and why, apply such a plan, or say whether balance is automatic
+    /// Show what moves, how far it has come and why
+    Moves(admin::Moves),
+    /// Show what would move and why, apply such a plan, or say whether, when and how fast copies move by themselves
     Rebalance(admin::Rebalance),
+    /// Empty a member, so that it can be stopped without anything being lost
+    Drain(admin::Drain),
+    /// Go on without a member whose machine will not return
+    Remove(admin::Remove),
+    /// Restart every node, one after the other
+    RestartPlan(admin::RestartPlan),
+    /// Show what has happened
+    Events(admin::Events),
     /// Go on without members that are gone for good, when too few are left to agree
     Recover(admin::Recover),
     /// Show the version
@@ -112,7 +122,12 @@ pub fn main() -> ExitCode {
         Command::Status(status) => block_on(status.main()),
         Command::Table(table) => block_on(table.main()),
         Command::Keyspace(keyspace) => block_on(keyspace.main()),
+        Command::Moves(moves) => block_on(moves.main()),
         Command::Rebalance(rebalance) => block_on(rebalance.main()),
+        Command::Drain(drain) => block_on(drain.main()),
+        Command::Remove(remove) => block_on(remove.main()),
+        Command::RestartPlan(plan) => block_on(plan.main()),
+        Command::Events(events) => block_on(events.main()),
         Command::Recover(recover) => block_on(recover.main()),
         Command::Version => {
             say(format_args!("doyen {}\n", env!("CARGO_PKG_VERSION")));

@@ -80,8 +80,7 @@ mod tests {
     use super::*;
     use crate::KeyspaceOptions;
     use doyen_placement::{
-        Addresses, Age, Assignment, ClusterId, KeyspaceId, Location, Member, MemberId, MemberState, Role, Schedulers, Settings, Table,
-        TableDelta, planner,
+        Addresses, Age, ClusterId, KeyspaceId, Location, Member, MemberId, MemberState, Role, Settings, Table, TableDelta, planner,
     };
     use proptest::prelude::*;
     use serde::Deserialize;
@@ -115,7 +114,7 @@ mod tests {
             weight: 100,
         };
         let keyspace = KeyspaceOptions::new().partitions(16_384).backups(2).create("default").expect("it may be").numbered(KeyspaceId(0));
-        let settings = Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin, schedulers: Schedulers::ALL };
+        let settings = Settings::default();
         planner::first(ClusterId(1 << 100), settings, keyspace, (1..=100).map(member).collect())
     }
 

@@ -297,6 +297,7 @@ impl Options {
                 members_min: at_least("--members-min", self.members_min, 1)?.unwrap_or(1),
                 assignment: self.assignment.map_or(Assignment::RoundRobin, |a| a.0),
                 schedulers: Schedulers::ALL,
+                balancing: doyen_placement::Balancing::default(),
             },
             keyspace,
         })

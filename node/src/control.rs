@@ -18,14 +18,15 @@ pub(crate) mod seeds;
 #[cfg(test)]
 mod tests;
 
+use crate::events::{EventLog, LoggedEvent};
 use crate::net::identity::Identity;
 use crate::shared::Shared;
 use counted::Counted;
 use doyen_gossip::Config;
 use doyen_gossip::agreement::{AdminReply, AdminRequest, Event, InSyncRequest, Status};
-use doyen_placement::loads::{Measured, MemberLoad};
+use doyen_placement::loads::{Measured, MemberLoad, Progress};
 use doyen_placement::planner::Pace;
-use doyen_placement::{Epoch, Loads, PartitionRef, Table, TableName};
+use doyen_placement::{Epoch, Loads, MemberId, PartitionRef, Table, TableName};
 use std::net::UdpSocket;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -71,7 +72,11 @@ pub enum Upcall {
         member: MemberLoad,
         /// Those of its partitions of which something has changed.
         partitions: Vec<Measured>,
+        /// All the copies that it sends.
+        moves: Vec<Progress>,
     },
+    /// A learner's copy of a partition was not equal to this node's.
+    Differed(PartitionRef, MemberId),
     /// A peer knows a newer committed table.
     Newer(TableName),
     /// A client asks for this map.
@@ -147,6 +152,7 @@ impl Control {
 pub struct ControlHandle {
     commands: mpsc::Sender<Command>,
     events: broadcast::Sender<Event>,
+    log: Arc<EventLog>,
     fatal: watch::Receiver<Option<String>>,
     stop: Arc<Notify>,
     counted: Arc<Counted>,
@@ -198,6 +204,18 @@ impl ControlHandle {
         self.events.subscribe()
     }
 
+    /// Events after the one of this number, as far as they are kept: the last thousand.
+    #[must_use]
+    pub fn logged_events(&self, since: u64) -> Vec<LoggedEvent> {
+        self.log.since(since)
+    }
+
+    /// Changes with every event: the number of the last one.
+    #[must_use]
+    pub fn watch_events(&self) -> watch::Receiver<u64> {
+        self.log.watch()
+    }
+
     /// Begins to leave; returns when this node holds nothing any more, or when nobody is left who could take it. It is still a
     /// member, so that what its clients asked last can be forwarded. `Pace::AtOnce` hurries a leave that has begun.
     ///
@@ -244,11 +262,19 @@ pub fn start(
 ) -> Result<(Control, ControlHandle), StartError> {
     let (commands, commands_out) = mpsc::channel(COMMANDS_MAX);
     let (events, _) = broadcast::channel(EVENTS_MAX);
+    let log = Arc::new(EventLog::new());
     let (fatal, fatal_out) = watch::channel(None);
     let stop = Arc::new(Notify::new());
     let counted = Arc::new(Counted::default());
-    let ends =
-        driver::Ends { commands: commands_out, upcalls, events: events.clone(), fatal, stop: stop.clone(), counted: counted.clone() };
+    let ends = driver::Ends {
+        commands: commands_out,
+        upcalls,
+        events: events.clone(),
+        log: log.clone(),
+        fatal,
+        stop: stop.clone(),
+        counted: counted.clone(),
+    };
     let (started, has_started) = std::sync::mpsc::sync_channel(1);
     let thread = std::thread::Builder::new().name("doyen-control".into()).spawn(move || {
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -263,5 +289,5 @@ pub fn start(
     })?;
     // Closed without a word only if the thread panicked.
     has_started.recv().unwrap_or_else(|_| Err(io::Error::other("it panicked")))?;
-    Ok((Control { thread }, ControlHandle { commands, events, fatal: fatal_out, stop, counted }))
+    Ok((Control { thread }, ControlHandle { commands, events, log, fatal: fatal_out, stop, counted }))
 }

@@ -8,10 +8,17 @@
 //! | `GET /healthz` | 200 while both threads of the node answer |
 //! | `GET /readyz` | 200 while the node is a member, keys have owners and it is not leaving |
 //! | `GET /metrics` | Prometheus |
+//! | `GET /moves` | what moves, how far it has come and why, as JSON |
+//! | `GET /balance` | whether, when and how fast copies move for balance |
+//! | `GET /events` | what has happened, as far as this node knows; `?since=NUMBER`, `?wait=MILLISECONDS`, `?follow=true` |
 //! | `GET /keyspaces` | the keyspaces, as JSON |
 //! | `GET /rebalance` | what a plan would move, step by step, as JSON |
 //! | `POST /rebalance` | applies such a plan to the table that it was made for; needs the token |
 //! | `PATCH /rebalance` | says for which reasons copies move by themselves; needs the token |
+//! | `PATCH /balance` | pauses balancing, lets it go on, says when and how fast; needs the token |
+//! | `POST /moves/cancel` | gives a move up, or all that are for balance; needs the token |
+//! | `POST` and `DELETE /members/NAME/drain` | empties a member, or lets it hold data again; needs the token |
+//! | `DELETE /members/NAME` | goes on without a silent member that will not return; needs the token |
 //! | `POST /recover` | goes on without dead members; needs the token |
 //! | `POST /keyspaces`, `PATCH` and `DELETE /keyspaces/NAME` | creates, alters and drops a keyspace; needs the token |
 
@@ -55,6 +62,8 @@ struct State {
     token: Option<String>,
     metrics: Metrics,
     leaving: AtomicBool,
+    /// Whether the node stops: what goes on without end ends then.
+    stopped: watch::Receiver<bool>,
 }
 
 /// The admin thread: HTTP, metrics, events.
@@ -92,6 +101,7 @@ pub(crate) fn start(options: AdminOptions) -> io::Result<Admin> {
         token: options.token,
         metrics: Metrics::new(),
         leaving: AtomicBool::new(false),
+        stopped: stopped.clone(),
     });
     let events = state.control.events();
     let run = run(options.listener, state.clone(), events, stopped);

@@ -100,15 +100,7 @@ impl Metrics {
 
     /// Counts an event.
     pub(crate) fn event(&self, event: &Event) {
-        let kind = match event {
-            Event::Joined { .. } => "joined",
-            Event::Left { .. } => "left",
-            Event::Expelled { .. } => "expelled",
-            Event::Coordinator { .. } => "coordinator",
-            Event::NoCoordinator { .. } => "no_coordinator",
-            Event::Lost { .. } => "lost",
-            Event::Note(_) => "note",
-        };
+        let kind = event.kind();
         with_local_recorder(&self.recorder, || {
             metrics::counter!("doyen_events_total", "kind" => kind).increment(1);
             if let Event::Lost { partitions, .. } = event {

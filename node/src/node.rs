@@ -5,15 +5,17 @@ use crate::config::{Config, Trust};
 use crate::control::{Control, ControlHandle};
 use crate::data::{Data, DataHandle};
 use crate::error::NodeError;
+use crate::events::LoggedEvent;
 use crate::http::Admin;
 use crate::keyspace::KeyspaceOptions;
 use crate::map::{Database, Map};
+use crate::moves::{CancelRequest, MovesReport};
 use crate::rebalance::RebalancePlan;
 use crate::shared::Shared;
 use crate::status::ClusterReport;
-use doyen_gossip::agreement::{AdminReply, AdminRequest, Event};
+use doyen_gossip::agreement::{AdminReply, AdminRequest, BalanceChange, Event};
 use doyen_placement::planner::{self, DEFAULT_KEYSPACE, Pace};
-use doyen_placement::{Addresses, KeyspaceId, MapEntry, MapId, Schedulers, Table};
+use doyen_placement::{Addresses, KeyspaceId, MapEntry, MapId, MoveRate, Paused, Schedulers, Table, Window};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
@@ -285,6 +287,92 @@ impl Node {
     /// There is no cluster.
     pub async fn rebalance_automatically(&self, schedulers: Schedulers) -> Result<(), NodeError> {
         self.administer(AdminRequest::Schedule(schedulers)).await.map(|_| ())
+    }
+
+    /// What moves, how far it has come and why; and what was said of moves.
+    ///
+    /// # Errors
+    /// There is no cluster yet.
+    pub async fn moves(&self) -> Result<MovesReport, NodeError> {
+        let table = self.installed().await?;
+        let loads = self.control.loads().await.map_err(|_| NodeError::Stopped)?;
+        tokio::task::spawn_blocking(move || MovesReport::new(&table, &loads)).await.map_err(|_| NodeError::Stopped)
+    }
+
+    /// Moves nothing more for balance, until [`Node::resume_balance`]: what is lost is mended, and members are emptied, all the same. What is
+    /// being copied is finished.
+    ///
+    /// # Errors
+    /// There is no cluster.
+    pub async fn pause_balance(&self) -> Result<(), NodeError> {
+        self.administer(AdminRequest::Balance(BalanceChange::Pause(Paused::Operator))).await.map(|_| ())
+    }
+
+    /// Lets balancing go on, also that of partitions whose move was cancelled.
+    ///
+    /// # Errors
+    /// There is no cluster.
+    pub async fn resume_balance(&self) -> Result<(), NodeError> {
+        self.administer(AdminRequest::Balance(BalanceChange::Resume)).await.map(|_| ())
+    }
+
+    /// How fast copies are made.
+    ///
+    /// # Errors
+    /// There is no cluster, or it is below 64 KiB a second.
+    pub async fn set_move_rate(&self, rate: MoveRate) -> Result<(), NodeError> {
+        self.administer(AdminRequest::Balance(BalanceChange::Rate(rate))).await.map(|_| ())
+    }
+
+    /// At which time of day, in UTC, there is balancing; `None`: at any. What is lost is mended at any time.
+    ///
+    /// # Errors
+    /// There is no cluster.
+    pub async fn set_balance_window(&self, window: Option<Window>) -> Result<(), NodeError> {
+        self.administer(AdminRequest::Balance(BalanceChange::Window(window))).await.map(|_| ())
+    }
+
+    /// Gives a move up (`KEYSPACE/PARTITION`, as [`Node::moves`] tells it): the partition stays where it is until [`Node::resume_balance`], or until
+    /// members come or go. With `None`, gives all up that are for balance, and pauses balancing.
+    ///
+    /// # Errors
+    /// There is no such partition, it does not move, or its move mends something; or there is no cluster.
+    pub async fn cancel_move(&self, id: Option<&str>) -> Result<(), NodeError> {
+        let request = CancelRequest { id: id.map(str::to_owned), all: id.is_none() };
+        let request = request.request(&*self.installed().await?).map_err(NodeError::Refused)?;
+        self.administer(request).await.map(|_| ())
+    }
+
+    /// Begins to empty a member: what it leads goes to others at once, its copies as they are made elsewhere. [`Node::moves`] tells how far it is
+    /// (`draining`); once it holds nothing it may be stopped without anything being lost.
+    ///
+    /// # Errors
+    /// There is no such member, it holds no data, or no other may hold any; or there is no cluster.
+    pub async fn drain(&self, member: &str) -> Result<(), NodeError> {
+        self.administer(AdminRequest::Drain { name: member.into() }).await.map(|_| ())
+    }
+
+    /// Lets a member hold data again that was being emptied.
+    ///
+    /// # Errors
+    /// It was not being emptied, or there is no cluster.
+    pub async fn fill(&self, member: &str) -> Result<(), NodeError> {
+        self.administer(AdminRequest::Fill { name: member.into() }).await.map(|_| ())
+    }
+
+    /// Goes on without a silent member whose machine will not return: what it alone held is lost.
+    ///
+    /// # Errors
+    /// It answers, there is no such member, or there is no cluster.
+    pub async fn remove_lost(&self, member: &str) -> Result<(), NodeError> {
+        self.administer(AdminRequest::GiveUp { name: member.into() }).await.map(|_| ())
+    }
+
+    /// What has happened in the cluster since the event of this number (0: since the first one), as far as this node has learned and still knows:
+    /// the last thousand. [`Node::events`] tells what comes.
+    #[must_use]
+    pub fn logged_events(&self, since: u64) -> Vec<LoggedEvent> {
+        self.control.logged_events(since)
     }
 
     /// Map 0 of another keyspace, as bytes: what a Redis client uses after `CLIENT KEYSPACE NAME`. `None`: this node knows no such keyspace.

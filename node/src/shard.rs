@@ -33,6 +33,7 @@ mod index;
 mod inspect;
 mod log;
 mod measuring;
+mod pace;
 mod peers;
 mod published;
 mod replication;
@@ -61,6 +62,7 @@ use halving::Halving;
 use index::Seed;
 use log::Log;
 use op::{Failure, Operation, Outcome, PartitionOperation, Work};
+use pace::Pace;
 use peers::Peers;
 use published::Published;
 use replication::{Clock, Lead};
@@ -77,8 +79,6 @@ pub(crate) use threads::Threads;
 #[doc(hidden)]
 pub use threads::thread_of;
 
-/// Data that no table gives to this node is kept this long, in case of a table that gives it back.
-const DROP_DELAY: Duration = Duration::from_secs(5);
 /// Keys summed in one slice.
 const SLICE: usize = 4_000;
 /// Forgotten callers after which those that are answered are sorted out.
@@ -162,6 +162,14 @@ struct Core {
     /// Learners of partitions that may be sent a part of their snapshot, and when some are next.
     to_copy: VecDeque<(PartitionRef, MemberId)>,
     copy_at: Time,
+    pace: Pace,
+    /// At the last look the pace let nothing more pass.
+    paced: bool,
+    /// Chunks that arrived, to be acknowledged as the pace allows: from whom, of what, session and number; and when the next is.
+    late_acks: VecDeque<(MemberId, PartitionRef, u32, u32)>,
+    ack_at: Time,
+    /// Reads in this pass that wait for nothing.
+    read: u32,
     /// At the last look none of them took more.
     copies_wait: bool,
     forgotten: BTreeSet<Token>,
@@ -285,10 +293,7 @@ impl Held {
 
     /// Whether upkeep has nothing to do here until something happens.
     fn quiet(&self) -> bool {
-        self.drop_at.is_none()
-            && self.halving.is_none()
-            && self.store.is_whole()
-            && self.lead.as_ref().is_none_or(|l| l.quiet(&self.log) && !self.store.expires())
+        self.halving.is_none() && self.store.is_whole() && self.lead.as_ref().is_none_or(|l| l.quiet(&self.log) && !self.store.expires())
     }
 }
 
@@ -370,6 +375,11 @@ impl Shard {
             expire_at: now,
             to_copy: VecDeque::new(),
             copy_at: now,
+            pace: Pace::new(now),
+            paced: false,
+            late_acks: VecDeque::new(),
+            ack_at: now,
+            read: 0,
             copies_wait: false,
             forgotten: BTreeSet::new(),
             worked: 0,
@@ -395,6 +405,8 @@ impl Shard {
         let renamed = self.core.name != Some(name);
         self.core.name = Some(name);
         self.core.used |= view.installed.members.len() > 1;
+        let threads = view.installed.member(self.core.me.member()).map_or(1, |m| m.addresses.threads());
+        self.core.pace.set(view.installed.settings.balancing.rate, threads);
         self.core.opens = view.opens_at.iter().map(|(at, since, time)| (*at, (*since, *time))).collect();
         self.core.view = Some(view.clone());
         self.core.arrived = None;
@@ -554,6 +566,7 @@ impl Shard {
             return None;
         }
         self.core.stats.executed += 1;
+        self.core.read += 1;
         let value = found.map(entry::Entry::value);
         let bytes = value.map_or(0, <[u8]>::len);
         self.core.worked += bytes;
@@ -833,6 +846,8 @@ impl Shard {
             | Frame::Chunk { at, .. }
             | Frame::ChunkAck { at, .. }
             | Frame::Outcomes { at, .. }
+            | Frame::Continue { at, .. }
+            | Frame::Arrived { at, .. }
             | Frame::Finish { at, .. }
             | Frame::Finished { at, .. }
             | Frame::Compare { at, .. }
@@ -869,8 +884,12 @@ impl Shard {
             }
             Frame::Holds { session, committed, .. } => core.resume(at, slot, peer, session, committed),
             Frame::Chunk { session, index, digest, body, .. } => core.chunk(at, slot, peer, (session, index, digest), body)?,
-            Frame::ChunkAck { session, .. } => core.chunk_acked(at, slot, peer, session),
+            Frame::ChunkAck { session, index, .. } => core.chunk_acked(at, slot, peer, (session, index)),
             Frame::Outcomes { session, dedup, .. } => core.outcomes(slot, peer, session, dedup),
+            Frame::Continue { epoch, session, next, .. } => core.continue_sink(at, slot, peer, epoch, (session, next)),
+            Frame::Arrived { session, chunks, seq, holds, finished, .. } => {
+                core.arrived_there(at, slot, peer, session, holds.then_some((chunks, seq, finished)));
+            }
             Frame::Finish { session, chunks, seq, .. } => core.finish(at, slot, peer, (session, chunks, seq)),
             Frame::Finished { session, .. } => core.finished(at, slot, peer, session),
             Frame::Compare { session, seq, sum, clock, .. } => core.compare(at, slot, peer, (session, seq, sum), clock),
@@ -892,14 +911,19 @@ impl Shard {
     /// them; `current` says whether the view last installed is still the one that the control thread shows. With an
     /// expired lease or an old view nothing is released, and what was executed is judged again later (rule 8).
     pub fn release(&mut self, now: Time, lease: Time, current: bool) {
+        let passed = now.since(self.core.now);
         self.core.now = self.core.now.max(now);
         if !Self::may_answer(now, lease, current) {
             // The tenure decides: while it lasts nobody else can have led, so what was read stays true until `install`
             // ends the tenure and sends these back to be executed again.
             return;
         }
+        let read = std::mem::take(&mut self.core.read);
+        self.core.pace.answered(passed, read);
         while let Some((at, executed)) = self.core.ready.pop_front() {
             let asker = executed.asker;
+            let waited = self.core.limits.park.saturating_sub(executed.until.since(now));
+            self.core.pace.answered(waited, 1);
             if let Source::Local(token) = asker.source
                 && !asker.write
             {

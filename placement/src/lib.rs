@@ -4,6 +4,7 @@
 //! randomness. A [`Table`] says who the members are and which of them hold which partition; the planner turns one
 //! table into the next.
 
+mod balancing;
 pub mod division;
 pub mod hash;
 pub mod id;
@@ -21,6 +22,7 @@ pub mod simulate;
 pub mod table;
 pub mod token;
 
+pub use balancing::{Balancing, MoveRate, NoWindow, Paused, Window};
 pub use division::Division;
 pub use id::{Age, ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, PartitionId, PartitionRef, THREADS_MAX, Term, Version};
 pub use loads::Loads;

@@ -10,12 +10,14 @@
 
 mod ledger;
 mod meter;
+mod progress;
 mod report;
 mod sample;
 mod window;
 
 pub use ledger::Loads;
 pub use meter::{Counters, Meter};
+pub use progress::{CopyPhase, PROGRESS_MAX, Progress};
 pub use report::{REPORT_BYTES_MAX, Report, Reporter};
 pub use sample::{KEY_BYTES_MAX, Sample, Skew};
 pub use window::Window;
@@ -25,6 +27,15 @@ use serde::{Deserialize, Serialize};
 
 /// No measure is believed beyond this, so that sums over a cluster stay numbers.
 const MEASURE_MAX: u64 = 1 << 44;
+/// Watermarks of a member's memory, in percent: above the first it is given no copy that has another place, above the second copies are moved
+/// away from it, above the third its primaries take no writes that need more.
+pub const WATERMARKS: [u8; 3] = [FILLED, EVACUATED, FULL];
+/// The first of them,
+pub const FILLED: u8 = 70;
+/// the second,
+pub const EVACUATED: u8 = 80;
+/// and the third.
+pub const FULL: u8 = 90;
 /// Bytes that cost about as much as one more operation.
 const BYTES_AN_OPERATION: u64 = 4096;
 
@@ -67,6 +78,8 @@ pub struct Uneven {
     pub work: bool,
     /// What members hold.
     pub bytes: bool,
+    /// Somebody's memory is nearly full, and not for a moment only.
+    pub memory: bool,
 }
 
 /// From when on members count as unevenly loaded: the ratio to what would be a member's share, and the gap to it. Both, for among small
@@ -101,6 +114,15 @@ impl Threshold {
             let ratio = u128::from(burden) * total.1 * 100 > share * u128::from(self.percent);
             ratio && u128::from(burden) * total.1 > share + u128::from(self.gap) * total.1
         })
+    }
+}
+
+impl MemberLoad {
+    /// How much of its memory is taken, in percent.
+    #[must_use]
+    pub fn filled(&self) -> u8 {
+        let percent = (u128::from(self.memory) * 100).checked_div(u128::from(self.memory_max)).unwrap_or(0);
+        u8::try_from(percent).unwrap_or(u8::MAX).min(100)
     }
 }
 

@@ -3,10 +3,11 @@
 //! ```text
 //!  beginning   first ── assign
 //!  keyspaces   create_keyspace   alter_keyspace   drop_keyspace   create_map
-//!  members     admit   elders   remove (failover)   revive   hand_over (leaving)   reset (giving up)
+//!  members     admit   elders   remove (failover)   revive   hand_over (leaving)   drain ── fill   reset (giving up)
 //!  partitions  change_in_sync (primaries ask)
 //!  shape       reshape::{begin ── finish or cancel} (splits and merges)   lasting (which)
 //!  moves       plan (propose) ──> adopt or apply (goals) ──> advance ──> advance ──> ... ──> goals are gone
+//!  people      schedule   balance (pause, pace)   cancel
 //!  reporting   health   holds_anything   rules_unmet   operators
 //! ```
 //!
@@ -19,7 +20,9 @@ mod adopt;
 mod advance;
 mod apply;
 mod assign;
+mod balance;
 mod change_in_sync;
+mod drain;
 mod due;
 mod edit;
 mod elders;
@@ -43,7 +46,9 @@ pub use adopt::adopt;
 pub use advance::{MoveLimits, Waits, advance};
 pub use apply::{NotApplied, apply};
 pub use assign::assign;
+pub use balance::{BalanceChange, NotCancelled, at_minute, balance, cancel, schedule};
 pub use change_in_sync::{InSyncChange, InSyncRequest, change_in_sync};
+pub use drain::{NotDrained, drain, fill};
 pub use elders::elders;
 pub use first::first;
 pub use hand_over::{Pace, hand_over};
@@ -53,7 +58,7 @@ pub use keyspaces::{
     neighbours_at, split_at,
 };
 pub use operators::{Action, Operator, Reason, operators};
-pub use plan::{plan, plan_for, schedule};
+pub use plan::{plan, plan_for};
 pub use remove::{Departure, remove};
 pub use reset::reset;
 pub use reshape::{NotReshaped, Stillness};

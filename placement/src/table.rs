@@ -11,6 +11,7 @@ pub use delta::{DeltaError, TableDelta};
 pub use name::NoTableName;
 pub use validate::Invalid;
 
+use crate::balancing::Balancing;
 use crate::division::{Cut, Division};
 use crate::hash::Digest;
 use crate::id::{Age, ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, PartitionId, PartitionRef, THREADS_MAX, Term, Version};
@@ -75,6 +76,29 @@ pub struct Settings {
     pub assignment: Assignment,
     /// For which reasons copies move by themselves.
     pub schedulers: Schedulers,
+    /// When they do, and how fast.
+    pub balancing: Balancing,
+}
+
+impl Default for Settings {
+    /// Seven voters at most, partitions from the first member on, in turn, and everything moves by itself.
+    fn default() -> Self {
+        Self {
+            voters_max: 7,
+            members_min: 1,
+            assignment: Assignment::RoundRobin,
+            schedulers: Schedulers::ALL,
+            balancing: Balancing::default(),
+        }
+    }
+}
+
+impl Settings {
+    /// The schedulers that may act now.
+    #[must_use]
+    pub fn active(&self) -> Schedulers {
+        self.balancing.active(self.schedulers)
+    }
 }
 
 /// How partitions are first assigned.
@@ -487,6 +511,20 @@ impl Table {
     #[must_use]
     pub fn keyspace(&self, id: KeyspaceId) -> Option<&Keyspace> {
         self.keyspaces.binary_search_by_key(&id, |k| k.id).ok().map(|i| &self.keyspaces[i])
+    }
+
+    /// What people call a partition: `default/17`.
+    #[must_use]
+    pub fn name_of(&self, at: PartitionRef) -> String {
+        self.keyspace(at.keyspace).map_or_else(|| at.to_string(), |k| format!("{}/{}", k.name, at.partition))
+    }
+
+    /// The partition that people call so.
+    #[must_use]
+    pub fn partition_named(&self, name: &str) -> Option<PartitionRef> {
+        let (keyspace, number) = name.rsplit_once('/')?;
+        let at = PartitionRef { keyspace: self.keyspace_named(keyspace)?.id, partition: PartitionId(number.parse().ok()?) };
+        self.partition(at).map(|_| at)
     }
 
     /// The partition of this name.

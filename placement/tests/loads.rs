@@ -31,8 +31,8 @@ fn uneven(mut loads: Loads, uneven: Uneven) -> Loads {
     loads
 }
 
-const WORK: Uneven = Uneven { work: true, bytes: false };
-const BYTES: Uneven = Uneven { work: false, bytes: true };
+const WORK: Uneven = Uneven { work: true, bytes: false, memory: false };
+const BYTES: Uneven = Uneven { work: false, bytes: true, memory: false };
 
 /// What each member has to do.
 fn work(table: &Table, loads: &Loads) -> BTreeMap<MemberId, u64> {
@@ -172,7 +172,8 @@ fn only_a_primary_is_believed_and_only_of_what_is_there() {
     let other = table.members.iter().map(|m| m.id).find(|m| *m != partition.primary()).expect("there are three");
     let mut loads = Loads::default();
     let nowhere = PartitionRef { partition: doyen_placement::PartitionId(999), ..at };
-    let report = || Report { member: MemberLoad::default(), partitions: vec![(at, reads(u64::MAX)), (nowhere, reads(1))] };
+    let report =
+        || Report { member: MemberLoad::default(), partitions: vec![(at, reads(u64::MAX)), (nowhere, reads(1))], moves: Vec::new() };
     loads.tell(&table, other, report());
     loads.tell(&table, MemberId(990), report());
     assert_eq!((loads.partitions().count(), loads.members().count()), (0, 1));
@@ -188,7 +189,7 @@ fn busy(table: &Table, which: &[usize]) -> Loads {
     let mut loads = Loads::default();
     for (place, member) in table.members.iter().enumerate() {
         let load = MemberLoad { busy: which.contains(&place), ..MemberLoad::default() };
-        loads.tell(table, member.id, Report { member: load, partitions: Vec::new() });
+        loads.tell(table, member.id, Report { member: load, partitions: Vec::new(), moves: Vec::new() });
     }
     loads
 }
@@ -255,7 +256,7 @@ proptest! {
             let (reads, writes, bytes) = loads[at.partition.0 as usize];
             PartitionLoad { reads, writes, bytes, ..PartitionLoad::default() }
         };
-        let uneven_now = Uneven { work: work_too, bytes: !work_too };
+        let uneven_now = Uneven { work: work_too, bytes: !work_too, memory: false };
         let plan = |table: &Table| planner::plan(table, &uneven(measured(table, load), uneven_now));
         prop_assert_eq!(plan(&table), plan(&table), "the same input gives the same plan");
         let settled = settle_by(table.clone(), plan, check_step);

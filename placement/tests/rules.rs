@@ -4,9 +4,7 @@ mod common;
 
 use common::*;
 use doyen_placement::planner::{self, Departure, KeyspaceChange, Why, alter_keyspace, rules_unmet};
-use doyen_placement::{
-    Assignment, ClusterId, Keyspace, Label, Location, Member, MemberState, OnLoss, Role, Rule, Schedulers, Settings, Table, rule,
-};
+use doyen_placement::{Assignment, ClusterId, Keyspace, Label, Location, Member, MemberState, OnLoss, Role, Rule, Settings, Table, rule};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +21,7 @@ fn located(number: u64, location: Location, weight: u32) -> Member {
 }
 
 fn founded(keyspace: Keyspace, assignment: Assignment, members: Vec<Member>) -> Table {
-    planner::first(ClusterId(7), Settings { voters_max: 7, members_min: 1, assignment, schedulers: Schedulers::ALL }, keyspace, members)
+    planner::first(ClusterId(7), Settings { assignment, ..Settings::default() }, keyspace, members)
 }
 
 fn with_rules(table: &Table, rules: Vec<Rule>) -> Table {

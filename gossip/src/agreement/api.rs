@@ -1,11 +1,12 @@
 //! What goes into the agreement machine and what comes out of it.
 
+use super::event::Event;
 use crate::hints::Hint;
 use crate::time::Time;
 use crate::wire::Message;
-use doyen_placement::loads::{Measured, MemberLoad};
+use doyen_placement::loads::{Measured, MemberLoad, Progress};
 use doyen_placement::mutant::{Mutant, broken};
-use doyen_placement::planner::{InSyncRequest, KeyspaceChange, NewKeyspace, Pace, Proposal};
+use doyen_placement::planner::{BalanceChange, InSyncRequest, KeyspaceChange, NewKeyspace, Pace, Proposal};
 use doyen_placement::{
     Addresses, Epoch, Loads, Location, MapEntry, MapId, MemberId, PartitionRef, Role, Schedulers, Settings, Table, TableName,
 };
@@ -157,6 +158,21 @@ pub enum AdminRequest {
     },
     /// Says for which reasons copies move by themselves.
     Schedule(Schedulers),
+    /// Says whether, when and how fast copies move for balance.
+    Balance(BalanceChange),
+    /// Moves a partition no further: it stays where it is until somebody resumes, or members come or go. `None`: none that moves for balance, and
+    /// pauses balancing.
+    Cancel(Option<PartitionRef>),
+    /// Empties a member.
+    Drain {
+        /// Its name.
+        name: String,
+    },
+    /// Lets a member hold data again that was being emptied.
+    Fill {
+        /// Its name.
+        name: String,
+    },
 }
 
 /// What became of an [`AdminRequest`].
@@ -215,6 +231,8 @@ pub enum Input {
         member: MemberLoad,
         /// Its partitions.
         partitions: Vec<Measured>,
+        /// All the copies that it sends.
+        moves: Vec<Progress>,
     },
     /// What the shell planned for `Output::Plan`.
     Planned {
@@ -223,6 +241,8 @@ pub enum Input {
         /// What is to be done.
         proposal: Proposal,
     },
+    /// The minute of the day, in UTC: said when it is another one.
+    Minute(u16),
     /// Leave the cluster in order (rule 10): hand over everything; answered by `Output::HandedOver`. Said again with
     /// `Pace::AtOnce`, it ends the wait for copies elsewhere.
     Leave(Pace),
@@ -286,57 +306,6 @@ pub struct View {
     pub accepted: Arc<Table>,
     /// For partitions whose tenure with this node as primary began in `installed`: when it may acknowledge (rule 9).
     pub opens_at: Arc<Vec<(PartitionRef, Epoch, Time)>>,
-}
-
-/// Something that people want to know.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum Event {
-    /// A member was admitted.
-    Joined {
-        /// Its name.
-        name: String,
-        /// Its id.
-        id: MemberId,
-    },
-    /// A member left in order.
-    Left {
-        /// Its name.
-        name: String,
-        /// Its id.
-        id: MemberId,
-    },
-    /// A member was expelled.
-    Expelled {
-        /// Its name.
-        name: String,
-        /// Its id.
-        id: MemberId,
-        /// Why.
-        why: String,
-    },
-    /// A coordinator was heard of for the first time.
-    Coordinator {
-        /// Its name.
-        name: String,
-        /// Its term.
-        term: u64,
-    },
-    /// Nobody coordinates at the moment.
-    NoCoordinator {
-        /// Why, and what a person can do about it.
-        why: String,
-    },
-    /// Partitions began empty.
-    Lost {
-        /// How many.
-        partitions: usize,
-        /// Of which keyspace.
-        keyspace: String,
-        /// Why.
-        why: String,
-    },
-    /// Something else worth a line in the log.
-    Note(String),
 }
 
 /// What this node knows of the cluster.

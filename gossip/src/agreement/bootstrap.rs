@@ -4,8 +4,9 @@
 //! table and needs the promise of everybody in it. A promise excludes every other first table; it lapses only when whoever
 //! wrote the table says, after that, that it has dropped it, or when every founder's address answers and nobody there is a member.
 
-use super::api::{Event, Output};
+use super::api::Output;
 use super::context::{Context, Named};
+use super::event::Event;
 use super::join::REFUSED_MAX;
 use crate::time::Time;
 use crate::wire::{Message, Stand, Standing};

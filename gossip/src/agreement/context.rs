@@ -1,6 +1,7 @@
 //! What every phase of the machine shares: configuration, time, random numbers, outputs.
 
-use super::api::{Config, Event, Output, Peer};
+use super::api::{Config, Output, Peer};
+use super::event::Event;
 use crate::time::Time;
 use crate::wire::{Message, Stand, Standing};
 use doyen_placement::mutant::{Mutant, broken};
@@ -25,6 +26,8 @@ pub(super) struct Context {
     pub(super) ignored: u64,
     /// When the data threads last made progress (rule 12).
     pub(super) alive_at: Time,
+    /// Of the day, in UTC, as far as the shell has said it.
+    pub(super) minute: Option<u16>,
     /// The shell waits for `Output::UsedOk`.
     pub(super) used_asked: bool,
     random: u64,
@@ -37,7 +40,7 @@ impl Context {
     pub(super) fn new(config: Config, now: Time) -> Self {
         let random = config.rng_seed ^ config.id.0.rotate_left(17);
         let (outputs, foreign) = (VecDeque::new(), BTreeSet::new());
-        Self { config, now, outputs, ignored: 0, alive_at: now, used_asked: false, random, foreign, stood: 0 }
+        Self { config, now, outputs, ignored: 0, alive_at: now, minute: None, used_asked: false, random, foreign, stood: 0 }
     }
 
     pub(super) fn me(&self) -> MemberId {
@@ -65,7 +68,7 @@ impl Context {
     pub(super) fn foreign(&mut self, ours: ClusterId, theirs: ClusterId, who: impl Display) {
         self.ignore();
         if self.foreign.len() < FOREIGN_REPORTED_MAX && self.foreign.insert(theirs.0) {
-            self.event(Event::Note(format!(
+            self.event(Event::note(format!(
                 "{who} is of another cluster ({theirs}, this is {ours}): the two never merge; stop the nodes of one, and start them again \
                  beside the other"
             )));

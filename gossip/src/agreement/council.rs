@@ -6,9 +6,10 @@
 //!      └────────────────── a higher term, or no answers of a majority ──────────────────────────────────┘
 //! ```
 
-use super::api::{Event, Output, View};
+use super::api::{Output, View};
 use super::context::{Context, Named, earlier};
 use super::election::Role;
+use super::event::Event;
 use super::lease::{Answers, Tenures};
 use super::requests::Requests;
 use crate::detector::Detector;
@@ -18,7 +19,7 @@ use crate::wire::{Commit, Committed, Message, Payload, Pulse, Stand};
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::quorum::majority;
 use doyen_placement::table::TableDelta;
-use doyen_placement::{ClusterId, Lineage, MemberId, MemberState, PartitionRef, TableName, Term, Version};
+use doyen_placement::{ClusterId, MemberId, TableName, Term, Version};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -317,6 +318,10 @@ impl Council {
             Hint::Refused(member) => {
                 if self.detector.suspect(*member, cx.now) {
                     self.ping_one(cx, *member);
+                    let name = self.accepted.member(*member).map(|m| m.name.clone());
+                    if let Some(name) = name.filter(|_| matches!(self.role, Role::Leader(_))) {
+                        cx.event(Event::Suspected { name, id: *member });
+                    }
                 }
             }
             Hint::Suspected(member) if self.asked(cx.me()).contains(member) => self.ping_one(cx, *member),
@@ -417,33 +422,8 @@ impl Council {
 
     /// Events for people: what the new table says that the old one did not.
     fn tell_differences(&self, cx: &mut Context, old: &Named) {
-        for member in self.committed.members.iter().filter(|m| old.member(m.id).is_none()) {
-            cx.event(Event::Joined { name: member.name.clone(), id: member.id });
-        }
-        for member in &old.members {
-            let (name, id) = (member.name.clone(), member.id);
-            match (member.state, self.committed.member(id).map(|m| m.state)) {
-                (MemberState::Leaving, None) => cx.event(Event::Left { name, id }),
-                (MemberState::Silent, Some(MemberState::Live)) => cx.event(Event::Note(format!("{name} answers again"))),
-                (_, None) => cx.event(Event::Expelled { name, id, why: "it does not answer".into() }),
-                (state, Some(MemberState::Silent)) if state != MemberState::Silent => {
-                    cx.event(Event::Note(format!("{name} does not answer; it is kept because it alone holds data")));
-                }
-                _ => {}
-            }
-        }
-        let mut lost = BTreeMap::new();
-        for (at, partition) in self.committed.partitions() {
-            let of = |at| old.partition(at).map(|p| p.lineage);
-            let parents = partition.from.iter().filter_map(|from| of(PartitionRef { partition: from.partition, ..at }));
-            let before = of(at).or(parents.max()).unwrap_or(Lineage(0));
-            if before > Lineage(0) && partition.lineage > before {
-                *lost.entry(at.keyspace).or_insert(0_usize) += 1;
-            }
-        }
-        for (keyspace, partitions) in lost {
-            let keyspace = self.committed.keyspace(keyspace).map_or_else(String::new, |k| k.name.clone());
-            cx.event(Event::Lost { partitions, keyspace, why: "every copy that counted is gone; they begin empty".into() });
+        for event in super::event::between(old, &self.committed) {
+            cx.event(event);
         }
     }
 

@@ -1,19 +1,20 @@
 //! What a coordinator looks after. Each duty is a step from one table to the next by a pure function of the planner; all
 //! that is due travels in one table.
 
-use super::api::{AdminReply, AdminRequest, Event, Output};
+use super::api::{AdminReply, AdminRequest, Output};
 use super::bootstrap::name_taken;
 use super::context::{Context, Named, earlier};
 use super::council::Council;
 use super::election::Role;
+use super::event::Event;
 use super::loads::Told;
 use crate::time::Time;
 use crate::wire::{LeaveStep, Message};
 use doyen_placement::mutant::{Mutant, broken};
-use doyen_placement::planner::{self, Departure, InSyncChange, InSyncRequest, MoveLimits, Pace, Proposal, Stillness, Waits};
+use doyen_placement::planner::{self, BalanceChange, Departure, InSyncChange, InSyncRequest, MoveLimits, Pace, Proposal, Stillness, Waits};
 use doyen_placement::quorum::majority;
 use doyen_placement::{
-    Epoch, Keyspace, KeyspaceId, MapEntry, Member, MemberId, MemberState, Mode, OnLoss, PartitionId, PartitionRef, Reshape, Table,
+    Epoch, Keyspace, KeyspaceId, MapEntry, Member, MemberId, MemberState, Mode, OnLoss, PartitionId, PartitionRef, Paused, Reshape, Table,
     TableName, Version,
 };
 use std::borrow::Cow;
@@ -56,6 +57,8 @@ const TOGETHER_PATIENCE: Duration = Duration::from_secs(60);
 const RESHAPE_PATIENCE: Duration = Duration::from_secs(1);
 /// and others begin after this.
 const RESHAPE_PAUSE: Duration = Duration::from_secs(5);
+/// Moves for balance that fail one after the other until there are no more.
+const FAILED_MAX: u32 = 3;
 /// Partitions of a keyspace that are halved at the same time.
 const HALVED_MAX: usize = 16;
 
@@ -101,6 +104,8 @@ pub(super) struct Duties {
     /// Neighbours that are brought to the same members, to be merged there; and since when.
     together: BTreeMap<(KeyspaceId, [PartitionId; 2]), Time>,
     pub(super) told: Told,
+    /// Moves for balance that failed, one after the other.
+    failed: u32,
 }
 
 /// A newcomer that is asked whether it hears and is heard.
@@ -155,6 +160,7 @@ impl Duties {
             reshape_at: Time::ZERO,
             together: BTreeMap::new(),
             told: Told::default(),
+            failed: 0,
         }
     }
 
@@ -275,6 +281,10 @@ impl Council {
             }
         }
         self.draft_admin(cx, duties, &mut table, &mut draft);
+        if let Some(next) = cx.minute.and_then(|minute| planner::at_minute(&table, minute)) {
+            table = Cow::Owned(next);
+            (draft.unplanned, draft.altered) = (true, true);
+        }
         if cx.now >= duties.batch_at {
             draft_moves(cx, duties, base.name, &mut table, &mut draft);
         }
@@ -540,7 +550,7 @@ impl Council {
             let why =
                 format!("{} does not answer the coordinator, {me}, at {address} (UDP): it stays outside until it does", waits.member.name);
             if !std::mem::replace(&mut waits.told, true) {
-                cx.event(Event::Note(why.clone()));
+                cx.event(Event::note(why.clone()));
             }
             cx.send(from, Message::JoinRefused { cluster, member: id, why, for_now: true });
         }
@@ -559,20 +569,33 @@ impl Council {
 }
 
 /// Requests of primaries, goals and the next steps towards them.
-fn draft_moves(cx: &Context, duties: &mut Duties, base: TableName, table: &mut Cow<'_, Table>, draft: &mut Draft) {
+fn draft_moves(cx: &mut Context, duties: &mut Duties, base: TableName, table: &mut Cow<'_, Table>, draft: &mut Draft) {
     if !duties.in_sync.is_empty() {
         let requests = std::mem::take(&mut duties.in_sync);
         let (next, done) = planner::change_in_sync(table, &requests);
-        if done.iter().any(|d| *d) {
+        for (request, _) in requests.iter().zip(&done).filter(|(_, done)| **done) {
+            let balances = planner::ranges::may_stay(table, request.partition);
+            match request.change {
+                InSyncChange::Abandon(m) | InSyncChange::Withdraw(m) | InSyncChange::Remove(m) => {
+                    draft.unplanned = true;
+                    let (until, length) = duties.backoff.entry((request.partition, m)).or_insert((cx.now, BACKOFF / 2));
+                    *length = (*length * 2).min(BACKOFF_MAX);
+                    // Many that failed together do not begin together again.
+                    *until = cx.now + cx.jitter(*length, *length * 3 / 2);
+                    duties.failed += u32::from(balances && !matches!(request.change, InSyncChange::Remove(_)));
+                }
+                InSyncChange::Admit(_) if balances => duties.failed = 0,
+                InSyncChange::Admit(_) | InSyncChange::Split(_) | InSyncChange::Still { .. } => {}
+            }
+        }
+        if done.contains(&true) {
             *table = Cow::Owned(next);
         }
-        for (request, done) in requests.iter().zip(done) {
-            if let (InSyncChange::Abandon(m) | InSyncChange::Withdraw(m) | InSyncChange::Remove(m), true) = (&request.change, done) {
-                draft.unplanned = true;
-                let (until, length) = duties.backoff.entry((request.partition, *m)).or_insert((cx.now, BACKOFF / 2));
-                *length = (*length * 2).min(BACKOFF_MAX);
-                *until = cx.now + *length;
-            }
+        if duties.failed >= FAILED_MAX {
+            // Whatever it is that makes them fail, a person had better look at it; what is lost is mended all the same.
+            duties.failed = 0;
+            *table = Cow::Owned(planner::balance(table, &BalanceChange::Pause(Paused::Failures)));
+            draft.altered = true;
         }
     }
     draft_reshapes(cx, duties, table, draft);
@@ -702,6 +725,11 @@ fn keep_voters(base: &Table, table: &mut Table) {
 
 type Administered = Result<(Option<Table>, Option<MapEntry>), String>;
 
+fn changed(table: &Table, next: Result<Table, impl ToString>) -> Administered {
+    let next = next.map_err(|why| why.to_string())?;
+    Ok(((next != *table).then_some(next), None))
+}
+
 fn administer(table: &Table, request: AdminRequest) -> Administered {
     let next = match request {
         AdminRequest::CreateMap { name, keyspace } => {
@@ -721,6 +749,14 @@ fn administer(table: &Table, request: AdminRequest) -> Administered {
             next.validate().map_err(|why| why.to_string())?;
             Ok((next != *table).then_some(next))
         }
+        AdminRequest::Balance(change) => {
+            let next = planner::balance(table, &change);
+            next.validate().map_err(|why| why.to_string())?;
+            return Ok(((next != *table).then_some(next), None));
+        }
+        AdminRequest::Cancel(partition) => return changed(table, planner::cancel(table, partition)),
+        AdminRequest::Drain { name } => return changed(table, planner::drain(table, &name)),
+        AdminRequest::Fill { name } => return changed(table, planner::fill(table, &name)),
         AdminRequest::GiveUp { name } => {
             let member = table.members.iter().find(|m| m.name == name).ok_or_else(|| format!("there is no member {name}"))?;
             if member.state != MemberState::Silent {

@@ -1,8 +1,8 @@
 //! Votes, pre-votes and terms (rules 1, 2 and 6).
 
-use super::api::Event;
 use super::context::{Context, earlier};
 use super::council::Council;
+use super::event::Event;
 use super::publication::Leader;
 use crate::time::Time;
 use crate::wire::{Answer, Ballot, Message};

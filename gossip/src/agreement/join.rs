@@ -1,8 +1,9 @@
 //! A newcomer at a living cluster: it asks whoever it found until the coordinator has admitted it.
 
-use super::api::{Event, Output};
+use super::api::Output;
 use super::bootstrap::LISTED_MAX;
 use super::context::{Context, Named};
+use super::event::Event;
 use crate::time::Time;
 use crate::wire::{Committed, Message, Payload};
 use doyen_placement::table::validate::COUNT_MAX;

@@ -6,9 +6,12 @@ use super::api::Timing;
 use super::context::Context;
 use super::council::Council;
 use super::election::Role;
+use super::event::Event;
 use crate::time::Time;
 use crate::wire::Message;
-use doyen_placement::loads::{Loads, Measured, MemberLoad, REPORT_BYTES_MAX, Report, Reporter, Uneven, Window};
+use doyen_placement::loads::{
+    Loads, Measured, MemberLoad, PROGRESS_MAX, Progress, REPORT_BYTES_MAX, Report, Reporter, Uneven, WATERMARKS, Window,
+};
 use doyen_placement::planner::{self, Lasting};
 use doyen_placement::{KeyspaceId, MemberId, PartitionId, Reshape, THREADS_MAX, Table};
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +20,11 @@ use std::time::Duration;
 
 /// Between two reports of a member, and between two looks of the coordinator at all of them.
 const REPORT: Duration = Duration::from_secs(2);
+/// While copies are on their way people look at how far they have come.
+const REPORT_MOVES: Duration = Duration::from_millis(500);
 const LOOK: Duration = Duration::from_secs(5);
+/// So much less than a watermark a member has before it is below it again, in percent.
+const WATERMARK_MARGIN: u8 = 2;
 /// Partitions in a report that is believed: none takes less than ten bytes.
 const REPORTED_MAX: usize = REPORT_BYTES_MAX / 10;
 
@@ -27,6 +34,8 @@ pub(super) struct Telling {
     reporter: Reporter,
     /// By data thread.
     threads: BTreeMap<u8, MemberLoad>,
+    /// Likewise.
+    moves: BTreeMap<u8, Vec<Progress>>,
     due: Time,
 }
 
@@ -54,6 +63,9 @@ pub(super) struct Told {
     pub(super) loads: Loads,
     work: Window,
     bytes: Window,
+    memory: Window,
+    /// The highest watermark that a member is above.
+    watermarks: BTreeMap<MemberId, u8>,
     /// Who was spared by the last plan because of being busy,
     spared: BTreeSet<MemberId>,
     /// and whether somebody of those is busy no more.
@@ -78,15 +90,34 @@ impl Told {
         self.looked = now;
         self.loads.retain(table);
         let (judged, at) = (self.loads.judge(table), now.since(Time::ZERO));
-        let uneven = Uneven { work: self.work.look(at, judged.work), bytes: self.bytes.look(at, judged.bytes) };
+        let uneven = Uneven {
+            work: self.work.look(at, judged.work),
+            bytes: self.bytes.look(at, judged.bytes),
+            memory: self.memory.look(at, judged.memory),
+        };
         let busy = self.busy_members();
         let eased = self.eased.look(at, self.spared.iter().any(|spared| !busy.contains(spared)));
-        if uneven.work || uneven.bytes {
+        if uneven != Uneven::default() {
             self.loads.set_uneven(uneven);
         }
-        let wanted = uneven.work || uneven.bytes || eased;
+        let wanted = uneven != Uneven::default() || eased;
         self.look_at_ranges(now, table, range_bytes_max, timing);
         wanted
+    }
+
+    /// Whether this member has passed a watermark since it was told last.
+    fn pass_watermark(&mut self, table: &Table, id: MemberId) -> Option<Event> {
+        let filled = self.loads.member(id)?.filled();
+        let before = self.watermarks.get(&id).copied().unwrap_or(0);
+        self.watermarks.retain(|m, _| table.member(*m).is_some());
+        let above = |margin: u8| WATERMARKS.into_iter().rev().find(|mark| filled + margin >= *mark).unwrap_or(0);
+        // Whoever is near one would pass it with every report.
+        let now = if above(0) > before { above(0) } else { above(WATERMARK_MARGIN).min(before) };
+        if now == before {
+            return None;
+        }
+        self.watermarks.insert(id, now);
+        Some(Event::Watermark { name: table.member(id)?.name.clone(), percent: now })
     }
 
     fn busy_members(&self) -> BTreeSet<MemberId> {
@@ -120,21 +151,28 @@ impl Told {
 
 impl Council {
     /// A data thread of this node has measured: tells the coordinator, if it is time again.
-    pub(super) fn measured(&mut self, cx: &mut Context, thread: u8, member: MemberLoad, partitions: Vec<Measured>) {
+    pub(super) fn measured(
+        &mut self,
+        cx: &mut Context,
+        thread: u8,
+        (member, partitions, moves): (MemberLoad, Vec<Measured>, Vec<Progress>),
+    ) {
         let me = cx.me();
         if thread >= THREADS_MAX {
             return;
         }
         let telling = &mut self.requests.telling;
         telling.threads.insert(thread, member);
+        telling.moves.insert(thread, moves);
         telling.reporter.measure(partitions);
         if telling.due > cx.now || self.leader.is_none() {
             return;
         }
-        telling.due = cx.now + REPORT;
+        let moves: Vec<Progress> = telling.moves.values().flatten().copied().take(PROGRESS_MAX).collect();
+        telling.due = cx.now + if moves.is_empty() { REPORT } else { REPORT_MOVES };
         let table = &self.committed.table;
         let partitions = telling.reporter.report(|at| table.partition(at).is_some_and(|p| p.primary() == me));
-        let report = Report { member: telling.member(), partitions };
+        let report = Report { member: telling.member(), partitions, moves };
         let cluster = self.cluster();
         self.tell_coordinator(cx, Message::Loads { cluster, origin: me, report: Box::new(report) });
     }
@@ -147,8 +185,18 @@ impl Council {
         }
         let told = &mut leader.duties.told;
         told.loads.tell(&self.committed.table, from, report);
-        if told.look(cx.now, &self.committed.table, cx.config.range_bytes_max, &cx.config.timing) {
+        let passed = told.pass_watermark(&self.committed.table, from);
+        let known = told.loads.uneven();
+        let wanted = told.look(cx.now, &self.committed.table, cx.config.range_bytes_max, &cx.config.timing);
+        let uneven = told.loads.uneven();
+        if wanted {
             leader.duties.want_plan();
+        }
+        passed.into_iter().for_each(|event| cx.event(event));
+        for (of, is, was) in [("work", uneven.work, known.work), ("bytes", uneven.bytes, known.bytes)] {
+            if is && !was {
+                cx.event(Event::Imbalance { of: of.into() });
+            }
         }
     }
 

@@ -6,8 +6,8 @@ use crate::hints::Hint;
 use crate::time::Time;
 use crate::wire::Message;
 use doyen_placement::{
-    Addresses, Assignment, ClusterId, Division, Epoch, Keyspace, KeyspaceId, Location, MemberId, Mode, OnLoss, PartitionRef, Reshaping,
-    Role, Schedulers, Settings, Table, TableName, Term, Version, planner,
+    Addresses, ClusterId, Division, Epoch, Keyspace, KeyspaceId, Location, MemberId, Mode, OnLoss, PartitionRef, Reshaping, Role, Settings,
+    Table, TableName, Term, Version, planner,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -154,7 +154,7 @@ impl Net {
             weight: 100,
             seeds: self.seeds[slot].iter().map(|s| address(*s)).collect(),
             expect: self.expect,
-            settings: Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin, schedulers: Schedulers::ALL },
+            settings: Settings::default(),
             default_keyspace: Keyspace {
                 id: KeyspaceId(0),
                 name: "default".into(),

@@ -1,9 +1,10 @@
 //! What a member wants of the coordinator, asked until it is done: leaving, reports, people's requests, `recover`.
 
-use super::api::{AdminReply, AdminRequest, Event, Output};
+use super::api::{AdminReply, AdminRequest, Output};
 use super::context::{Context, Named, earlier};
 use super::council::Council;
 use super::election::Role;
+use super::event::Event;
 use super::loads::Telling;
 use crate::time::Time;
 use crate::wire::{LeaveStep, Message};
@@ -343,7 +344,7 @@ impl Council {
         }
         self.asserted_dead = dead.into_iter().collect();
         self.requests.recover = Some((ticket, cx.now + ADMIN_PATIENCE));
-        cx.event(Event::Note(format!("an operator says that {} are dead: the cluster goes on without them", names.join(", "))));
+        cx.event(Event::note(format!("an operator says that {} are dead: the cluster goes on without them", names.join(", "))));
         self.stand(cx);
     }
 

@@ -238,7 +238,7 @@ fn whom_the_coordinator_does_not_hear_stays_outside_until_it_does() {
         assert!(waits.fatal.is_none() && waits.view.is_none(), "seed {seed}");
         let why = waits.agreement.status(Time::ZERO).waiting.unwrap();
         assert!(why.contains("does not answer the coordinator"), "seed {seed}: {why}");
-        let told = |e: &&Event| matches!(e, Event::Note(note) if note.contains("stays outside"));
+        let told = |e: &&Event| matches!(e, Event::Note { text: note } if note.contains("stays outside"));
         assert_eq!(net.process(leader).events.iter().filter(told).count(), 1, "seed {seed}");
         net.cuts.clear();
         net.until(3000, |net| net.healed() && net.processes.len() == 5);
@@ -287,7 +287,7 @@ fn a_used_cluster_of_one_never_gives_way() {
     alone.run_ms(5000);
     assert_eq!(alone.process(0).used_ok, 1);
     assert_eq!(alone.table(0).members.len(), 1);
-    assert!(alone.process(0).events.iter().any(|e| matches!(e, Event::Note(n) if n.contains("never merge"))));
+    assert!(alone.process(0).events.iter().any(|e| matches!(e, Event::Note { text: n } if n.contains("never merge"))));
 }
 
 #[test]

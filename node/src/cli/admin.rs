@@ -1,11 +1,19 @@
-//! `doyen status`, `doyen table`, `doyen keyspace`, `doyen rebalance`, `doyen recover`: they ask a node by HTTP.
+//! `doyen status`, `table`, `keyspace`, `moves`, `rebalance`, `drain`, `remove`, `restart-plan`, `events`, `recover`: they ask a node by HTTP.
 
+mod drain;
+mod events;
 mod keyspace;
+mod moves;
 mod print;
 mod rebalance;
+mod restart;
 
+pub(super) use drain::{Drain, Remove};
+pub(super) use events::Events;
 pub(super) use keyspace::KeyspaceCommand;
+pub(super) use moves::Moves;
 pub(super) use rebalance::Rebalance;
+pub(super) use restart::RestartPlan;
 
 use super::Failed;
 use crate::config::{self, HTTP_PORT};

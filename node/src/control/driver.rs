@@ -5,6 +5,7 @@ use super::counted::Counted;
 use super::seeds::{self, Resolved};
 use super::{ClusterStatus, Command, ControlOptions, Upcall};
 use crate::clock;
+use crate::events::{EventLog, minute_of_day};
 use crate::net::endpoint::Failure;
 use crate::net::envelope::Envelope;
 use crate::net::hints::{Hints, Scope};
@@ -12,7 +13,7 @@ use crate::net::notice::Notices;
 use crate::net::peers::{PeerEvent, PeerEvents, Peers};
 use crate::net::probe::{self, Probes};
 use crate::shared::{Local, Shared};
-use doyen_gossip::agreement::{AdminReply, AdminRequest, Event, Peer, View};
+use doyen_gossip::agreement::{AdminReply, AdminRequest, Event, Peer, Severity, View};
 use doyen_gossip::hints::Hint;
 use doyen_gossip::wire::Message;
 use doyen_gossip::{Agreement, Config, Input, Output, Time};
@@ -46,6 +47,7 @@ pub(super) struct Ends {
     pub(super) commands: mpsc::Receiver<Command>,
     pub(super) upcalls: mpsc::Receiver<Upcall>,
     pub(super) events: broadcast::Sender<Event>,
+    pub(super) log: Arc<EventLog>,
     pub(super) fatal: watch::Sender<Option<String>>,
     pub(super) stop: Arc<Notify>,
     pub(super) counted: Arc<Counted>,
@@ -87,6 +89,7 @@ pub(super) async fn run(options: ControlOptions, shared: Arc<Shared>, ends: Ends
         peers: peers.clone(),
         counted: ends.counted,
         events: ends.events,
+        log: ends.log,
         fatal: ends.fatal,
         hints,
         member,
@@ -102,6 +105,7 @@ pub(super) async fn run(options: ControlOptions, shared: Arc<Shared>, ends: Ends
         tickets: Tickets::default(),
         planning: Planning { under_way: false, next: None, done: plans_in },
         pinged: BTreeMap::new(),
+        minute: None,
         refusals: BTreeMap::new(),
     };
     driver.note_unresolved(&resolved);
@@ -129,6 +133,7 @@ struct Driver {
     peers: Rc<Peers>,
     counted: Arc<Counted>,
     events: broadcast::Sender<Event>,
+    log: Arc<EventLog>,
     fatal: watch::Sender<Option<String>>,
     hints: Hints,
     member: watch::Sender<bool>,
@@ -148,6 +153,8 @@ struct Driver {
     planning: Planning,
     /// Whom this node pings, and when it last did.
     pinged: BTreeMap<MemberId, Time>,
+    /// Of the day, as the machine was told last.
+    minute: Option<u16>,
     /// Seeds that refuse this node in a way that trying again does not help.
     refusals: BTreeMap<SocketAddr, Failure>,
 }
@@ -230,7 +237,10 @@ impl Driver {
                     self.add_former();
                     self.handle(Input::Seeds(self.config.seeds.clone()));
                 }
-                _ = probing.tick() => self.probe(&mut probes),
+                _ = probing.tick() => {
+                    self.probe(&mut probes);
+                    self.look_at_clock();
+                }
                 () = tokio::time::sleep(wait) => {}
             }
             // After a suspend, or when the timer was due while something else came first.
@@ -240,6 +250,14 @@ impl Driver {
             }
             self.carry_out();
             self.expire_status(now);
+        }
+    }
+
+    /// The time of day matters where balancing has a window.
+    fn look_at_clock(&mut self) {
+        let minute = minute_of_day();
+        if self.minute.replace(minute) != Some(minute) {
+            self.handle(Input::Minute(minute));
         }
     }
 
@@ -335,7 +353,7 @@ impl Driver {
         }
         let key = format!("{address} {:?}", std::mem::discriminant(failure));
         if self.fatal.borrow().is_none() && self.notices.due(&key) {
-            self.tell(Event::Note(format!("cannot talk with {address}: {failure}")));
+            self.tell(Event::note(format!("cannot talk with {address}: {failure}")));
         }
     }
 
@@ -348,7 +366,13 @@ impl Driver {
                     self.handle(Input::DataThreadAlive);
                 }
             }
-            Upcall::Loads { thread, member, partitions } => self.handle(Input::Loads { thread, member, partitions }),
+            Upcall::Loads { thread, member, partitions, moves } => self.handle(Input::Loads { thread, member, partitions, moves }),
+            Upcall::Differed(at, learner) => {
+                let table = self.installed();
+                let partition = table.as_deref().map_or_else(|| at.to_string(), |table| table.name_of(at));
+                let learner = table.and_then(|t| t.member(learner).map(|m| m.name.clone())).unwrap_or_else(|| learner.to_string());
+                self.tell(Event::Differed { partition, learner });
+            }
             Upcall::Newer(name) => self.handle(Input::Pull(name)),
             Upcall::MakeMap { keyspace, name, answer } => {
                 let request = AdminRequest::CreateMap { name, keyspace };
@@ -661,23 +685,20 @@ impl Driver {
     /// For people: once in a while, in the log and as an event.
     fn note(&mut self, text: String) {
         if self.notices.due(&text) {
-            self.tell(Event::Note(text));
+            self.tell(Event::note(text));
         }
     }
 
     fn tell(&mut self, event: Event) {
-        match &event {
-            Event::Note(text) => tracing::warn!("{text}"),
-            Event::Joined { name, id } => tracing::info!("{name} joined (process {id})"),
-            Event::Left { name, id } => tracing::info!("{name} left in order (process {id})"),
-            Event::Expelled { name, id, why } => tracing::warn!("{name} was expelled (process {id}): {why}"),
-            Event::Coordinator { name, term } => tracing::info!("{name} coordinates, term {term}"),
-            Event::NoCoordinator { why } if self.view.is_none() => tracing::warn!("no cluster yet: {why}"),
-            Event::NoCoordinator { why } => tracing::warn!("nobody coordinates: {why}"),
-            Event::Lost { partitions, keyspace, why } => {
-                tracing::error!("{partitions} partitions of keyspace {keyspace} began empty, their data is lost: {why}");
-            }
+        match (event.severity(), &event) {
+            (_, Event::NoCoordinator { why }) if self.view.is_none() => tracing::warn!("no cluster yet: {why}"),
+            // Thousands of them where much moves: they are in the log of events.
+            (Severity::Info, Event::Moved { .. }) => tracing::debug!("{event}"),
+            (Severity::Info, _) => tracing::info!("{event}"),
+            (Severity::Warning, _) => tracing::warn!("{event}"),
+            (Severity::Error, _) => tracing::error!("{event}"),
         }
+        self.log.push(event.clone());
         // Nobody may be listening.
         let _ = self.events.send(event);
     }

@@ -5,8 +5,7 @@ use crate::clock;
 use doyen_gossip::agreement::Timing;
 use doyen_placement::planner::Pace;
 use doyen_placement::{
-    Addresses, Assignment, Division, Keyspace, KeyspaceId, Location, MemberId, MemberState, Mode, OnLoss, Reshaping, Role, Schedulers,
-    Settings, Table,
+    Addresses, Division, Keyspace, KeyspaceId, Location, MemberId, MemberState, Mode, OnLoss, Reshaping, Role, Settings, Table,
 };
 use std::net::SocketAddr;
 use tokio::task::JoinHandle as Task;
@@ -45,7 +44,7 @@ impl Node {
             weight: 100,
             seeds: Vec::new(),
             expect: None,
-            settings: Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin, schedulers: Schedulers::ALL },
+            settings: Settings::default(),
             default_keyspace: Keyspace {
                 id: KeyspaceId(0),
                 name: "default".into(),
@@ -196,7 +195,7 @@ async fn a_node_with_another_secret_ends_in_one_line() {
     assert!(why.contains(&seed.to_string()) && why.contains("start every node with the same --secret-file"), "{why}");
     let noted = async {
         loop {
-            if let Event::Note(text) = events.recv().await.unwrap()
+            if let Event::Note { text } = events.recv().await.unwrap()
                 && text.contains("--secret-file")
             {
                 return;

@@ -439,10 +439,12 @@ impl Core {
         while let Some(request) = self.inner.shard.poll_request() {
             match request {
                 Request::Opened(opened) => self.upcall(Upcall::Opened(opened)),
-                Request::Loads(member, partitions) => {
+                Request::Loads(member, partitions, moves) => {
                     let (thread, member) = (self.inner.me.thread_number(), self.with_cpu(member));
-                    self.upcall(Upcall::Loads { thread, member, partitions });
+                    self.inner.shard.set_short_of_time(member.cpu >= BUSY);
+                    self.upcall(Upcall::Loads { thread, member, partitions, moves });
                 }
+                Request::Differed(at, learner) => self.upcall(Upcall::Differed(at, learner)),
                 Request::InSync(changes) => self.upcall(Upcall::InSync(changes)),
                 Request::Newer(table) => self.upcall(Upcall::Newer(table)),
                 Request::MakeMap { client, ticket, keyspace, name } => self.make_map(client, ticket, keyspace, name),

@@ -6,8 +6,8 @@ use crate::shard::op::{Action, Failure, PartitionAction};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
 use doyen_placement::{
-    Addresses, Age, Assignment, ClusterId, Division, Keyspace, KeyspaceId, Location, MapId, Member, MemberState, Mode, OnLoss, PartitionId,
-    PartitionRef, Reshaping, Role, Schedulers, Settings, Table, ThreadPorts,
+    Addresses, Age, ClusterId, Division, Keyspace, KeyspaceId, Location, MapId, Member, MemberState, Mode, OnLoss, PartitionId,
+    PartitionRef, Reshaping, Role, Settings, Table, ThreadPorts,
 };
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -136,7 +136,7 @@ fn view(me: MemberId, resp: SocketAddr, clusters: &[SocketAddr]) -> View {
         partitions: Vec::new(),
         reshaping: Reshaping::default(),
     };
-    let settings = Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin, schedulers: Schedulers::ALL };
+    let settings = Settings::default();
     let table: Arc<Table> = Arc::new(doyen_placement::planner::first(ClusterId(7), settings, keyspace, vec![member]));
     let partitions = &table.keyspaces[0].partitions;
     let opens_at = partitions.iter().map(|p| (PartitionRef { keyspace: KeyspaceId(0), partition: p.id }, p.since, Time::ZERO)).collect();

@@ -10,8 +10,8 @@ use doyen_gossip::wire::{LeaveStep, Message};
 use doyen_placement::loads::{MemberLoad, PartitionLoad, Report, Skew};
 use doyen_placement::planner::{self, InSyncChange, InSyncRequest, KeyspaceChange, Pace};
 use doyen_placement::{
-    Addresses, Assignment, Division, Epoch, Keyspace, KeyspaceId, Label, Location, MapId, MemberId, Mode, OnLoss, PartitionId,
-    PartitionRef, Place, Reshaping, Role, Rule, Schedulers, Settings, Table,
+    Addresses, Division, Epoch, Keyspace, KeyspaceId, Label, Location, MapId, MemberId, Mode, OnLoss, PartitionId, PartitionRef, Place,
+    Reshaping, Role, Rule, Schedulers, Settings, Table,
 };
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -57,7 +57,7 @@ fn config(place: usize) -> Config {
         weight: 100,
         seeds,
         expect: None,
-        settings: Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin, schedulers: Schedulers::ALL },
+        settings: Settings::default(),
         default_keyspace: Keyspace {
             id: KeyspaceId(0),
             name: "default".into(),
@@ -106,7 +106,7 @@ impl Council {
         said.push(Message::Opened { cluster, sequence: 9, partitions: vec![(at, Epoch(1))] });
         let load =
             PartitionLoad { reads: u64::MAX, bytes: u64::MAX, skew: Skew::OneKey(MapId(1), vec![7; 99]), ..PartitionLoad::default() };
-        let report = Box::new(Report { member: MemberLoad::default(), partitions: vec![(at, load)] });
+        let report = Box::new(Report { member: MemberLoad::default(), partitions: vec![(at, load)], moves: Vec::new() });
         said.push(Message::Loads { cluster, origin: id(2), report });
         said.push(Message::JoinRefused { cluster, member: id(0), why: "no".into(), for_now: false });
         for step in [LeaveStep::HandOver(Pace::Repair), LeaveStep::HandOver(Pace::AtOnce), LeaveStep::Gone] {

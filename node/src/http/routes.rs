@@ -2,8 +2,10 @@
 
 use super::State;
 use crate::config::ConfigError;
+use crate::events::LoggedEvent;
 use crate::keyspace::{KeyspaceOptions, SplitRequest};
 use crate::loads::{LoadsReport, Placement};
+use crate::moves::{BalanceOptions, BalanceReport, CancelRequest, MovesReport};
 use crate::rebalance::{self, PLAN_BYTES_MAX, RebalancePlan};
 use crate::status::{ClusterReport, KeyspaceReport, TableReport, TableVersion};
 use axum::extract::rejection::{BytesRejection, QueryRejection};
@@ -11,7 +13,7 @@ use axum::extract::{DefaultBodyLimit, Path, Query, Request, State as Shared};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use axum::{Json, Router, body::Body, body::Bytes};
 use doyen_gossip::agreement::{AdminReply, AdminRequest};
 use doyen_placement::planner::Refused;
@@ -28,6 +30,8 @@ const BODY_BYTES_MAX: usize = 16 << 10;
 const KEYSPACE_BYTES_MAX: usize = 24 << 20;
 /// How long an answer may take.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// How long `GET /events` may wait for one.
+const EVENTS_WAIT_MAX: Duration = Duration::from_secs(5);
 /// How long the node's threads may take to answer `/healthz`.
 const HEALTH_MAX: Duration = Duration::from_secs(1);
 
@@ -68,6 +72,12 @@ pub(super) fn router(state: Arc<State>) -> Router {
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
         .route("/recover", post(recover))
+        .route("/moves", get(moves))
+        .route("/moves/cancel", post(cancel_moves))
+        .route("/balance", get(balance).patch(set_balance))
+        .route("/events", get(events))
+        .route("/members/{name}", delete(remove_lost))
+        .route("/members/{name}/drain", post(drain).delete(fill))
         .route("/rebalance", get(planned).post(apply_plan).patch(schedule))
         .route("/keyspaces", get(keyspaces).post(create_keyspace))
         .route("/keyspaces/{name}", get(keyspace).patch(alter_keyspace).delete(drop_keyspace))
@@ -90,14 +100,15 @@ async fn in_time(request: Request, next: Next) -> Response {
 async fn unknown() -> Failure {
     Failure(
         StatusCode::NOT_FOUND,
-        "there are /status, /table, /loads, /placement, /keyspaces, /rebalance, /healthz, /readyz, /metrics and POST /recover".into(),
+        "there are /status, /table, /loads, /placement, /keyspaces, /moves, /balance, /rebalance, /events, /healthz, /readyz, /metrics and POST /recover"
+            .into(),
     )
 }
 
 async fn not_allowed() -> Failure {
     Failure(
         StatusCode::METHOD_NOT_ALLOWED,
-        "GET is for looking, POST for /recover, /keyspaces, /keyspaces/NAME/split, /keyspaces/NAME/merge and /rebalance, PATCH and DELETE for /keyspaces/NAME, PATCH for /rebalance"
+        "GET is for looking, POST for /recover, /keyspaces, /keyspaces/NAME/split, /keyspaces/NAME/merge, /rebalance, /moves/cancel and /members/NAME/drain, PATCH and DELETE for /keyspaces/NAME, PATCH for /rebalance and /balance, DELETE for /members/NAME and /members/NAME/drain"
             .into(),
     )
 }
@@ -131,6 +142,109 @@ async fn loads(Shared(state): Shared<Arc<State>>) -> Answer<Json<LoadsReport>> {
     let table = in_force(&state).await?;
     let loads = state.control.loads().await.map_err(|_| stopped())?;
     Ok(Json(LoadsReport::new(&table, &loads)))
+}
+
+async fn moves(Shared(state): Shared<Arc<State>>) -> Answer<Json<MovesReport>> {
+    let table = in_force(&state).await?;
+    let loads = state.control.loads().await.map_err(|_| stopped())?;
+    // Goes through the whole table.
+    let report = tokio::task::spawn_blocking(move || MovesReport::new(&table, &loads)).await.map_err(|_| stopped())?;
+    Ok(Json(report))
+}
+
+async fn balance(Shared(state): Shared<Arc<State>>) -> Answer<Json<BalanceReport>> {
+    Ok(Json(BalanceReport::new(&*in_force(&state).await?)))
+}
+
+async fn set_balance(
+    Shared(state): Shared<Arc<State>>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Answer<Json<serde_json::Value>> {
+    let options: BalanceOptions = ordered(&state, &headers, body, r#"{"paused": false, "rate": "adaptive", "window": "always"}"#)?;
+    let requests = options.requests().map_err(|why| Failure(StatusCode::BAD_REQUEST, why))?;
+    for request in requests {
+        administer(&state, request).await?;
+    }
+    Ok(Json(serde_json::json!({ "changed": options })))
+}
+
+async fn cancel_moves(
+    Shared(state): Shared<Arc<State>>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Answer<Json<serde_json::Value>> {
+    let cancel: CancelRequest = ordered(&state, &headers, body, r#"{"id": "KEYSPACE/PARTITION"} or {"all": true}"#)?;
+    let request = cancel.request(&*in_force(&state).await?).map_err(|why| Failure(StatusCode::BAD_REQUEST, why))?;
+    administer(&state, request).await?;
+    Ok(Json(serde_json::json!({ "cancelled": cancel.id.unwrap_or_else(|| "all".into()) })))
+}
+
+async fn drain(Shared(state): Shared<Arc<State>>, Path(name): Path<String>, headers: HeaderMap) -> Answer<Json<serde_json::Value>> {
+    authorize(&state, &headers)?;
+    administer(&state, AdminRequest::Drain { name: name.clone() }).await?;
+    Ok(Json(serde_json::json!({ "draining": name })))
+}
+
+async fn fill(Shared(state): Shared<Arc<State>>, Path(name): Path<String>, headers: HeaderMap) -> Answer<Json<serde_json::Value>> {
+    authorize(&state, &headers)?;
+    administer(&state, AdminRequest::Fill { name: name.clone() }).await?;
+    Ok(Json(serde_json::json!({ "filling": name })))
+}
+
+async fn remove_lost(Shared(state): Shared<Arc<State>>, Path(name): Path<String>, headers: HeaderMap) -> Answer<Json<serde_json::Value>> {
+    authorize(&state, &headers)?;
+    administer(&state, AdminRequest::GiveUp { name: name.clone() }).await?;
+    Ok(Json(serde_json::json!({ "removed": name })))
+}
+
+/// What `GET /events` is asked with.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EventsQuery {
+    /// Only those after the one of this number.
+    #[serde(default)]
+    since: u64,
+    /// If there are none, waits for one: for so many milliseconds, 5000 at most.
+    #[serde(default)]
+    wait: u64,
+    /// Goes on with what comes, as server-sent events.
+    #[serde(default)]
+    follow: bool,
+}
+
+async fn events(Shared(state): Shared<Arc<State>>, query: Result<Query<EventsQuery>, QueryRejection>) -> Answer<Response> {
+    let refused = "there is /events, with since=NUMBER, wait=MILLISECONDS, or follow=true, joined by &";
+    let Query(query) = query.map_err(|_| Failure(StatusCode::BAD_REQUEST, refused.into()))?;
+    let mut last = state.control.watch_events();
+    if query.follow {
+        let stopped = state.stopped.clone();
+        let begin = (state.control.clone(), last, stopped, query.since);
+        let lines = futures_util::stream::unfold(begin, |(control, mut last, mut stopped, since)| async move {
+            tokio::select! {
+                // The sender is gone with the node.
+                waited = last.wait_for(|number| *number > since) => drop(waited.ok()?),
+                () = super::wait(&mut stopped) => return None,
+            }
+            let events = control.logged_events(since);
+            let since = events.last().map_or(since, |event| event.number);
+            let line = |event: &LoggedEvent| {
+                let json = serde_json::to_string(event).unwrap_or_default();
+                format!("id: {}\nevent: {}\ndata: {json}\n\n", event.number, event.event.kind())
+            };
+            let text: String = events.iter().map(line).collect();
+            Some((Ok::<_, std::convert::Infallible>(text), (control, last, stopped, since)))
+        });
+        let head = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
+        return Ok((head, Body::from_stream(lines)).into_response());
+    }
+    let wait = Duration::from_millis(query.wait).min(EVENTS_WAIT_MAX);
+    if !wait.is_zero() {
+        // Nothing came: that is an answer, too.
+        let _ = tokio::time::timeout(wait, last.wait_for(|number| *number != query.since)).await;
+    }
+    let (last, events) = (*last.borrow(), state.control.logged_events(query.since));
+    Ok(Json(serde_json::json!({ "last": last, "events": events })).into_response())
 }
 
 async fn placement(Shared(state): Shared<Arc<State>>) -> Answer<Json<Placement>> {

@@ -1,7 +1,7 @@
 //! What a shell sees of a shard beside its methods: names, limits, counters, requests.
 
 use doyen_gossip::agreement::InSyncRequest;
-use doyen_placement::loads::{Measured, MemberLoad};
+use doyen_placement::loads::{Measured, MemberLoad, Progress};
 use doyen_placement::{Epoch, MapEntry, MemberId, PartitionRef, Table, TableName};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,8 +27,11 @@ pub enum Request {
     InSync(Vec<InSyncRequest>),
     /// The first write of this cluster of one is about to be applied; it waits for `Shard::used`.
     Used,
-    /// What this thread, and the partitions that it leads, have to carry: those of which something has changed. Each two seconds.
-    Loads(MemberLoad, Vec<Measured>),
+    /// What this thread, and the partitions that it leads, have to carry: those of which something has changed; and all copies that it
+    /// sends. Each two seconds, and more often while it sends any.
+    Loads(MemberLoad, Vec<Measured>, Vec<Progress>),
+    /// A learner's copy was not equal to this node's: it is made anew.
+    Differed(PartitionRef, MemberId),
     /// A peer knows a newer committed table: pull it.
     Newer(TableName),
     /// Of a member: a client asks for a map that this node's table does not name. `Shard::map_made` answers it.
@@ -112,6 +115,8 @@ pub struct Stats {
     pub divided: u64,
     /// Bytes of snapshots sent.
     pub snapshot_bytes: u64,
+    /// Snapshots that went on after their connection was lost, or another epoch began.
+    pub continued: u64,
     /// Learners that caught up from the log, without a snapshot.
     pub caught_up: u64,
     /// Learners whose checksum differed.

@@ -11,6 +11,11 @@
 //!   <────────────────────────────── Verdict
 //!   its acks become required; then its admission is asked for
 //! ```
+//! Where the connection is lost meanwhile, or another epoch of the same tenure begins, it goes on after the last chunk that arrived:
+//! ```text
+//!   Continue{session, next} ───────────────>  has it begun this session? It is called `next` from then on
+//!   <────────── Arrived{chunks, seq}          log follows from seq + 1, chunks after those
+//! ```
 //! A copy that was in sync, was dropped and comes back in the same lineage needs no snapshot while the log reaches back to what
 //! it knows to be committed:
 //! ```text
@@ -26,12 +31,14 @@ use super::frame::{self, Frame};
 use super::log::Log;
 use super::replication::WINDOW;
 use super::store::{Cursor, Store, digest_bytes};
-use super::{Core, ENTRY_WORK, Held, Lane, Malformed, PartitionRef, SLICE, Slot};
+use super::{Core, ENTRY_WORK, Held, Lane, Malformed, PartitionRef, Request, SLICE, Slot};
 use bytes::Bytes;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::InSyncChange;
+use doyen_placement::loads::{CopyPhase, Progress};
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::{Epoch, Lineage, MemberId};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Snapshots of one learner that may come out wrong before it is given up.
@@ -62,6 +69,8 @@ enum Phase {
     Resuming,
     /// Chunks are on their way.
     Chunks,
+    /// The learner was asked how much of it has arrived.
+    Continuing,
     /// All was sent; the learner sums.
     Finishing,
     /// The learner is ready to compare.
@@ -74,14 +83,30 @@ enum Phase {
     Admitting(u64),
 }
 
+/// Of a snapshot.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Sent {
+    keys: u64,
+    bytes: u64,
+}
+
 /// A snapshot on its way to a learner, at the primary.
 #[derive(Debug)]
 pub(super) struct Source {
     pub(super) session: u32,
+    /// What the session is called once the learner has said how far it has come.
+    next: Option<u32>,
+    /// Names the sum.
+    sum: u32,
     phase: Phase,
     cursor: Cursor,
     sent: u32,
-    in_flight: usize,
+    /// Chunks that are not acknowledged: where each began, and how many keys and bytes were sent by then.
+    unacked: VecDeque<(Cursor, Sent)>,
+    total: Sent,
+    /// At the last look, and what came of it: bytes a second.
+    looked: (Time, u64),
+    rate: u64,
     /// It is among those that are sent a part next.
     queued: bool,
     compared: u64,
@@ -102,10 +127,15 @@ impl Source {
     pub(super) fn new(now: Time) -> Self {
         Self {
             session: 0,
+            next: None,
+            sum: 0,
             phase: Phase::Queued,
             cursor: None,
             sent: 0,
-            in_flight: 0,
+            unacked: VecDeque::new(),
+            total: Sent::default(),
+            looked: (now, 0),
+            rate: 0,
             queued: false,
             compared: 0,
             resumed: false,
@@ -118,9 +148,14 @@ impl Source {
         }
     }
 
+    /// What its sum is called in the store.
+    pub(super) fn sum(&self) -> u32 {
+        self.sum
+    }
+
     /// Whether the learner has confirmed the beginning, so that the log may follow.
     pub(super) fn begun(&self) -> bool {
-        !matches!(self.phase, Phase::Queued | Phase::Begun | Phase::Resuming)
+        !matches!(self.phase, Phase::Queued | Phase::Begun | Phase::Resuming | Phase::Continuing)
     }
 
     /// Whether the log from what it has acknowledged on is a part of what it is sent.
@@ -131,6 +166,30 @@ impl Source {
     /// Whether it is to continue the log that it had.
     pub(super) fn resumes(&self) -> bool {
         self.phase == Phase::Resuming
+    }
+
+    /// Whether what the learner has of it is worth going on with.
+    fn may_continue(&self) -> bool {
+        matches!(self.phase, Phase::Chunks | Phase::Continuing | Phase::Finishing | Phase::Comparable | Phase::Comparing)
+    }
+
+    /// How far it has come, for people; `None`: it has not begun.
+    pub(super) fn progress(&mut self, partition: PartitionRef, learner: MemberId, keys: u64, now: Time) -> Option<Progress> {
+        let phase = match self.phase {
+            Phase::Queued => return None,
+            Phase::Begun | Phase::Resuming | Phase::Continuing | Phase::Chunks => CopyPhase::Copying,
+            Phase::Finishing => CopyPhase::CatchingUp,
+            Phase::Comparable | Phase::Comparing => CopyPhase::Comparing,
+            Phase::Verified(_) | Phase::Admitting(_) => CopyPhase::Equal,
+        };
+        let (then, before) = self.looked;
+        let passed = u64::try_from(now.since(then).as_micros()).unwrap_or(u64::MAX);
+        let since = self.total.bytes.saturating_sub(before).saturating_mul(1_000_000);
+        if let Some(rate) = since.checked_div(passed) {
+            (self.rate, self.looked) = (rate, (now, self.total.bytes));
+        }
+        let Sent { keys: keys_sent, bytes: bytes_sent } = self.total;
+        Some(Progress { partition, learner, phase, keys: keys.max(keys_sent), keys_sent, bytes_sent, rate: self.rate })
     }
 
     /// Whether its checksum was equal.
@@ -207,7 +266,7 @@ impl Core {
         let ready = lead.open && lead.serving && store.is_whole() && self.peers.up(id) && self.peers.headroom(id) > store.bytes() as u64;
         let Some(link) = lead.links.get_mut(&id) else { return };
         let Some(teaching) = &mut link.teaching else { return };
-        store.end_sum(teaching.session);
+        store.end_sum(teaching.sum);
         link.aligned = false;
         let running = !matches!(teaching.phase, Phase::Queued);
         teaching.phase = Phase::Queued;
@@ -222,7 +281,7 @@ impl Core {
         let seq = log.last();
         let whole = teaching.whole;
         let (failures, begins) = (teaching.failures, teaching.begins + 1);
-        *teaching = Source { session, phase: Phase::Begun, failures, begins, whole, ..Source::new(self.now) };
+        *teaching = Source { session, sum: session, phase: Phase::Begun, failures, begins, whole, ..Source::new(self.now) };
         link.session = session;
         link.aligned = true;
         link.acked = seq;
@@ -285,16 +344,25 @@ impl Core {
                 return;
             }
             Phase::Chunks => {
-                if teaching.in_flight < self.limits.chunks_in_flight && !std::mem::replace(&mut teaching.queued, true) {
+                if teaching.unacked.len() < self.limits.chunks_in_flight && !std::mem::replace(&mut teaching.queued, true) {
                     self.to_copy.push_back((at, id));
                 }
+                if teaching.queued {
+                    // It waits for us, and not we for it.
+                    teaching.progress = now;
+                }
             }
+            // It may not have heard of this epoch yet.
+            Phase::Continuing if teaching.begins < BEGINS_MAX && now.since(teaching.progress) > BEGIN_AGAIN * (1 << teaching.begins) => {
+                return self.continue_teaching(at, slot, id);
+            }
+            Phase::Continuing if teaching.begins >= BEGINS_MAX && self.peers.up(id) => return self.start_teaching(at, slot, id),
             // In order with the log: the learner compares at exactly this sequence.
-            Phase::Comparable if !summed(store, teaching.session, &mut self.worked) => {
+            Phase::Comparable if !summed(store, teaching.sum, &mut self.worked) => {
                 self.timers.insert((now + Duration::from_millis(1), at));
             }
             Phase::Comparable if link.next == log.last() + 1 => {
-                if let Some(sum) = store.sum(teaching.session) {
+                if let Some(sum) = store.sum(teaching.sum) {
                     teaching.compared = log.last();
                     let (session, seq) = (teaching.session, teaching.compared);
                     let clock = clock.advance(now);
@@ -308,13 +376,16 @@ impl Core {
             }
             Phase::Begun
             | Phase::Resuming
+            | Phase::Continuing
             | Phase::Finishing
             | Phase::Comparable
             | Phase::Comparing
             | Phase::Verified(_)
             | Phase::Admitting(_) => {}
         }
-        if !teaching.verified() && now.since(teaching.progress) > silent {
+        // Where the way to it is narrow, what others are sent comes between.
+        let progress = teaching.progress.max(self.peers.copied_at(id));
+        if !teaching.verified() && now.since(progress) > silent {
             self.abandon_at(at, slot, id, epoch);
         }
     }
@@ -327,7 +398,7 @@ impl Core {
         if !std::mem::take(&mut teaching.queued) || teaching.phase != Phase::Chunks {
             return;
         }
-        let session = teaching.session;
+        let (session, sum) = (teaching.session, teaching.sum);
         let mut following = store.following(&teaching.cursor).take(CHUNK_ENTRIES).peekable();
         if following.peek().is_none() {
             for (origin, finished, applied) in dedup.all().filter(|_| !broken(Mutant::SnapshotForgets)) {
@@ -346,7 +417,7 @@ impl Core {
         }
         let Some(out) = self.peers.out(id, Lane::Bulk) else { return };
         teaching.sent += 1;
-        teaching.in_flight += 1;
+        teaching.unacked.push_back((teaching.cursor.clone(), teaching.total));
         let (mut taken, mut bytes, mut last) = (0, 0, None);
         frame::chunk(out, at, (session, teaching.sent), |out| {
             let begin = out.mark();
@@ -361,11 +432,14 @@ impl Core {
             }
         });
         teaching.cursor = last.map(|(map, entry)| (map, entry.key().into()));
-        let _ = store.advance_sum(session, taken);
+        teaching.total.keys += taken as u64;
+        teaching.total.bytes += bytes as u64;
+        self.pace.sent(bytes);
+        let _ = store.advance_sum(sum, taken);
         // Written, and looked at once more for the sum.
         self.worked += 2 * (bytes + taken * ENTRY_WORK);
         self.stats.snapshot_bytes += bytes as u64;
-        if teaching.in_flight < self.limits.chunks_in_flight {
+        if teaching.unacked.len() < self.limits.chunks_in_flight {
             teaching.queued = true;
             self.to_copy.push_back((at, id));
         }
@@ -392,12 +466,86 @@ impl Core {
     }
 
     /// A chunk arrived there.
-    pub(super) fn chunk_acked(&mut self, at: PartitionRef, slot: &mut Slot, from: MemberId, session: u32) {
+    pub(super) fn chunk_acked(&mut self, at: PartitionRef, slot: &mut Slot, from: MemberId, (session, index): (u32, u32)) {
         let now = self.now;
         let Some(teaching) = teaching(slot, from).filter(|t| t.session == session) else { return };
-        teaching.in_flight = teaching.in_flight.saturating_sub(1);
+        // Those before it have arrived as well: they come in order.
+        let first = teaching.sent - u32::try_from(teaching.unacked.len()).unwrap_or(teaching.sent).min(teaching.sent);
+        let done = usize::try_from(index.saturating_sub(first)).unwrap_or(0).min(teaching.unacked.len());
+        teaching.unacked.drain(..done);
         teaching.progress = now;
+        self.peers.note_copied(from, now);
         self.teach(at, slot, from);
+    }
+
+    /// The connection was lost, or another epoch began: asks the learner how far it has come.
+    pub(super) fn continue_teaching(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId) {
+        let now = self.now;
+        let Some(held) = &mut slot.held else { return };
+        let Held { lead: Some(lead), epoch, .. } = &mut **held else { return };
+        let serves = lead.open && lead.serving;
+        let Some(link) = lead.links.get_mut(&id) else { return };
+        let Some(teaching) = &mut link.teaching else { return };
+        if !serves || !teaching.may_continue() {
+            return self.start_teaching(at, slot, id);
+        }
+        if teaching.phase != Phase::Continuing {
+            teaching.begins = 0;
+        }
+        teaching.phase = Phase::Continuing;
+        teaching.begins += 1;
+        teaching.progress = now;
+        link.aligned = false;
+        let free = self.next_session;
+        if teaching.next.is_none() {
+            self.next_session = free.wrapping_add(1).max(1);
+        }
+        let next = *teaching.next.get_or_insert(free);
+        self.peers.send(id, Lane::Calls, &Frame::Continue { at, epoch: *epoch, session: teaching.session, next });
+    }
+
+    /// So much of a snapshot has arrived at a learner (chunks, the log up to a sequence, and whether that is all); `None`: it does not know of it.
+    pub(super) fn arrived_there(&mut self, at: PartitionRef, slot: &mut Slot, from: MemberId, session: u32, has: Option<(u32, u64, bool)>) {
+        let now = self.now;
+        let Some(held) = &mut slot.held else { return };
+        let Held { lead: Some(lead), log, .. } = &mut **held else { return };
+        let Some(link) = lead.links.get_mut(&from) else { return };
+        let Some(teaching) = link.teaching.as_mut().filter(|t| t.phase == Phase::Continuing && t.next == Some(session)) else { return };
+        let unacked = u32::try_from(teaching.unacked.len()).unwrap_or(u32::MAX);
+        let known = has.filter(|(chunks, seq, _)| {
+            (teaching.sent.saturating_sub(unacked)..=teaching.sent).contains(chunks) && *seq >= log.base() && *seq <= log.last()
+        });
+        let Some((chunks, seq, finished)) = known else { return self.start_teaching(at, slot, from) };
+        let arrived = teaching.unacked.len() - (teaching.sent - chunks) as usize;
+        if let Some((cursor, total)) = teaching.unacked.get(arrived).cloned() {
+            (teaching.cursor, teaching.total) = (cursor, total);
+        }
+        teaching.unacked.clear();
+        (teaching.session, teaching.next) = (session, None);
+        teaching.sent = chunks;
+        teaching.begins = 0;
+        teaching.progress = now;
+        teaching.phase = if finished { Phase::Finishing } else { Phase::Chunks };
+        link.session = session;
+        link.aligned = true;
+        link.acked = seq;
+        link.next = seq + 1;
+        link.stalled = None;
+        self.stats.continued += 1;
+        self.teach(at, slot, from);
+        self.stream(at, slot, from);
+    }
+
+    /// Acknowledges chunks that have arrived, as fast as the pace allows.
+    pub(super) fn ack_chunks(&mut self, now: Time) {
+        while let Some((from, at, session, index)) = self.late_acks.front().copied() {
+            if let Err(next) = self.pace.may_take(now) {
+                self.ack_at = next;
+                return;
+            }
+            self.late_acks.pop_front();
+            self.peers.send(from, Lane::Calls, &Frame::ChunkAck { at, session, index });
+        }
     }
 
     /// The learner has everything.
@@ -424,15 +572,17 @@ impl Core {
         teaching.progress = now;
         if equal && teaching.phase == Phase::Comparing {
             teaching.phase = Phase::Verified(teaching.compared);
+            let sum = teaching.sum;
             self.stats.caught_up += u64::from(teaching.resumed);
             if let Some(held) = &mut slot.held {
-                held.store.end_sum(session);
+                held.store.end_sum(sum);
             }
             self.admit(at, slot, from);
         } else {
             teaching.failures += 1;
             teaching.whole = true;
             self.stats.checksum_mismatches += 1;
+            self.requests.push_back(Request::Differed(at, from.member()));
             if teaching.failures >= FAILURES_MAX {
                 teaching.phase = Phase::Queued;
                 self.abandon(at, slot, from);
@@ -554,6 +704,7 @@ impl Core {
             self.peers.send(from, Lane::Calls, &Frame::Verdict { at, session, equal: false });
             return Ok(());
         }
+        let body_bytes = body.len();
         let entries = frame::entries(body)?;
         let before = held.bytes();
         for (map, entry) in entries.into_iter().skip(usize::from(broken(Mutant::LearnsUnproven))) {
@@ -563,8 +714,36 @@ impl Core {
             sink.chunks = expected;
         }
         self.memory = (self.memory + held.bytes()).saturating_sub(before);
-        self.peers.send(from, Lane::Calls, &Frame::ChunkAck { at, session, index });
+        self.pace.taken(body_bytes);
+        self.late_acks.push_back((from, at, session, index));
+        self.ack_chunks(self.now);
         Ok(())
+    }
+
+    /// The connection was lost, or another epoch of the same tenure began: says how much of a snapshot has arrived.
+    pub(super) fn continue_sink(&mut self, at: PartitionRef, slot: &mut Slot, from: MemberId, epoch: Epoch, (session, next): (u32, u32)) {
+        let Some(since) = self.follows(slot, from, epoch) else { return };
+        let Some(held) = slot.held.as_mut().filter(|h| h.lead.is_none()) else { return };
+        // It may have been asked before, and the answer was lost.
+        let known = |s: u32| s == session || s == next;
+        let goes_on = held.follow.is_some_and(|f| f.since == since && known(f.session));
+        let sink = held.sink.as_mut().filter(|s| goes_on && known(s.session) && s.from == from && s.phase != SinkPhase::Resuming);
+        let Some(sink) = sink else {
+            let nothing = Frame::Arrived { at, session: next, chunks: 0, seq: 0, holds: false, finished: false };
+            return self.peers.send(from, Lane::Calls, &nothing);
+        };
+        sink.session = next;
+        held.follow = Some(Follow { since, session: next });
+        let (chunks, finished, summed) = (sink.chunks, sink.finish.is_some(), sink.phase != SinkPhase::Arriving);
+        held.wanted = None;
+        held.fence = epoch;
+        let seq = held.log.last();
+        self.peers.send(from, Lane::Calls, &Frame::Arrived { at, session: next, chunks, seq, holds: true, finished });
+        if summed {
+            // What it said of its sum may be lost, and the sum was given up once it was compared.
+            held.store.end_sums();
+            self.sum_sink(held, at);
+        }
     }
 
     /// What is known of some operations.

@@ -306,6 +306,7 @@ impl Core {
             self.outstanding -= 1;
             return;
         }
+        self.pace.failed();
         self.answer(slot, at, asker, Outcome::Failed(if asker.write && maybe { Failure::Unknown } else { Failure::Unavailable }));
     }
 

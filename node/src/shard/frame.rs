@@ -56,6 +56,11 @@ pub(super) enum Frame {
     Chunk { at: PartitionRef, session: u32, index: u32, digest: u64, body: Bytes },
     /// The chunk arrived.
     ChunkAck { at: PartitionRef, session: u32, index: u32 },
+    /// The connection was lost, or another epoch began: how far has the snapshot of this session come? It goes on as session `next`, so
+    /// that what is under way of it counts no more.
+    Continue { at: PartitionRef, epoch: Epoch, session: u32, next: u32 },
+    /// So many chunks, with the log up to `seq`, and maybe the end; or nothing of it is held.
+    Arrived { at: PartitionRef, session: u32, chunks: u32, seq: u64, holds: bool, finished: bool },
     /// What is known of some operations; part of the snapshot.
     Outcomes { at: PartitionRef, session: u32, dedup: Vec<Remembered> },
     /// The snapshot is complete after so many chunks, with the log up to `seq`.
@@ -150,6 +155,8 @@ const MAKE_MAP: u8 = 22;
 const MAP_MADE: u8 = 23;
 const FORWARD_SET: u8 = 24;
 const FORWARD_AGAIN: u8 = 25;
+const CONTINUE: u8 = 26;
+const ARRIVED: u8 = 27;
 
 /// Reads one frame off the front, if all of it is there; and how many bytes it had.
 pub(super) fn take(bytes: &mut BytesMut, frame_bytes_max: usize) -> Result<Option<(Frame, usize)>, Malformed> {
@@ -346,6 +353,18 @@ impl Frame {
                 put_session(out, *at, *session);
                 out.bytes.put_u32_le(*index);
             }),
+            Self::Continue { at, epoch, session, next } => framed(out, CONTINUE, |out| {
+                put_session(out, *at, *session);
+                out.bytes.put_u32_le(*next);
+                out.bytes.put_u64_le(epoch.0);
+            }),
+            Self::Arrived { at, session, chunks, seq, holds, finished } => framed(out, ARRIVED, |out| {
+                put_session(out, *at, *session);
+                out.bytes.put_u32_le(*chunks);
+                out.bytes.put_u64_le(*seq);
+                out.bytes.put_u8(u8::from(*holds));
+                out.bytes.put_u8(u8::from(*finished));
+            }),
             Self::Outcomes { at, session, dedup } => framed(out, OUTCOMES, |out| {
                 put_session(out, *at, *session);
                 for (origin, finished, applied) in dedup {
@@ -448,6 +467,14 @@ impl Frame {
                 Self::Chunk { at, session, index, digest, body }
             }
             CHUNK_ACK => Self::ChunkAck { at: r.at()?, session: r.u32()?, index: r.u32()? },
+            CONTINUE => {
+                let (at, session, next) = (r.at()?, r.u32()?, r.u32()?);
+                Self::Continue { at, epoch: Epoch(r.u64()?), session, next }
+            }
+            ARRIVED => {
+                let (at, session, chunks) = (r.at()?, r.u32()?, r.u32()?);
+                Self::Arrived { at, session, chunks, seq: r.u64()?, holds: r.flag()?, finished: r.flag()? }
+            }
             OUTCOMES => Self::Outcomes { at: r.at()?, session: r.u32()?, dedup: r.all(Reader::origin)? },
             FINISH => Self::Finish { at: r.at()?, session: r.u32()?, chunks: r.u32()?, seq: r.u64()? },
             FINISHED => Self::Finished { at: r.at()?, session: r.u32()? },

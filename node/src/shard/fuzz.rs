@@ -11,9 +11,8 @@ use bytes::{Bytes, BytesMut};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
 use doyen_placement::{
-    Addresses, Age, Assignment, ClusterId, Division, Epoch, Keyspace, KeyspaceId, Lineage, Location, MapEntry, MapId, Member, MemberId,
-    MemberState, Mode, OnLoss, Partition, PartitionId, PartitionRef, Replica, ReplicaState, Reshaping, Role, Schedulers, Settings, Table,
-    TableName, Term, Version,
+    Addresses, Age, ClusterId, Division, Epoch, Keyspace, KeyspaceId, Lineage, Location, MapEntry, MapId, Member, MemberId, MemberState,
+    Mode, OnLoss, Partition, PartitionId, PartitionRef, Replica, ReplicaState, Reshaping, Role, Settings, Table, TableName, Term, Version,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -78,6 +77,8 @@ fn every() -> Vec<Frame> {
         Frame::ChunkAck { at: at(1), session: 1, index: 1 },
         Frame::Outcomes { at: at(3), session: 9, dedup: vec![(id(B), 2, vec![(3, 1, Outcome::Int(1))])] },
         Frame::Finish { at: at(3), session: 9, chunks: 1, seq: 2 },
+        Frame::Continue { at: at(1), epoch: Epoch(2), session: 1, next: 2 },
+        Frame::Arrived { at: at(1), session: 1, chunks: 3, seq: 9, holds: true, finished: false },
         Frame::Finished { at: at(1), session: 1 },
         Frame::Compare { at: at(3), session: 9, seq: 2, sum: 77, clock: 8 },
         Frame::Verdict { at: at(1), session: 1, equal: true },
@@ -171,7 +172,7 @@ fn table() -> Table {
         cluster: ClusterId(7),
         term: Term(1),
         version: Version(1),
-        settings: Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin, schedulers: Schedulers::ALL },
+        settings: Settings::default(),
         members: vec![member(A), member(B)],
         voters: vec![id(A), id(B)],
         next_age: Age(3),

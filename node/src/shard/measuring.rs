@@ -3,15 +3,16 @@
 use super::op::{Outcome, Work};
 use super::{Held, Request, Shard, action};
 use doyen_gossip::Time;
-use doyen_placement::loads::{MemberLoad, PartitionLoad, Sample};
+use doyen_placement::PartitionRef;
+use doyen_placement::loads::{FILLED, MemberLoad, PROGRESS_MAX, PartitionLoad, Progress, Sample};
 use std::time::Duration;
 
 /// Between two looks.
 const MEASURE: Duration = Duration::from_secs(2);
+/// The same while copies are on their way: people look at those.
+const MEASURE_COPIES: Duration = Duration::from_secs(1);
 /// After so many looks everything is said anew: what was lost on the way is not missing for long.
 const ROUND: u32 = 30;
-/// A member whose memory is so full, in percent, is busy: others had better take what comes.
-const FULL: u64 = 90;
 
 impl Held {
     /// An operation was executed here.
@@ -27,19 +28,31 @@ impl Held {
     }
 }
 
+impl Held {
+    /// How far the copies of this partition have come that are on their way.
+    fn tell_progress(&mut self, at: PartitionRef, now: Time, moves: &mut Vec<Progress>) {
+        let keys = self.store.keys() as u64;
+        let Some(lead) = self.lead.as_mut().filter(|l| l.teaches()) else { return };
+        let room = PROGRESS_MAX.saturating_sub(moves.len());
+        let told = lead.links.iter_mut().filter_map(|(id, link)| link.teaching.as_mut()?.progress(at, id.member(), keys, now));
+        moves.extend(told.take(room));
+    }
+}
+
 impl Shard {
     /// Tells the control thread what has changed, if it is time to.
     pub(super) fn measure(&mut self, now: Time) {
         let (before, looks) = self.core.measured;
         let since = now.since(before);
-        if since < MEASURE || self.core.me.is_client() {
+        if since < if self.core.copying > 0 { MEASURE_COPIES } else { MEASURE } || self.core.me.is_client() {
             return;
         }
         let anew = looks % ROUND == 0;
         self.core.measured = (now, looks.wrapping_add(1));
-        let mut loads = Vec::new();
+        let (mut loads, mut moves) = (Vec::new(), Vec::new());
         for (at, slot) in self.slots.iter_mut() {
             let Some(held) = slot.held.as_deref_mut() else { continue };
+            held.tell_progress(at, now, &mut moves);
             if held.lead.is_none() {
                 held.said = None;
                 continue;
@@ -62,7 +75,9 @@ impl Shard {
             loads.push((at, load));
         }
         let (memory, memory_max) = (self.core.memory as u64, self.core.limits.memory_bytes_max as u64);
-        let busy = memory.saturating_mul(100) >= memory_max.saturating_mul(FULL);
-        self.core.requests.push_back(Request::Loads(MemberLoad { memory, memory_max, cpu: 0, busy }, loads));
+        let mut member = MemberLoad { memory, memory_max, cpu: 0, busy: false };
+        // Others had better take what comes.
+        member.busy = member.filled() >= FILLED;
+        self.core.requests.push_back(Request::Loads(member, loads, moves));
     }
 }

@@ -11,6 +11,7 @@ use super::log::Logged;
 use super::op::Outcome;
 use super::{Lane, MemberId};
 use bytes::Bytes;
+use doyen_gossip::Time;
 use doyen_placement::{Epoch, PartitionRef};
 use litemap::LiteMap;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -53,6 +54,8 @@ pub(super) struct Peer {
     sent: u64,
     /// What it said last: bytes of memory left, having received so many bytes.
     headroom: Option<(u64, u64)>,
+    /// When a part of a snapshot last arrived there.
+    copied: Time,
     /// Frames of each lane that were taken and not handled.
     batches: [VecDeque<Frame>; 2],
     out: [Out; 2],
@@ -365,6 +368,18 @@ impl Peers {
     /// (`Core::tell_headroom`).
     pub(super) fn copies_wait(&self, id: MemberId) -> bool {
         self.all.get(&id).is_some_and(|p| p.under_way() >= COPY_AHEAD_MAX)
+    }
+
+    /// A part of a snapshot has arrived there.
+    pub(super) fn note_copied(&mut self, id: MemberId, now: Time) {
+        if let Some(peer) = self.all.get_mut(&id) {
+            peer.copied = now;
+        }
+    }
+
+    /// When a part of any snapshot last arrived there.
+    pub(super) fn copied_at(&self, id: MemberId) -> Time {
+        self.all.get(&id).map_or(Time::ZERO, |p| p.copied)
     }
 
     /// What a peer said of its memory.

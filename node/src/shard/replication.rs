@@ -12,11 +12,12 @@ use super::forwarding::{Asker, Call, Source, note_order};
 use super::frame::{self, Ack, Frame, Head};
 use super::log::{Log, begin_anew};
 use super::upkeep::{EXPIRE_SLICE, UPKEEP};
-use super::{Assigned, Core, DROP_DELAY, Held, Lane, PartitionRef, Slot};
+use super::{Assigned, Core, Held, Lane, PartitionRef, Slot};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::InSyncChange;
+use doyen_placement::loads::FILLED;
 use doyen_placement::mutant::{Mutant, broken};
-use doyen_placement::{Epoch, MemberId, Partition};
+use doyen_placement::{Epoch, MemberId, Partition, planner};
 use litemap::LiteMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -287,7 +288,7 @@ impl Core {
         let gone: Vec<MemberId> = lead.links.keys().filter(|m| !required.contains(m) && !learners.contains(m)).copied().collect();
         for id in gone {
             if let Some(teaching) = lead.links.remove(&id).and_then(|l| l.teaching) {
-                held.store.end_sum(teaching.session);
+                held.store.end_sum(teaching.sum());
             }
         }
         for id in &required {
@@ -296,7 +297,7 @@ impl Core {
             if in_sync.contains(id)
                 && let Some(teaching) = link.teaching.take()
             {
-                held.store.end_sum(teaching.session);
+                held.store.end_sum(teaching.sum());
             }
         }
         for id in learners.iter().filter(|id| !required.contains(id)) {
@@ -432,7 +433,7 @@ impl Core {
         link.said_committed = 0;
         link.fresh = false;
         if link.teaching.as_ref().is_some_and(|t| !t.verified()) {
-            self.start_teaching(at, slot, id);
+            self.continue_teaching(at, slot, id);
             return;
         }
         if link.aligned {
@@ -638,9 +639,25 @@ impl Core {
         }
     }
 
+    /// Whether what no table gives to this node may go: after a while, earlier where memory is short, and not while too few others have it.
+    fn may_discard(&self, at: PartitionRef, slot: &Slot) -> bool {
+        let Some(due) = slot.held.as_ref().and_then(|h| h.drop_at) else { return false };
+        if broken(Mutant::DeletesByProposal) {
+            return due <= self.now;
+        }
+        let short = self.memory as u64 * 100 >= self.limits.memory_bytes_max as u64 * u64::from(FILLED);
+        let soon = due.since(self.now) <= DROP_DELAY - DROP_SOON;
+        // While others lack copies, a table may still give it back, and then the log alone is sent.
+        let needed = || {
+            let table = self.view.as_ref().map(|view| &view.installed);
+            table.is_some_and(|table| table.partition(at).is_some() && !planner::ranges::may_stay(table, at))
+        };
+        (soon && short) || (due <= self.now && (!needed() || self.now.since(due) > DROP_LATE))
+    }
+
     /// What is due now and then: commit notices, expiry, copies that are silent, learners, data to drop.
     pub(super) fn upkeep(&mut self, at: PartitionRef, slot: &mut Slot) {
-        if slot.held.as_ref().is_some_and(|h| h.drop_at.is_some_and(|t| t <= self.now)) {
+        if self.may_discard(at, slot) {
             self.discard(slot);
         }
         self.give_up(at, slot);
@@ -749,6 +766,12 @@ fn trim(held: &mut Held, share: usize, memory: &mut usize) {
     *memory = memory.saturating_sub(before - log.bytes());
 }
 
+/// What no table gives to this node is kept this long, in case of a table that gives it back,
+pub(super) const DROP_DELAY: Duration = Duration::from_secs(60);
+/// but where memory is short no longer than this;
+const DROP_SOON: Duration = Duration::from_secs(5);
+/// and while others have too few copies, longer by this at most.
+const DROP_LATE: Duration = Duration::from_secs(600);
 /// The partitions of a node share its tail; one of them has this part of it at most.
 const TAIL_SHARES_MIN: usize = 256;
 /// The tail is this part of what is stored: an entry of it costs as much again as the key that it is about.

@@ -9,12 +9,13 @@ mod slices;
 mod threads;
 
 use super::op::{Action, Condition, Expiry, Value};
+use super::replication::DROP_DELAY;
 use super::store::Key;
 use super::*;
 use bytes::Bytes;
 use doyen_placement::{
-    Addresses, Age, Assignment, ClusterId, Division, Keyspace, KeyspaceId, Location, MapId, Member, MemberState, Mode, OnLoss, PartitionId,
-    Replica, ReplicaState, Reshaping, Role, Schedulers, Settings, Table, Term, ThreadPorts, Version,
+    Addresses, Age, ClusterId, Division, Keyspace, KeyspaceId, Location, MapId, Member, MemberState, Mode, OnLoss, PartitionId, Replica,
+    ReplicaState, Reshaping, Role, Settings, Table, Term, ThreadPorts, Version,
 };
 use std::collections::BTreeMap;
 
@@ -110,7 +111,7 @@ fn table_of_threads(members: u64, threads: impl Fn(u64) -> u8, holders: impl Fn(
         cluster: ClusterId(7),
         term: Term(1),
         version: Version(1),
-        settings: Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin, schedulers: Schedulers::ALL },
+        settings: Settings::default(),
         members: (1..=members).map(|n| Arc::new(member(n))).collect(),
         voters: (1..=members).map(id).collect(),
         next_age: Age(members + 1),
@@ -294,7 +295,7 @@ impl World {
                 }
                 Request::Used => node.shard.used(self.now),
                 Request::Opened(list) => self.opened.extend(list.into_iter().map(|(at, since)| (n, at, since))),
-                Request::Newer(_) | Request::Loads(..) => {}
+                Request::Newer(_) | Request::Loads(..) | Request::Differed(..) => {}
                 Request::Table(table) => {
                     node.shard.install(self.now, View { installed: table.clone(), accepted: table, opens_at: Arc::default() });
                 }

@@ -51,6 +51,7 @@ impl Shard {
         self.draw_due(now);
         self.expire_due(now);
         self.copy_due(now);
+        self.core.ack_chunks(now);
         self.core.free(now);
     }
 
@@ -63,9 +64,10 @@ impl Shard {
         let ready = core.ready.front().map(|(_, e)| e.until);
         let expiry = (!core.expiring.is_empty()).then_some(core.expire_at);
         let copy = (!core.to_copy.is_empty()).then_some(core.copy_at);
+        let acks = (!core.late_acks.is_empty()).then_some(core.ack_at);
         let draw = (!core.drawing.is_empty()).then_some(core.draw_at);
         let garbage = core.has_garbage().then_some(core.free_at);
-        [upkeep, timer, ready, expiry, copy, draw, garbage].into_iter().flatten().min()
+        [upkeep, timer, ready, expiry, copy, acks, draw, garbage].into_iter().flatten().min()
     }
 
     /// Partitions whose timers are due: sums of contents above all.
@@ -100,6 +102,7 @@ impl Shard {
     }
 
     fn begin_upkeep(&mut self, now: Time) {
+        self.core.pace.judge(now);
         self.core.tell_headroom();
         let mut noticed = std::mem::take(&mut self.core.noticed);
         if self.core.next_round <= now {
@@ -139,16 +142,24 @@ impl Shard {
         }
     }
 
+    /// Whether the processor on which this thread runs has little time to spare: copies slow down, where anybody else wants something.
+    pub fn set_short_of_time(&mut self, short: bool) {
+        self.core.pace.set_short_of_time(short);
+    }
+
     /// Whether a pause that is for the sake of others keeps something waiting.
     #[must_use]
     pub fn pauses(&self) -> bool {
-        (!self.core.to_copy.is_empty() && !self.core.copies_wait) || !self.core.drawing.is_empty()
+        (!self.core.to_copy.is_empty() && !self.core.copies_wait && !self.core.paced) || !self.core.drawing.is_empty()
     }
 
     /// There are no others at the moment: what pauses for their sake is due.
     pub fn go_on(&mut self) {
         if self.pauses() {
-            (self.core.copy_at, self.core.draw_at) = (Time::ZERO, Time::ZERO);
+            self.core.draw_at = Time::ZERO;
+            if !self.core.paced {
+                self.core.copy_at = Time::ZERO;
+            }
         }
     }
 
@@ -158,12 +169,16 @@ impl Shard {
             return;
         }
         self.core.copy_at = now + COPY_PAUSE;
+        self.core.paced = false;
         let before = self.core.worked;
         let mut waiting = 0;
-        while self.core.worked - before < COPY_WORK_MAX
-            && waiting < self.core.to_copy.len()
-            && let Some((at, id)) = self.core.to_copy.pop_front()
-        {
+        while self.core.worked - before < COPY_WORK_MAX && waiting < self.core.to_copy.len() {
+            if let Err(next) = self.core.pace.may_send(now) {
+                self.core.copy_at = next.max(now + COPY_PAUSE);
+                self.core.paced = true;
+                break;
+            }
+            let Some((at, id)) = self.core.to_copy.pop_front() else { break };
             if self.core.peers.copies_wait(id) {
                 self.core.to_copy.push_back((at, id));
                 waiting += 1;

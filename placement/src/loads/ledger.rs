@@ -1,6 +1,6 @@
 //! What a coordinator knows of the loads of its cluster.
 
-use super::{MemberLoad, PartitionLoad, Report, Threshold, Uneven};
+use super::{EVACUATED, MemberLoad, PROGRESS_MAX, PartitionLoad, Progress, Report, Threshold, Uneven};
 use crate::id::{MemberId, PartitionRef};
 use crate::planner::may_receive;
 use crate::table::Table;
@@ -13,6 +13,8 @@ pub struct Loads {
     /// With who said so: another primary measures anew.
     partitions: BTreeMap<PartitionRef, (MemberId, PartitionLoad)>,
     members: BTreeMap<MemberId, MemberLoad>,
+    /// Copies that are on their way, with who sends them.
+    moves: BTreeMap<(PartitionRef, MemberId), (MemberId, Progress)>,
     uneven: Uneven,
 }
 
@@ -28,6 +30,18 @@ impl Loads {
                 self.partitions.insert(at, (from, load.bounded()));
             }
         }
+        // All of them, each time: what is not said any more is done.
+        self.moves.retain(|_, (by, _)| *by != from);
+        for one in report.moves.into_iter().take(PROGRESS_MAX) {
+            self.moves.insert((one.partition, one.learner), (from, one.bounded()));
+        }
+        self.retain_moves(table);
+    }
+
+    fn retain_moves(&mut self, table: &Table) {
+        let learns =
+            |at: PartitionRef, learner, by| table.partition(at).is_some_and(|p| p.primary() == by && p.learners().any(|m| m == learner));
+        self.moves.retain(|(at, learner), (by, _)| learns(*at, *learner, *by));
     }
 
     /// As another process says that they are: no more is believed of it than of reports.
@@ -35,6 +49,7 @@ impl Loads {
     pub fn checked(mut self, table: &Table) -> Self {
         self.retain(table);
         self.partitions.values_mut().for_each(|(_, load)| *load = std::mem::take(load).bounded());
+        self.moves.values_mut().for_each(|(_, progress)| *progress = progress.bounded());
         self
     }
 
@@ -42,6 +57,7 @@ impl Loads {
     pub fn retain(&mut self, table: &Table) {
         self.members.retain(|member, _| table.member(*member).is_some());
         self.partitions.retain(|at, (from, _)| table.partition(*at).is_some_and(|p| p.primary() == *from));
+        self.retain_moves(table);
     }
 
     /// The load of a partition; `None`: nobody said that it has any.
@@ -64,6 +80,12 @@ impl Loads {
     /// All members whose loads are known, in order.
     pub fn members(&self) -> impl Iterator<Item = (MemberId, &MemberLoad)> {
         self.members.iter().map(|(member, load)| (*member, load))
+    }
+
+    /// How far a copy has come; `None`: it has not begun, as far as is known.
+    #[must_use]
+    pub fn progress(&self, at: PartitionRef, learner: MemberId) -> Option<&Progress> {
+        self.moves.get(&(at, learner)).map(|(_, progress)| progress)
     }
 
     /// What is to be evened out.
@@ -107,7 +129,11 @@ impl Loads {
         let of =
             |which: fn(&(u64, u64)) -> u64| weights().map(|(id, weight)| (burdens.get(&id).map_or(0, which), weight)).collect::<Vec<_>>();
         let (work, bytes) = (of(|b| b.0), of(|b| b.1));
-        Uneven { work: Threshold::WORK.is_exceeded(work.iter().copied()), bytes: Threshold::BYTES.is_exceeded(bytes.iter().copied()) }
+        Uneven {
+            work: Threshold::WORK.is_exceeded(work.iter().copied()),
+            bytes: Threshold::BYTES.is_exceeded(bytes.iter().copied()),
+            memory: self.members.values().any(|load| load.filled() >= EVACUATED),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a member tells the coordinator of its loads, and when that is worth saying.
 
-use super::{Measured, MemberLoad, PartitionLoad};
+use super::{Measured, MemberLoad, PartitionLoad, Progress};
 use crate::id::{KeyspaceId, PartitionId, PartitionRef};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -22,6 +22,8 @@ pub struct Report {
     pub member: MemberLoad,
     /// Of partitions that it leads.
     pub partitions: Vec<Measured>,
+    /// Of copies that it sends.
+    pub moves: Vec<Progress>,
 }
 
 /// Chooses what to say: what differs from what was said last, in turn as far as a report reaches.

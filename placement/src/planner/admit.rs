@@ -1,5 +1,6 @@
 //! Newcomers.
 
+use super::balance::release_held;
 use crate::table::validate::MEMBERS_MAX;
 use crate::table::{Member, MemberState, Table};
 use std::sync::Arc;
@@ -18,6 +19,7 @@ pub fn admit(table: &Table, newcomers: Vec<Member>) -> Table {
         }
         next.members.push(Arc::new(Member { age: next.next_age, state: MemberState::Live, ..newcomer }));
         next.next_age = next.next_age.next();
+        release_held(&mut next);
     }
     next
 }

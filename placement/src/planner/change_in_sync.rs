@@ -58,7 +58,7 @@ fn change_one(table: &mut Table, request: &InSyncRequest) -> Option<()> {
     }
     if let InSyncChange::Split(cut) = &request.change {
         let PartitionRef { keyspace, partition } = request.partition;
-        if !table.settings.schedulers.has(Scheduler::Splits) {
+        if !table.settings.active().has(Scheduler::Splits) {
             return None;
         }
         *table = reshape::begin(table, keyspace, Reshape::Split { partition, cut: cut.clone() }).ok()?;

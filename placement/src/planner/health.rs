@@ -1,6 +1,6 @@
 //! How a table stands, by itself: whether primaries have opened is not its to say.
 
-use super::edit::{may_receive, states};
+use super::edit::may_receive;
 use crate::id::{KeyspaceId, MemberId};
 use crate::table::{Keyspace, MemberState, Partition, Table};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,8 +19,9 @@ pub struct Health {
 /// How this table stands.
 #[must_use]
 pub fn health(table: &Table) -> Health {
-    let states = states(table);
-    let silent = |m: MemberId| states.get(&m) == Some(&MemberState::Silent);
+    // Rarely anybody: every table is looked at by every member.
+    let silent: Vec<MemberId> = table.members.iter().filter(|m| m.state == MemberState::Silent).map(|m| m.id).collect();
+    let silent = |m: MemberId| silent.contains(&m);
     let receivers = table.members.iter().filter(|m| may_receive(m)).count();
     let mut health = Health::default();
     for keyspace in &table.keyspaces {

@@ -1,9 +1,9 @@
 //! Where partitions should be: the fewest moves to a table that is repaired, spread and balanced.
 
-use super::edit::{change_partitions, may_receive, states};
+use super::edit::{may_receive, states};
 use super::health::copies_wanted;
 use super::layout::{Ground, Others, Seating, Seats};
-use super::{Plan, ring};
+use super::{Plan, ranges, ring};
 use crate::id::{MemberId, PartitionId, PartitionRef};
 use crate::loads::Loads;
 use crate::scheduler::Schedulers;
@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 /// that it is busy is given no more than it holds, unless a copy has no better place.
 #[must_use]
 pub fn plan(table: &Table, loads: &Loads) -> Plan {
-    plan_for(table, table.settings.schedulers, loads)
+    plan_for(table, table.settings.active(), loads)
 }
 
 /// As [`plan`], for these reasons.
@@ -31,14 +31,14 @@ pub fn plan_for(table: &Table, schedulers: Schedulers, loads: &Loads) -> Plan {
     let mut others = Others::new(&ground, table, loads);
     let plan = |keyspace: &Keyspace| match ring::walked(keyspace, schedulers) {
         Some(arcs) => ring::plan(table, keyspace, arcs),
-        None => plan_keyspace(&ground, keyspace, schedulers, state, &mut others),
+        None => plan_keyspace(&ground, (table, keyspace), schedulers, state, &mut others),
     };
     table.keyspaces.iter().flat_map(plan).collect()
 }
 
 fn plan_keyspace(
     ground: &Ground,
-    keyspace: &Keyspace,
+    (table, keyspace): (&Table, &Keyspace),
     on: Schedulers,
     state: impl Fn(MemberId) -> Option<MemberState>,
     others: &mut Others<'_>,
@@ -48,9 +48,10 @@ fn plan_keyspace(
         return Plan::new();
     }
     let reshaped: BTreeSet<PartitionId> = keyspace.reshaping.under_way.iter().flat_map(Reshape::partitions).collect();
+    let held = held(table, keyspace);
     let present = keyspace.partitions.iter().map(|p| {
-        // Another one takes its place soon.
-        let stays = reshaped.contains(&p.id) && state(p.primary()) != Some(MemberState::Silent);
+        // Another one takes its place soon, or somebody wants it to stay.
+        let stays = reshaped.contains(&p.id) && state(p.primary()) != Some(MemberState::Silent) || held.contains(&p.id);
         let members = || p.in_sync().filter_map(|m| ground.place(m)).collect();
         if stays { Seating { members: members(), going: 0, fixed: true } } else { seating(ground, p, copies, on, &state) }
     });
@@ -68,6 +69,12 @@ fn plan_keyspace(
         (!goal.is_empty() && whole && !known && (partition.goal.is_some() || !is_reached(partition, &goal))).then_some((at, goal))
     });
     changes.collect()
+}
+
+/// Partitions of a keyspace whose move was cancelled, and that lack nothing.
+pub(super) fn held(table: &Table, keyspace: &Keyspace) -> BTreeSet<PartitionId> {
+    let held = table.settings.balancing.held.iter().filter(|at| at.keyspace == keyspace.id);
+    held.filter(|at| ranges::may_stay(table, **at)).map(|at| at.partition).collect()
 }
 
 /// Who holds the partition or is about to, as far as they may.
@@ -98,19 +105,8 @@ fn seating(
 }
 
 /// Whether a goal is under way: somebody learns for it, or it is only to be switched and dropped.
-fn has_begun(partition: &Partition, goal: &[MemberId]) -> bool {
+pub(super) fn has_begun(partition: &Partition, goal: &[MemberId]) -> bool {
     partition.learners().any(|m| goal.contains(&m)) || goal.iter().all(|m| partition.holds(*m))
-}
-
-/// The table in which copies move for these reasons. What was planned for others and has not begun is given up.
-#[must_use]
-pub fn schedule(table: &Table, schedulers: Schedulers) -> Table {
-    let mut next = change_partitions(table, |_, partition| {
-        let idle = partition.goal.as_ref().is_some_and(|goal| !has_begun(partition, goal));
-        (idle && schedulers != table.settings.schedulers).then(|| Partition { goal: None, ..partition.clone() })
-    });
-    next.settings.schedulers = schedulers;
-    next
 }
 
 /// Whether the partition is where the goal leads: these members, all in sync, and the first of them leads.

@@ -36,13 +36,15 @@ pub(super) fn plan(table: &Table, keyspace: &Keyspace, arcs: &Arcs) -> Plan {
     let copies = copies_wanted(keyspace, receivers.len());
     let states = states(table);
     let silent = |m: MemberId| states.get(&m) == Some(&MemberState::Silent);
+    let held = super::plan::held(table, keyspace);
     let walk = Walk::new(arcs.ring(), &receivers, copies);
     let goal = |(arc, id): (usize, PartitionId)| {
         let partition = keyspace.partition(id)?;
         let mut goal = walk.replicas(arc);
         fill(&mut goal, copies, partition, &receivers);
         let whole = goal.len() == copies && copies > 0;
-        let stays = silent(partition.primary()) || keyspace.is_reshaped(id) || under_way(partition, copies, &receivers);
+        let stays =
+            silent(partition.primary()) || keyspace.is_reshaped(id) || held.contains(&id) || under_way(partition, copies, &receivers);
         let known = partition.goal.as_ref() == Some(&goal);
         let reached = partition.goal.is_none() && super::plan::is_reached(partition, &goal);
         (whole && !stays && !known && !reached).then_some((PartitionRef { keyspace: keyspace.id, partition: id }, goal))
@@ -83,7 +85,7 @@ pub(super) fn departures(table: &Table) -> Vec<(KeyspaceId, Reshape)> {
 fn reshapes(table: &Table, of: impl Fn(&Keyspace, &Arcs, &[Arc<Member>]) -> Vec<Reshape>) -> Vec<(KeyspaceId, Reshape)> {
     let receivers = receivers(table);
     let of = |keyspace: &Keyspace| {
-        let arcs = walked(keyspace, table.settings.schedulers).filter(|_| !keyspace.partitions.is_empty());
+        let arcs = walked(keyspace, table.settings.active()).filter(|_| !keyspace.partitions.is_empty());
         let room = RESHAPED_MAX.saturating_sub(keyspace.reshaping.under_way.len());
         let found = arcs.map(|arcs| of(keyspace, arcs, &receivers)).unwrap_or_default();
         found.into_iter().take(room).map(|reshape| (keyspace.id, reshape)).collect::<Vec<_>>()
@@ -97,7 +99,7 @@ pub(super) fn heirs(table: &Table) -> Vec<(KeyspaceId, Token, MemberId)> {
     let gone = |m: MemberId| table.member(m).is_none();
     let of = |keyspace: &Keyspace| {
         let mut found = Vec::new();
-        let arcs = walked(keyspace, table.settings.schedulers).zip(tokens_each(keyspace, &receivers));
+        let arcs = walked(keyspace, table.settings.active()).zip(tokens_each(keyspace, &receivers));
         if let Some((arcs, tokens)) = arcs {
             let mut left = arcs.ring().tokens().iter().filter(|(_, by)| gone(*by)).map(|(token, _)| *token);
             for member in &receivers {

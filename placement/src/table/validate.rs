@@ -89,6 +89,9 @@ pub enum Invalid {
     /// The settings name schedulers that do not exist.
     #[error("the settings name schedulers that do not exist")]
     Schedulers,
+    /// What the settings say of moves contradicts itself.
+    #[error("the settings say of moves what contradicts itself")]
+    Balancing,
     /// There is no voter.
     #[error("a table needs a voter")]
     NoVoter,
@@ -141,6 +144,9 @@ impl Table {
         }
         if !self.settings.schedulers.exist() {
             return Err(Invalid::Schedulers);
+        }
+        if !self.settings.balancing.is_valid() {
+            return Err(Invalid::Balancing);
         }
         self.validate_members()?;
         self.validate_voters()?;

@@ -7,7 +7,7 @@ use doyen_placement::planner::{
 };
 use doyen_placement::{
     Addresses, Age, Assignment, ClusterId, Division, Keyspace, KeyspaceId, Loads, Location, Member, MemberId, MemberState, Mode, OnLoss,
-    Partition, PartitionRef, Reshaping, Role, Schedulers, Settings, Table, TableDelta,
+    Partition, PartitionRef, Reshaping, Role, Settings, Table, TableDelta,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -69,7 +69,7 @@ pub fn keyspace(partitions: u16, backups: u8, on_loss: OnLoss) -> Keyspace {
 }
 
 pub fn cluster_of(keyspace: Keyspace, assignment: Assignment, members: &[Sketch]) -> Table {
-    let settings = Settings { voters_max: 7, members_min: 1, assignment, schedulers: Schedulers::ALL };
+    let settings = Settings { assignment, ..Settings::default() };
     let founders = members.iter().zip(1..).map(|(sketch, number)| member(number, sketch)).collect();
     first(ClusterId(7), settings, keyspace, founders)
 }

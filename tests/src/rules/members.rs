@@ -197,6 +197,7 @@ impl Members {
                 members_min: 1,
                 assignment: Assignment::RoundRobin,
                 schedulers: Schedulers::ALL,
+                balancing: doyen_placement::Balancing::default(),
             },
             default_keyspace: Keyspace {
                 id: KeyspaceId(0),

@@ -7,8 +7,8 @@ use doyen_gossip::Time;
 use doyen_gossip::agreement::{InSyncRequest, View};
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::{
-    Addresses, Age, Assignment, ClusterId, Division, Epoch, Keyspace, KeyspaceId, Lineage, Location, MapId, Member, MemberId, MemberState,
-    Mode, OnLoss, Partition, PartitionId, PartitionRef, Replica, ReplicaState, Reshaping, Role, Schedulers, Settings, Table, Term, Version,
+    Addresses, Age, ClusterId, Division, Epoch, Keyspace, KeyspaceId, Lineage, Location, MapId, Member, MemberId, MemberState, Mode,
+    OnLoss, Partition, PartitionId, PartitionRef, Replica, ReplicaState, Reshaping, Role, Settings, Table, Term, Version,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -115,7 +115,7 @@ pub(super) fn table(members: u64, in_sync: &[Place]) -> Table {
         cluster: ClusterId(7),
         term: Term(1),
         version: Version(0),
-        settings: Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin, schedulers: Schedulers::ALL },
+        settings: Settings::default(),
         members: (1..=members).map(|n| Arc::new(member(n))).collect(),
         voters: (1..=members).map(id).collect(),
         next_age: Age(members + 1),
@@ -367,7 +367,12 @@ impl Shards {
                 Request::Table(table) => {
                     node.shard.install(now, View { installed: table.clone(), accepted: table, opens_at: Arc::default() });
                 }
-                Request::Loads(..) | Request::Newer(_) | Request::MakeMap { .. } | Request::MapMade { .. } | Request::OtherCluster(_) => {}
+                Request::Loads(..)
+                | Request::Differed(..)
+                | Request::Newer(_)
+                | Request::MakeMap { .. }
+                | Request::MapMade { .. }
+                | Request::OtherCluster(_) => {}
             }
         }
     }

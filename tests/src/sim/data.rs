@@ -358,9 +358,11 @@ impl World {
                 self.oracle.asked(&changes);
                 self.upcall((p, t), |_| Input::InSync(changes));
             }
-            Request::Loads(member, partitions) => {
+            // The world knows what it has spoilt.
+            Request::Differed(..) => {}
+            Request::Loads(member, partitions, moves) => {
                 let thread = u8::try_from(t).unwrap_or(u8::MAX);
-                self.upcall((p, t), |_| Input::Loads { thread, member, partitions });
+                self.upcall((p, t), |_| Input::Loads { thread, member, partitions, moves });
             }
             Request::Newer(name) => self.upcall((p, t), |_| Input::Pull(name)),
             Request::Used => {

@@ -9,9 +9,9 @@ use super::world::World;
 use doyen_gossip::Input;
 use doyen_gossip::agreement::AdminRequest;
 use doyen_gossip::hints::Hint;
-use doyen_placement::planner::{DEFAULT_KEYSPACE, KeyspaceChange, NewKeyspace, Pace};
+use doyen_placement::planner::{BalanceChange, DEFAULT_KEYSPACE, KeyspaceChange, NewKeyspace, Pace};
 use doyen_placement::quorum::majority;
-use doyen_placement::{MapId, OnLoss, Schedulers};
+use doyen_placement::{MapId, MoveRate, OnLoss, Paused, Schedulers};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeSet;
@@ -504,7 +504,8 @@ impl World {
     /// Somebody wants another number of copies, or has a rule where they stand, or wants nothing to move for balance alone.
     fn alter(&mut self) -> bool {
         let mut change = KeyspaceChange::default();
-        match self.rng.random_range(0..8) {
+        match self.rng.random_range(0..14) {
+            8..14 => return self.command_moves(),
             0 => {
                 let schedulers = [Schedulers::ALL, Schedulers::MANUAL][self.rng.random_range(0..2)];
                 return self.administer(AdminRequest::Schedule(schedulers));
@@ -518,6 +519,32 @@ impl World {
             _ => change.backups = Some([0, 1, 1, 2, 2, 3][self.rng.random_range(0..6)]),
         }
         self.administer(AdminRequest::AlterKeyspace { name: DEFAULT_KEYSPACE.into(), change })
+    }
+
+    /// Somebody says whether, when and how fast copies move, gives moves up, or empties a member.
+    fn command_moves(&mut self) -> bool {
+        let name = format!("n{}", self.rng.random_range(0..self.slots.len()));
+        let request = match self.rng.random_range(0..10) {
+            0 => AdminRequest::Balance(BalanceChange::Pause(Paused::Operator)),
+            1 | 2 => AdminRequest::Balance(BalanceChange::Resume),
+            3 => {
+                let rate = [MoveRate::Adaptive, MoveRate::Bytes(64 << 10), MoveRate::Bytes(1 << 20)];
+                AdminRequest::Balance(BalanceChange::Rate(rate[self.rng.random_range(0..3)]))
+            }
+            4 => {
+                let window = self.rng.random_bool(0.5).then(|| "08:00-09:00".parse().ok()).flatten();
+                let minute = [8 * 60, 10 * 60][self.rng.random_range(0..2)];
+                for p in self.slots.iter().filter_map(|s| s.process).collect::<Vec<_>>() {
+                    let me = self.processes[p].me;
+                    self.schedule.after(0, Event::Control(p, ControlInput::Of(me, Input::Minute(minute))));
+                }
+                AdminRequest::Balance(BalanceChange::Window(window))
+            }
+            5 | 6 => AdminRequest::Cancel(None),
+            7 | 8 => AdminRequest::Drain { name },
+            _ => AdminRequest::Fill { name },
+        };
+        self.administer(request)
     }
 
     /// Somebody makes a keyspace that no client uses, or drops it with the copies that there are, on their way or not.

@@ -11,7 +11,7 @@ use doyen_gossip::Input;
 use doyen_placement::Loads;
 use doyen_placement::planner;
 use doyen_placement::quorum::majority;
-use doyen_placement::{MemberId, Role};
+use doyen_placement::{Member, MemberId, MemberState, Role};
 use rand::Rng;
 use std::collections::BTreeSet;
 
@@ -189,20 +189,26 @@ impl World {
         if leading != 1 {
             return Err(format!("{leading} coordinators"));
         }
-        let data = table.members.iter().filter(|m| m.role == Role::Data).count();
+        let drains = |m: &Member| m.state == MemberState::Draining;
+        let data = table.members.iter().filter(|m| m.role == Role::Data && !drains(m)).count();
         for keyspace in &table.keyspaces {
             let wanted = (1 + usize::from(keyspace.backups)).min(data);
             if keyspace.partitions.is_empty() {
                 return Err("nothing is assigned".into());
             }
             for partition in &keyspace.partitions {
-                if partition.goal.is_some() || partition.in_sync().count() != wanted || partition.learners().count() > 0 {
+                // Where nobody else is left, those who are to be emptied keep what they have.
+                let enough = data == 0 || partition.in_sync().count() == wanted;
+                if partition.goal.is_some() || !enough || partition.learners().count() > 0 {
                     return Err(format!("copies are missing or moving (wanted {wanted}): {}", describe(table)));
                 }
             }
             if !keyspace.reshaping.under_way.is_empty() || !planner::reshape::doublings(keyspace, 1).is_empty() {
                 return Err(format!("{} is still being split or merged: {}", keyspace.name, describe(table)));
             }
+        }
+        if let Some(full) = table.members.iter().find(|m| data > 0 && drains(m) && planner::holds_anything(table, m.id)) {
+            return Err(format!("{} is still not empty: {}", full.name, describe(table)));
         }
         let proposal = planner::propose(table, &Loads::default());
         if !proposal.reshapes.is_empty() || !proposal.heirs.is_empty() {

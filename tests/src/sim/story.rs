@@ -76,9 +76,9 @@ impl World {
         match event {
             Event::Coordinator { name, term } if *name == self.name(p) => self.tell(|_| format!("{name} coordinates in term {term}")),
             Event::NoCoordinator { why } => self.tell(|w| format!("{}: {why}", w.name(p))),
-            Event::Note(note) => self.tell(|w| format!("{}: {note}", w.name(p))),
+            Event::Note { text: note } => self.tell(|w| format!("{}: {note}", w.name(p))),
             // What tables say is told when they are committed.
-            Event::Coordinator { .. } | Event::Joined { .. } | Event::Left { .. } | Event::Expelled { .. } | Event::Lost { .. } => {}
+            _ => {}
         }
     }
 

@@ -370,6 +370,7 @@ impl World {
                 members_min: mix.members_min,
                 assignment: if mix.rendezvous { Assignment::Rendezvous } else { Assignment::RoundRobin },
                 schedulers: Schedulers::ALL,
+                balancing: doyen_placement::Balancing::default(),
             },
             default_keyspace: Keyspace {
                 id: KeyspaceId(0),

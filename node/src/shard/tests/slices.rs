@@ -182,7 +182,7 @@ fn snapshots_of_large_values_wait_until_earlier_parts_have_arrived() {
         // What is on the other lane arrives.
         let wires: Vec<_> = w.wires.keys().copied().filter(|(.., lane)| *lane == Lane::Calls).collect();
         wires.into_iter().for_each(|wire| w.deliver(wire, true));
-        w.pass(Duration::from_millis(3));
+        w.pass(Duration::from_millis(10));
         most = most.max(w.wires.get(&(1, 2, Lane::Bulk)).map_or(0, BytesMut::len));
     }
     let limit = peers::COPY_AHEAD_MAX as usize;

@@ -1,7 +1,7 @@
 //! The members that may hold data, by number, and how near to one another they stand.
 
 use crate::id::MemberId;
-use crate::loads::Loads;
+use crate::loads::{EVACUATED, Loads};
 use crate::table::Member;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,6 +18,8 @@ pub(crate) struct Ground {
     groups: Vec<[usize; LEVELS]>,
     /// Who had better take nothing more, since others have more to spare.
     busy: Vec<bool>,
+    /// Of the copies that it has, how many a member had better keep, in percent: less than all where its memory is nearly full.
+    keeps: Vec<u64>,
 }
 
 impl Ground {
@@ -38,14 +40,26 @@ impl Ground {
                 groups
             })
             .collect();
-        let busy = vec![false; members.len()];
-        Self { members, places, groups, busy }
+        let (busy, keeps) = (vec![false; members.len()], vec![100; members.len()]);
+        Self { members, places, groups, busy, keeps }
     }
 
     /// The same, with those who said that they have no time or no memory to spare. Where nobody has any, they are all alike.
     pub(crate) fn told(self, loads: &Loads) -> Self {
         let busy: Vec<bool> = self.members.iter().map(|m| loads.member(m.id).is_some_and(|load| load.busy)).collect();
-        if busy.iter().all(|busy| *busy) { self } else { Self { busy, ..self } }
+        if busy.iter().all(|busy| *busy) {
+            return self;
+        }
+        // To somewhat less than where it begins, for what moves is replaced by what is written meanwhile.
+        let relieved = |filled: u8| if filled >= EVACUATED { u64::from(EVACUATED - 8) * 100 / u64::from(filled) } else { 100 };
+        let keeps = |m: &Arc<Member>| loads.member(m.id).filter(|_| loads.uneven().memory).map_or(100, |load| relieved(load.filled()));
+        let keeps = self.members.iter().map(keeps).collect();
+        Self { busy, keeps, ..self }
+    }
+
+    /// Of so many copies that a member has, how many it had better keep, if it can do without some: all, where its memory is not nearly full.
+    pub(crate) fn keeps(&self, place: usize, present: u64) -> u64 {
+        if self.keeps[place] < 100 { present * self.keeps[place] / 100 } else { u64::MAX }
     }
 
     /// Whether a member had better take nothing more: what it need not take, others do.

@@ -82,7 +82,7 @@ const fn schedule(scheduler: Scheduler) -> &'static dyn Schedule {
 pub(crate) fn shapes(seen: &Seen<'_>) -> Vec<Shape> {
     let mut known: BTreeSet<(KeyspaceId, PartitionId)> = BTreeSet::new();
     let mut found = Vec::new();
-    for scheduler in Scheduler::ALL.into_iter().rev().filter(|scheduler| seen.table.settings.schedulers.has(*scheduler)) {
+    for scheduler in Scheduler::ALL.into_iter().rev().filter(|scheduler| seen.table.settings.active().has(*scheduler)) {
         for shape in schedule(scheduler).shapes(seen) {
             let parts: Vec<_> = shape.1.partitions().map(|p| (shape.0, p)).collect();
             if parts.iter().all(|part| !known.contains(part)) {

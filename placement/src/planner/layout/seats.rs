@@ -23,6 +23,8 @@ pub(crate) struct Seats<'a> {
     pub(super) present: Vec<Vec<usize>>,
     /// Copies of each member.
     pub(super) loads: Vec<u64>,
+    /// How many copies each member had better keep of those that it had at first: all but where its memory is nearly full.
+    keeps: Vec<u64>,
     /// Primaries of each member.
     pub(super) leads: Vec<u64>,
     /// Copies that each member should have, in this round.
@@ -53,6 +55,7 @@ impl<'a> Seats<'a> {
         }
         let present = partitions.iter().map(|seating| seating.members.clone()).collect();
         let rules = Bounds::new(ground, &keyspace.rules);
+        let keeps = (0..ground.len()).map(|m| ground.keeps(m, loads[m])).collect();
         Self {
             ground,
             rules,
@@ -60,6 +63,7 @@ impl<'a> Seats<'a> {
             turn: keyspace.id.0.into(),
             partitions,
             present,
+            keeps,
             loads,
             leads,
             targets: Vec::new(),
@@ -83,7 +87,9 @@ impl<'a> Seats<'a> {
         let counted = self.partitions.iter().filter(|p| !p.fixed || !p.members.is_empty());
         let count = counted.clone().count() as u64;
         let total = counted.map(|p| if p.fixed { p.members.len() } else { self.copies } as u64).sum();
-        copies_each(self.ground, count, self.copies, total, &self.loads, self.turn)
+        // Who is busy takes no more than it has: of who is nearly full, no more than it had better keep is said.
+        let present: Vec<u64> = self.loads.iter().zip(&self.keeps).map(|(held, keeps)| *held.min(keeps)).collect();
+        copies_each(self.ground, count, self.copies, total, &present, self.turn)
     }
 
     /// Who had best hold a copy of this partition beside the others (instead of the one in this seat): far from them, then not busy, then

@@ -6,8 +6,7 @@ use crate::id::{ClusterId, KeyspaceId, MapId, MemberId, PartitionRef};
 use crate::loads::Loads;
 use crate::planner::may_receive;
 use crate::planner::{self, Departure, InSyncChange, InSyncRequest, MoveLimits, Pace};
-use crate::scheduler::Schedulers;
-use crate::table::{Assignment, Keyspace, Member, Mode, OnLoss, Partition, Reshaping, Settings, Table};
+use crate::table::{Keyspace, Member, Mode, OnLoss, Partition, Reshaping, Settings, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -56,7 +55,7 @@ impl Fixed {
             partitions: Vec::new(),
             reshaping: Reshaping::default(),
         };
-        let settings = Settings { voters_max: 7, members_min: 1, assignment: Assignment::RoundRobin, schedulers: Schedulers::ALL };
+        let settings = Settings::default();
         planner::first(ClusterId(0), settings, keyspace, nodes.iter().map(|n| Member::clone(n)).collect())
     }
 

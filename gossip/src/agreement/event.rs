@@ -1,0 +1,434 @@
+//! What happens in a cluster, for people: told once, where it is learned.
+//!
+//! What follows from tables every member tells; what is only suspected or measured the coordinator tells.
+
+use super::context::Named;
+use doyen_placement::planner::{self, Health};
+use doyen_placement::{Lineage, MemberId, MemberState, Partition, PartitionRef, Paused};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+/// Partitions that an event names at most; their number it tells in any case.
+const NAMED_MAX: usize = 8;
+
+/// Something that people want to know.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Event {
+    /// A member was admitted.
+    Joined {
+        /// Its name.
+        name: String,
+        /// Its id.
+        #[serde(serialize_with = "as_text")]
+        id: MemberId,
+    },
+    /// A member left in order.
+    Left {
+        /// Its name.
+        name: String,
+        /// Its id.
+        #[serde(serialize_with = "as_text")]
+        id: MemberId,
+    },
+    /// A member was expelled.
+    Expelled {
+        /// Its name.
+        name: String,
+        /// Its id.
+        #[serde(serialize_with = "as_text")]
+        id: MemberId,
+        /// Why.
+        why: String,
+    },
+    /// A member does not answer as it should: it is looked at closely, and expelled if that goes on.
+    Suspected {
+        /// Its name.
+        name: String,
+        /// Its id.
+        #[serde(serialize_with = "as_text")]
+        id: MemberId,
+    },
+    /// A member is being emptied: it is given nothing more, and what it holds goes elsewhere.
+    Draining {
+        /// Its name.
+        name: String,
+    },
+    /// A member that was being emptied holds nothing any more.
+    Drained {
+        /// Its name.
+        name: String,
+    },
+    /// A coordinator was heard of for the first time.
+    Coordinator {
+        /// Its name.
+        name: String,
+        /// Its term.
+        term: u64,
+    },
+    /// Nobody coordinates at the moment.
+    NoCoordinator {
+        /// Why, and what a person can do about it.
+        why: String,
+    },
+    /// Partitions began empty.
+    Lost {
+        /// How many.
+        partitions: usize,
+        /// Of which keyspace.
+        keyspace: String,
+        /// Why.
+        why: String,
+    },
+    /// Moves have come to their next stage.
+    Moved {
+        /// Which.
+        stage: Stage,
+        /// How many partitions.
+        count: usize,
+        /// Some of them, the first ones in order.
+        partitions: Vec<String>,
+    },
+    /// Partitions were split or merged.
+    Reshaped {
+        /// Partitions that are no more.
+        before: usize,
+        /// Those that came of them.
+        after: usize,
+        /// Of which keyspace.
+        keyspace: String,
+    },
+    /// Partitions have fewer copies in sync than they should; more than before.
+    UnderReplicated {
+        /// How many there are by now.
+        partitions: usize,
+    },
+    /// Every partition has as many copies in sync as it should again.
+    Repaired,
+    /// What was copied to a member was not equal to what its primary has: it is copied anew.
+    Differed {
+        /// The partition.
+        partition: String,
+        /// Who learned it.
+        learner: String,
+    },
+    /// Nothing moves for balance any more.
+    BalancePaused {
+        /// By whose word.
+        by: String,
+    },
+    /// Balance goes on.
+    BalanceResumed,
+    /// Members have unequally much, and have for a minute: something is moved for that, if anything helps.
+    Imbalance {
+        /// Of what: `work` or `bytes`.
+        of: String,
+    },
+    /// A member has passed a watermark of its memory.
+    Watermark {
+        /// Its name.
+        name: String,
+        /// The watermark, in percent of what it may hold; 0: it is below all of them again.
+        percent: u8,
+    },
+    /// Something else worth a line in the log.
+    Note {
+        /// The line.
+        text: String,
+    },
+}
+
+/// How far moves have come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    /// A learner was added.
+    Copying,
+    /// A learner has everything, and counts.
+    InSync,
+    /// Another member leads.
+    Switched,
+    /// A copy is needed no more, and was dropped.
+    Dropped,
+    /// A learner was given up.
+    GivenUp,
+}
+
+/// How grave an event is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// As it should be.
+    Info,
+    /// Somebody should look at it.
+    Warning,
+    /// Data was lost.
+    Error,
+}
+
+impl Event {
+    /// A line for the log.
+    #[must_use]
+    pub fn note(text: impl Into<String>) -> Self {
+        Self::Note { text: text.into() }
+    }
+
+    /// Its name where events are counted: `joined`, `moved` and so on.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Joined { .. } => "joined",
+            Self::Left { .. } => "left",
+            Self::Expelled { .. } => "expelled",
+            Self::Suspected { .. } => "suspected",
+            Self::Draining { .. } => "draining",
+            Self::Drained { .. } => "drained",
+            Self::Coordinator { .. } => "coordinator",
+            Self::NoCoordinator { .. } => "no_coordinator",
+            Self::Lost { .. } => "lost",
+            Self::Moved { .. } => "moved",
+            Self::Reshaped { .. } => "reshaped",
+            Self::UnderReplicated { .. } => "under_replicated",
+            Self::Repaired => "repaired",
+            Self::Differed { .. } => "differed",
+            Self::BalancePaused { .. } => "balance_paused",
+            Self::BalanceResumed => "balance_resumed",
+            Self::Imbalance { .. } => "imbalance",
+            Self::Watermark { .. } => "watermark",
+            Self::Note { .. } => "note",
+        }
+    }
+
+    /// How grave it is.
+    #[must_use]
+    pub const fn severity(&self) -> Severity {
+        match self {
+            Self::Lost { .. } => Severity::Error,
+            Self::Expelled { .. }
+            | Self::Suspected { .. }
+            | Self::NoCoordinator { .. }
+            | Self::UnderReplicated { .. }
+            | Self::Differed { .. }
+            | Self::Moved { stage: Stage::GivenUp, .. }
+            | Self::Imbalance { .. }
+            | Self::Note { .. } => Severity::Warning,
+            Self::Watermark { percent, .. } if *percent > 0 => Severity::Warning,
+            Self::Watermark { .. }
+            | Self::Joined { .. }
+            | Self::Left { .. }
+            | Self::Draining { .. }
+            | Self::Drained { .. }
+            | Self::Coordinator { .. }
+            | Self::Moved { .. }
+            | Self::Reshaped { .. }
+            | Self::Repaired
+            | Self::BalancePaused { .. }
+            | Self::BalanceResumed => Severity::Info,
+        }
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Joined { name, id } => write!(f, "{name} joined (process {id})"),
+            Self::Left { name, id } => write!(f, "{name} left in order (process {id})"),
+            Self::Expelled { name, id, why } => write!(f, "{name} was expelled (process {id}): {why}"),
+            Self::Suspected { name, id } => write!(f, "{name} may be dead (process {id}): it is asked whether it is"),
+            Self::Draining { name } => write!(f, "{name} is being emptied"),
+            Self::Drained { name } => write!(f, "{name} holds nothing any more: it may be stopped"),
+            Self::Coordinator { name, term } => write!(f, "{name} coordinates, term {term}"),
+            Self::NoCoordinator { why } => write!(f, "nobody coordinates: {why}"),
+            Self::Lost { partitions, keyspace, why } => {
+                write!(f, "{partitions} partitions of keyspace {keyspace} began empty, their data is lost: {why}")
+            }
+            Self::Moved { stage, count, partitions } => {
+                write!(f, "{stage}: {count} {}", if *count == 1 { "partition" } else { "partitions" })?;
+                let more = if partitions.len() < *count { ", .." } else { "" };
+                write!(f, " ({}{more})", partitions.join(", "))
+            }
+            Self::Reshaped { before, after, keyspace } if before < after => {
+                write!(f, "keyspace {keyspace}: {before} partitions were split into {after}")
+            }
+            Self::Reshaped { before, after, keyspace } => write!(f, "keyspace {keyspace}: {before} partitions were merged into {after}"),
+            Self::UnderReplicated { partitions } => write!(f, "{partitions} partitions have fewer copies than they should"),
+            Self::Repaired => f.write_str("every partition has all its copies again"),
+            Self::Differed { partition, learner } => {
+                write!(f, "the copy of {partition} on {learner} was not equal to its primary's: it is made anew")
+            }
+            Self::BalancePaused { by } => write!(f, "nothing moves for balance, {by}: `doyen rebalance resume` goes on"),
+            Self::BalanceResumed => f.write_str("copies and primaries move for balance again"),
+            Self::Imbalance { of } if of == "work" => f.write_str("some members have had much more to do than their share for a minute"),
+            Self::Imbalance { of } => write!(f, "some members have had many more {of} than their share for a minute"),
+            Self::Watermark { name, percent: 0 } => write!(f, "{name} has memory to spare again"),
+            Self::Watermark { name, percent } => write!(f, "{name} has filled {percent} % of its memory: {}", consequence(*percent)),
+            Self::Note { text } => f.write_str(text),
+        }
+    }
+}
+
+/// Numbers of so many digits are more than many readers of JSON can hold.
+fn as_text<S: serde::Serializer>(id: &MemberId, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(id)
+}
+
+/// What comes of a watermark.
+const fn consequence(percent: u8) -> &'static str {
+    match percent {
+        ..80 => "it is given nothing that has another place",
+        80..90 => "copies move away from it",
+        90.. => "it takes no writes that need more",
+    }
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Copying => "copying begins",
+            Self::InSync => "in sync",
+            Self::Switched => "another member leads",
+            Self::Dropped => "old copy dropped",
+            Self::GivenUp => "copying was given up",
+        })
+    }
+}
+
+/// What a table says that the one before it did not.
+pub(super) fn between(old: &Named, new: &Named) -> Vec<Event> {
+    let mut told = members(old, new);
+    told.extend(losses(old, new));
+    told.extend(moves(old, new));
+    told.extend(shapes(old, new));
+    let short = |health: Health| health.under_replicated.values().sum::<usize>();
+    match (short(planner::health(&old.table)), short(planner::health(&new.table))) {
+        (0, 0) => {}
+        (_, 0) => told.push(Event::Repaired),
+        (before, now) if now > before => told.push(Event::UnderReplicated { partitions: now }),
+        _ => {}
+    }
+    let (before, now) = (old.settings.balancing.paused, new.settings.balancing.paused);
+    match now.filter(|_| before.is_none()) {
+        Some(by) => told.push(Event::BalancePaused { by: by_whom(by) }),
+        None if before.is_some() && now.is_none() => told.push(Event::BalanceResumed),
+        None => {}
+    }
+    told
+}
+
+fn by_whom(paused: Paused) -> String {
+    paused.to_string()
+}
+
+fn members(old: &Named, new: &Named) -> Vec<Event> {
+    let mut told = Vec::new();
+    for member in new.members.iter().filter(|m| old.member(m.id).is_none()) {
+        told.push(Event::Joined { name: member.name.clone(), id: member.id });
+    }
+    for member in &old.members {
+        let (name, id) = (member.name.clone(), member.id);
+        match (member.state, new.member(id).map(|m| m.state)) {
+            (MemberState::Leaving, None) => told.push(Event::Left { name, id }),
+            (MemberState::Silent, Some(MemberState::Live)) => told.push(Event::note(format!("{name} answers again"))),
+            (_, None) => told.push(Event::Expelled { name, id, why: "it does not answer".into() }),
+            (MemberState::Live, Some(MemberState::Draining)) => told.push(Event::Draining { name }),
+            (MemberState::Draining, Some(MemberState::Live)) => told.push(Event::note(format!("{name} may hold data again"))),
+            (MemberState::Draining, Some(MemberState::Draining))
+                if planner::holds_anything(&old.table, id) && !planner::holds_anything(&new.table, id) =>
+            {
+                told.push(Event::Drained { name });
+            }
+            (state, Some(MemberState::Silent)) if state != MemberState::Silent => {
+                told.push(Event::note(format!("{name} does not answer; it is kept because it alone holds data")));
+            }
+            _ => {}
+        }
+    }
+    told
+}
+
+fn losses(old: &Named, new: &Named) -> Vec<Event> {
+    let mut lost = BTreeMap::new();
+    for (at, partition) in new.partitions() {
+        let of = |at| old.partition(at).map(|p| p.lineage);
+        let parents = partition.from.iter().filter_map(|from| of(PartitionRef { partition: from.partition, ..at }));
+        let before = of(at).or(parents.max()).unwrap_or(Lineage(0));
+        if before > Lineage(0) && partition.lineage > before {
+            *lost.entry(at.keyspace).or_insert(0_usize) += 1;
+        }
+    }
+    let told = lost.into_iter().map(|(keyspace, partitions)| {
+        let keyspace = new.keyspace(keyspace).map_or_else(String::new, |k| k.name.clone());
+        Event::Lost { partitions, keyspace, why: "every copy that counted is gone; they begin empty".into() }
+    });
+    told.collect()
+}
+
+fn moves(old: &Named, new: &Named) -> Vec<Event> {
+    let mut stages: BTreeMap<Stage, Vec<PartitionRef>> = BTreeMap::new();
+    for (before, now) in old.keyspaces.iter().filter_map(|k| Some((k, new.keyspace(k.id)?))) {
+        for partition in &before.partitions {
+            let Some(next) = now.partition(partition.id).filter(|next| !Arc::ptr_eq(next, partition)) else { continue };
+            let at = PartitionRef { keyspace: before.id, partition: partition.id };
+            for stage in stages_between(partition, next, |m| new.member(m).is_some()) {
+                stages.entry(stage).or_default().push(at);
+            }
+        }
+    }
+    let told = stages.into_iter().map(|(stage, partitions)| Event::Moved {
+        stage,
+        count: partitions.len(),
+        partitions: partitions.iter().take(NAMED_MAX).map(|at| new.name_of(*at)).collect(),
+    });
+    told.collect()
+}
+
+/// Through which stages a partition has gone. What a member's going does to it is no move.
+fn stages_between(old: &Partition, new: &Partition, stays: impl Fn(MemberId) -> bool) -> BTreeSet<Stage> {
+    let mut stages = BTreeSet::new();
+    if old.replicas == new.replicas || old.lineage != new.lineage {
+        return stages;
+    }
+    let (was, is): (Vec<MemberId>, Vec<MemberId>) = (old.in_sync().collect(), new.in_sync().collect());
+    for learner in new.learners() {
+        if !old.learners().any(|m| m == learner) {
+            stages.insert(Stage::Copying);
+        }
+    }
+    for learner in old.learners().filter(|m| stays(*m)) {
+        if is.contains(&learner) {
+            stages.insert(Stage::InSync);
+        } else if !new.learners().any(|m| m == learner) {
+            stages.insert(Stage::GivenUp);
+        }
+    }
+    if stays(old.primary()) && old.primary() != new.primary() {
+        stages.insert(Stage::Switched);
+    }
+    if was.iter().any(|m| stays(*m) && !new.replicas.iter().any(|r| r.member == *m)) {
+        stages.insert(Stage::Dropped);
+    }
+    stages
+}
+
+fn shapes(old: &Named, new: &Named) -> Vec<Event> {
+    let mut told = Vec::new();
+    for (before, now) in old.keyspaces.iter().filter_map(|k| Some((k, new.keyspace(k.id)?))) {
+        if before.partitions.is_empty() || before.reshaping == now.reshaping {
+            continue;
+        }
+        let gone = before.partitions.iter().filter(|p| now.partition(p.id).is_none());
+        let gone: BTreeSet<_> = gone.map(|p| p.id).collect();
+        let born: Vec<_> = now.partitions.iter().filter(|p| before.partition(p.id).is_none()).collect();
+        let of_one = |split: bool| {
+            let after: Vec<_> = born.iter().filter(|p| (p.from.len() == 1) == split).collect();
+            let from: BTreeSet<_> = after.iter().flat_map(|p| &p.from).map(|from| from.partition).filter(|p| gone.contains(p)).collect();
+            (from.len(), after.len())
+        };
+        for (before, after) in [of_one(true), of_one(false)] {
+            if before > 0 && after > 0 {
+                told.push(Event::Reshaped { before, after, keyspace: now.name.clone() });
+            }
+        }
+    }
+    told
+}

@@ -1,0 +1,129 @@
+//! `doyen drain` empties a member, and waits until it is empty; `doyen remove` goes on without one that will not return.
+
+use super::{Credentials, Target, failed, write};
+use crate::cli::{Failed, bytes};
+use crate::http::client;
+use crate::moves::MovesReport;
+use crate::status::ClusterReport;
+use serde_json::Value;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(500);
+/// Between two lines of progress, where it goes on.
+const SAY: Duration = Duration::from_secs(5);
+
+/// Empty a member, so that it can be stopped without anything being lost: what it leads goes to others at once, its copies as they are made
+/// elsewhere. Ends once it holds nothing.
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct Drain {
+    /// The member's name
+    name: String,
+    /// Let it hold data again instead
+    #[arg(long)]
+    cancel: bool,
+    /// Return at once: `doyen moves` shows how far it is
+    #[arg(long, conflicts_with = "cancel")]
+    no_wait: bool,
+    #[command(flatten)]
+    target: Target,
+    #[command(flatten)]
+    credentials: Credentials,
+}
+
+/// Go on without a member whose machine will not return, and that is waited for because it alone held data. What it alone held is lost.
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct Remove {
+    /// The member's name
+    name: String,
+    /// It is lost, and so is what it alone held
+    #[arg(long, required = true)]
+    lost: bool,
+    #[command(flatten)]
+    target: Target,
+    #[command(flatten)]
+    credentials: Credentials,
+}
+
+impl Drain {
+    pub(in crate::cli) async fn main(self) -> Result<ExitCode, Failed> {
+        let (address, name) = (self.target.address(), &self.name);
+        let token = self.credentials.token()?;
+        let path = format!("/members/{}/drain", escaped(name));
+        if self.cancel {
+            let _: Value = client::change(&address, "DELETE", &path, &token, "").await.map_err(failed)?;
+            write(&format!("{name} may hold data again\n"))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let _: Value = client::change(&address, "POST", &path, &token, "").await.map_err(failed)?;
+        if self.no_wait {
+            write(&format!("{name} is being drained: `doyen moves` shows how far it is\n"))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let mut said: Option<(Instant, usize)> = None;
+        loop {
+            let moves: MovesReport = client::get(&address, "/moves").await.map_err(failed)?;
+            let status: ClusterReport = client::get(&address, "/status").await.map_err(failed)?;
+            if !status.members.iter().any(|m| m.name == *name) {
+                return Err(Failed::new(format!("{name} is no member any more: it left, or does not answer")));
+            }
+            let Some(drain) = moves.draining.iter().find(|d| d.member == *name) else {
+                return Err(Failed::new(format!("{name} is not being drained any more: somebody has cancelled that")));
+            };
+            let lacking: usize = status.keyspaces.iter().map(|k| k.under_replicated).sum();
+            if drain.holds == 0 && lacking == 0 {
+                write(&format!("{name} holds nothing any more: it may be stopped without anything being lost\n"))?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            if let Some(why) = &drain.waits_for {
+                return Err(Failed::new(format!("{name} cannot be emptied further, and holds {} partitions: {why}", drain.holds)));
+            }
+            if said.is_none_or(|(at, holds)| at.elapsed() >= SAY || (drain.holds == 0 && holds > 0)) {
+                let left: u64 = moves.moves.iter().map(|m| m.bytes_left).fold(0, u64::saturating_add);
+                let rate: u64 = moves.moves.iter().map(|m| m.rate).fold(0, u64::saturating_add);
+                let text = match drain.holds {
+                    0 => format!("{name} holds nothing; {lacking} partitions have fewer copies than they should yet\n"),
+                    holds => format!("{name} leads {}, holds {holds}; {} to go at {} a second\n", drain.leads, bytes(left), bytes(rate)),
+                };
+                said = Some((Instant::now(), drain.holds));
+                if !write(&text)? {
+                    return Ok(ExitCode::SUCCESS);
+                }
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+}
+
+impl Remove {
+    pub(in crate::cli) async fn main(self) -> Result<ExitCode, Failed> {
+        let (address, name) = (self.target.address(), &self.name);
+        let token = self.credentials.token()?;
+        let status: ClusterReport = client::get(&address, "/status").await.map_err(failed)?;
+        let names: Vec<&str> = status.members.iter().map(|m| m.name.as_str()).collect();
+        if !names.contains(&name.as_str()) {
+            return Err(Failed::new(format!("there is no member {name}, so nothing waits for it: there are {}", names.join(", "))));
+        }
+        let _: Value = client::change(&address, "DELETE", &format!("/members/{}", escaped(name)), &token, "").await.map_err(failed)?;
+        write(&format!("going on without {name}; `doyen events` tells what was lost\n"))?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// A name as part of a path.
+fn escaped(name: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~');
+    name.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_one_part_of_a_path() {
+        assert_eq!(escaped("10.0.0.1:7400"), "10.0.0.1%3A7400");
+        assert_eq!(escaped("a/../b"), "a%2F..%2Fb");
+    }
+}

@@ -1,0 +1,117 @@
+//! What has happened in the cluster, as far as this node has learned: the last of it is kept, and whoever wants to know waits for more.
+
+use doyen_gossip::agreement::{Event, Severity};
+use serde::Serialize;
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::sync::watch;
+
+/// Events that are kept.
+const EVENTS_MAX: usize = 1024;
+
+/// An event, when this node learned of it, and its number there.
+///
+/// As JSON: `{"number": 7, "at": "2026-11-23T10:00:00.000Z", "severity": "warning", "kind": "expelled", .., "text": ".."}`, with
+/// what belongs to its kind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LoggedEvent {
+    /// Counts this node's events from 1 on.
+    pub number: u64,
+    /// By this node's clock, in UTC.
+    #[serde(serialize_with = "rfc3339")]
+    pub at: SystemTime,
+    /// `info`, `warning` or `error`.
+    #[serde(serialize_with = "severity")]
+    pub severity: Severity,
+    /// What happened.
+    #[serde(flatten)]
+    pub event: Event,
+    /// The same as a line for people.
+    pub text: String,
+}
+
+/// The last events of a node. Shared by those who tell and those who ask: a lock for a moment, never across a wait.
+#[derive(Debug)]
+pub(crate) struct EventLog {
+    kept: Mutex<VecDeque<LoggedEvent>>,
+    last: watch::Sender<u64>,
+}
+
+impl EventLog {
+    pub(crate) fn new() -> Self {
+        Self { kept: Mutex::new(VecDeque::new()), last: watch::Sender::new(0) }
+    }
+
+    /// Adds one.
+    pub(crate) fn push(&self, event: Event) {
+        let number = *self.last.borrow() + 1;
+        let text = event.to_string();
+        let logged = LoggedEvent { number, at: SystemTime::now(), severity: event.severity(), event, text };
+        let mut kept = self.kept();
+        if kept.len() >= EVENTS_MAX {
+            kept.pop_front();
+        }
+        kept.push_back(logged);
+        drop(kept);
+        self.last.send_replace(number);
+    }
+
+    /// Those that came after the one of this number, as far as they are kept.
+    pub(crate) fn since(&self, number: u64) -> Vec<LoggedEvent> {
+        self.kept().iter().filter(|logged| logged.number > number).cloned().collect()
+    }
+
+    /// Changes with every event: the number of the last one.
+    pub(crate) fn watch(&self) -> watch::Receiver<u64> {
+        self.last.subscribe()
+    }
+
+    fn kept(&self) -> MutexGuard<'_, VecDeque<LoggedEvent>> {
+        // Nobody panics while holding it, and the list is whole at any time.
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn rfc3339<S: serde::Serializer>(at: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&utc(*at))
+}
+
+fn severity<S: serde::Serializer>(severity: &Severity, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(match severity {
+        Severity::Info => "info",
+        Severity::Warning => "warning",
+        Severity::Error => "error",
+    })
+}
+
+/// `2026-11-23T10:00:00.000Z`.
+pub(crate) fn utc(at: SystemTime) -> String {
+    humantime::format_rfc3339_millis(at).to_string()
+}
+
+/// The minute of the day, in UTC.
+pub(crate) fn minute_of_day() -> u16 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    u16::try_from(since.as_secs() / 60 % (24 * 60)).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_events_are_kept_and_told_from_any_number_on() {
+        let log = EventLog::new();
+        let watch = log.watch();
+        (0..EVENTS_MAX + 3).for_each(|n| log.push(Event::note(format!("line {n}"))));
+        assert_eq!(*watch.borrow(), EVENTS_MAX as u64 + 3);
+        let all = log.since(0);
+        assert_eq!((all.len(), all[0].number), (EVENTS_MAX, 4));
+        let last = log.since(EVENTS_MAX as u64 + 2);
+        let json = serde_json::to_value(&last).expect("it can be written");
+        assert_eq!(json[0]["text"], "line 1026");
+        assert_eq!((&json[0]["kind"], &json[0]["severity"]), (&"note".into(), &"warning".into()));
+        assert!(json[0]["at"].as_str().is_some_and(|at| at.ends_with('Z') && at.len() == 24), "{json}");
+    }
+}

@@ -1,0 +1,315 @@
+//! How fast copies are made: as fast as those who read and write do not notice, or as fast as somebody said.
+//!
+//! ```text
+//!   answers that leave ──> how long they took: p99 of a window ──┐     above what is normal, by ratio and by gap: slower
+//!   failures ────────────────────────────────────────────────────┼──>  more than one in a hundred fails:          hardly at all
+//!   processor time ──────────────────────────────────────────────┘     else faster, and where nobody asks: at will
+//! ```
+//! Either end keeps to its own pace: the source with what it sends, the target with what it acknowledges, without which little more comes.
+
+use doyen_gossip::Time;
+use doyen_placement::MoveRate;
+use std::time::Duration;
+
+/// Between two judgements.
+const WINDOW: Duration = Duration::from_millis(250);
+/// Where copies begin while others want something, and the least that they are slowed down to, in bytes a second.
+const BEGIN: u64 = 64 << 20;
+const LEAST: u64 = 2 << 20;
+/// As good as unlimited.
+const MOST: u64 = 16 << 30;
+/// Answers in a window from which on its p99 says something, and below which nobody is disturbed.
+const ANSWERS_LEAST: u32 = 50;
+/// Answers take too long that take so much more than is normal: by ratio, in percent, and by gap.
+const RATIO: u64 = 150;
+const GAP: Duration = Duration::from_millis(1);
+/// How long a burst may take of what is allowed in a second.
+const BURST: u64 = 50;
+
+/// The pace of one data thread.
+#[derive(Debug)]
+pub(super) struct Pace {
+    /// Of this thread's part, if somebody said how fast.
+    fixed: Option<u64>,
+    /// Bytes a second, as things stand.
+    allowed: u64,
+    sent: Bucket,
+    taken: Bucket,
+    answers: Answers,
+    failed: u32,
+    /// The p99 of answers while nothing is copied.
+    normal: Option<Duration>,
+    /// Something was copied in this window.
+    copied: bool,
+    began: Time,
+    /// Others want the processor as well.
+    short_of_time: bool,
+}
+
+/// Bytes that may pass.
+#[derive(Debug, Clone, Copy)]
+struct Bucket {
+    /// Below zero: so many too many have passed.
+    left: i64,
+    filled: Time,
+}
+
+impl Bucket {
+    fn fill(&mut self, now: Time, rate: u64) {
+        let micros = u64::try_from(now.since(self.filled).as_micros()).unwrap_or(u64::MAX).min(10_000_000);
+        let added = i64::try_from(u128::from(rate) * u128::from(micros) / 1_000_000).unwrap_or(i64::MAX);
+        if added > 0 {
+            self.left = self.left.saturating_add(added).min(i64::try_from(rate / 1000 * BURST).unwrap_or(i64::MAX));
+            self.filled = now;
+        }
+    }
+
+    fn take(&mut self, bytes: usize) {
+        self.left = self.left.saturating_sub(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+
+    /// When something may pass again.
+    fn next(&self, now: Time, rate: u64) -> Time {
+        let lacking = u128::from(self.left.min(0).unsigned_abs()) + 1;
+        let micros = lacking * 1_000_000 / u128::from(rate.max(1)) + 1;
+        now + Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX).min(1_000_000))
+    }
+}
+
+impl Pace {
+    pub(super) fn new(now: Time) -> Self {
+        let bucket = Bucket { left: 0, filled: now };
+        Self {
+            fixed: None,
+            allowed: BEGIN,
+            sent: bucket,
+            taken: bucket,
+            answers: Answers::default(),
+            failed: 0,
+            normal: None,
+            copied: false,
+            began: now,
+            short_of_time: false,
+        }
+    }
+
+    /// What somebody said, of which each thread of a node has its part.
+    pub(super) fn set(&mut self, rate: MoveRate, threads: u8) {
+        self.fixed = match rate {
+            MoveRate::Adaptive => None,
+            MoveRate::Bytes(bytes) => Some((bytes / u64::from(threads.max(1))).max(1)),
+        };
+    }
+
+    /// Whether others want the processor on which this thread runs.
+    pub(super) fn set_short_of_time(&mut self, short: bool) {
+        self.short_of_time = short;
+    }
+
+    /// Bytes a second.
+    pub(super) fn rate(&self) -> u64 {
+        self.fixed.unwrap_or(self.allowed)
+    }
+
+    /// So many answers leave that were wanted for so long.
+    #[inline]
+    pub(super) fn answered(&mut self, after: Duration, count: u32) {
+        self.answers.note(after, count);
+    }
+
+    /// An operation failed, because nobody served it.
+    pub(super) fn failed(&mut self) {
+        self.failed += 1;
+    }
+
+    /// Whether something may be sent now; otherwise when.
+    pub(super) fn may_send(&mut self, now: Time) -> Result<(), Time> {
+        self.judge(now);
+        let rate = self.rate();
+        self.sent.fill(now, rate);
+        if self.sent.left > 0 { Ok(()) } else { Err(self.sent.next(now, rate)) }
+    }
+
+    /// So many bytes were sent.
+    pub(super) fn sent(&mut self, bytes: usize) {
+        self.copied = true;
+        self.sent.take(bytes);
+    }
+
+    /// Whether what arrived may be acknowledged now; otherwise when.
+    pub(super) fn may_take(&mut self, now: Time) -> Result<(), Time> {
+        self.judge(now);
+        let rate = self.rate();
+        self.taken.fill(now, rate);
+        if self.taken.left > 0 { Ok(()) } else { Err(self.taken.next(now, rate)) }
+    }
+
+    /// So many bytes arrived.
+    pub(super) fn taken(&mut self, bytes: usize) {
+        self.copied = true;
+        self.taken.take(bytes);
+    }
+
+    /// Looks at what the window has shown, at its end.
+    pub(super) fn judge(&mut self, now: Time) {
+        let lasted = now.since(self.began);
+        if lasted < WINDOW {
+            return;
+        }
+        let (count, p99) = (self.answers.count, self.answers.p99());
+        let failed = std::mem::take(&mut self.failed);
+        let copied = std::mem::take(&mut self.copied);
+        self.began = now;
+        self.answers = Answers::default();
+        if count >= ANSWERS_LEAST && !copied {
+            // Of the last few seconds that were quiet. One bad window makes nothing normal, and one good one does not end that.
+            let before = self.normal.unwrap_or(p99);
+            self.normal = Some((before * 7 + p99) / 8);
+        }
+        let late = self.normal.is_some_and(|normal| p99.as_micros() * 100 > normal.as_micros() * u128::from(RATIO) && p99 > normal + GAP);
+        self.allowed = if failed > 0 && failed * 100 > count {
+            LEAST
+        } else if count == 0 {
+            MOST
+        } else if count < ANSWERS_LEAST {
+            // Too few to tell.
+            self.allowed.clamp(LEAST, BEGIN)
+        } else if !copied {
+            // How it was when something was copied last says little by now.
+            BEGIN
+        } else if late || self.short_of_time {
+            (self.allowed / 4 * 3).clamp(LEAST, BEGIN)
+        } else {
+            (self.allowed / 4 * 5).clamp(LEAST, MOST)
+        };
+    }
+}
+
+/// How long answers took, in buckets whose bounds are a quarter apart.
+#[derive(Debug)]
+struct Answers {
+    buckets: [u32; 128],
+    count: u32,
+}
+
+impl Default for Answers {
+    fn default() -> Self {
+        Self { buckets: [0; 128], count: 0 }
+    }
+}
+
+impl Answers {
+    #[inline]
+    fn note(&mut self, after: Duration, count: u32) {
+        self.buckets[bucket(after)] += count;
+        self.count += count;
+    }
+
+    /// The upper bound of the bucket within which it is.
+    fn p99(&self) -> Duration {
+        let mut left = u64::from(self.count) * 99 / 100;
+        for (number, count) in self.buckets.iter().enumerate() {
+            if u64::from(*count) > left {
+                return bound(number);
+            }
+            left -= u64::from(*count);
+        }
+        Duration::ZERO
+    }
+}
+
+/// Four to a doubling, from 4 us on.
+fn bucket(after: Duration) -> usize {
+    let micros = u64::try_from(after.as_micros()).unwrap_or(u64::MAX).max(4);
+    let doublings = micros.ilog2();
+    let quarter = (micros >> (doublings - 2)) & 3;
+    (((doublings - 2) * 4) as usize + quarter as usize).min(127)
+}
+
+fn bound(number: usize) -> Duration {
+    let (doublings, quarter) = (number / 4 + 2, number % 4);
+    Duration::from_micros((5 + quarter as u64) << (doublings - 2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Time {
+        Time::ZERO + Duration::from_millis(1000 + ms)
+    }
+
+    /// A second of windows with so many answers that take so long, while something is copied or not; what is allowed then.
+    fn second(pace: &mut Pace, from: &mut u64, took: Duration, count: u32, copies: bool) -> u64 {
+        for _ in 0..4 {
+            pace.answered(took, count);
+            if copies {
+                pace.sent(1);
+            }
+            *from += 250;
+            pace.judge(at(*from));
+        }
+        pace.rate()
+    }
+
+    #[test]
+    fn buckets_hold_what_is_below_their_bounds() {
+        for micros in (0..5000).chain([70_000, 1 << 30]) {
+            let after = Duration::from_micros(micros);
+            let upper = bound(bucket(after));
+            assert!(after < upper && (micros < 5 || upper.as_micros() as u64 * 3 <= micros.max(4) * 4 + 8), "{micros} us: {upper:?}");
+        }
+        let mut answers = Answers::default();
+        answers.note(Duration::from_micros(100), 980);
+        answers.note(Duration::from_millis(10), 20);
+        assert!(answers.p99() > Duration::from_millis(9));
+        answers.note(Duration::from_micros(100), 3000);
+        assert!(answers.p99() < Duration::from_micros(140));
+    }
+
+    #[test]
+    fn copies_slow_down_where_answers_take_longer_than_before_and_go_on_when_they_do_not() {
+        let (mut pace, mut now) = (Pace::new(at(0)), 0);
+        let quick = Duration::from_micros(300);
+        second(&mut pace, &mut now, quick, 1000, false);
+        assert_eq!(pace.rate(), BEGIN);
+        let faster = second(&mut pace, &mut now, quick, 1000, true);
+        assert!(faster > BEGIN, "nobody notices");
+        let slower = second(&mut pace, &mut now, Duration::from_millis(5), 1000, true);
+        assert!(slower < BEGIN / 2, "{slower}");
+        let slowest = (0..10).map(|_| second(&mut pace, &mut now, Duration::from_millis(5), 1000, true)).last();
+        assert_eq!(slowest, Some(LEAST), "never to a halt");
+        assert!(second(&mut pace, &mut now, quick, 1000, true) > LEAST);
+        assert!(second(&mut pace, &mut now, quick * 2, 1000, true) > LEAST, "a large ratio of little is noise");
+    }
+
+    #[test]
+    fn nobody_is_disturbed_where_nobody_asks() {
+        let (mut pace, mut now) = (Pace::new(at(0)), 0);
+        assert_eq!(second(&mut pace, &mut now, Duration::ZERO, 0, true), MOST);
+        pace.answered(Duration::from_micros(100), 1000);
+        (0..30).for_each(|_| pace.failed());
+        pace.judge(at(now + 250));
+        assert_eq!(pace.rate(), LEAST, "three in a hundred fail");
+    }
+
+    #[test]
+    fn what_was_said_is_kept_to() {
+        let mut pace = Pace::new(at(0));
+        pace.set(MoveRate::Bytes(2_000_000), 2);
+        let (mut sent, mut now) = (0_u64, at(0));
+        while now < at(10_000) {
+            match pace.may_send(now) {
+                Ok(()) => {
+                    pace.sent(64 << 10);
+                    sent += 64 << 10;
+                }
+                Err(next) => {
+                    assert!(next > now);
+                    now = next;
+                }
+            }
+        }
+        assert!((9_900_000..10_200_000).contains(&sent), "{sent} bytes in 10 s");
+    }
+}

@@ -1,0 +1,121 @@
+//! What people say of moves: which go by themselves, when and how fast, and which had better not.
+
+use super::edit::change_partitions;
+use super::health::copies_wanted;
+use super::plan::has_begun;
+use super::{may_receive, ranges};
+use crate::balancing::{Balancing, MoveRate, Paused, Window};
+use crate::id::{MemberId, PartitionRef};
+use crate::scheduler::Schedulers;
+use crate::table::{Partition, Settings, Table};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// What is said of moves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BalanceChange {
+    /// Nothing new is moved for balance.
+    Pause(Paused),
+    /// Balance goes on, also that of partitions whose move was cancelled.
+    Resume,
+    /// At which time of day there is balancing; `None`: at any.
+    Window(Option<Window>),
+    /// How fast copies are made.
+    Rate(MoveRate),
+}
+
+/// Why a move is not cancelled.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotCancelled {
+    /// It is not there.
+    #[error("there is no partition {0}")]
+    NoPartition(String),
+    /// It stands still.
+    #[error("partition {0} does not move: `doyen moves` names those that do")]
+    NoMove(String),
+    /// It mends something, and would begin again at once.
+    #[error("partition {0} lacks copies, or a member that drains holds it: such a move is not cancelled, as it would begin again at once")]
+    Mends(String),
+}
+
+/// The table in which copies move for these reasons. What was planned for others and has not begun is given up.
+#[must_use]
+pub fn schedule(table: &Table, schedulers: Schedulers) -> Table {
+    with_settings(table, Settings { schedulers, ..table.settings.clone() })
+}
+
+/// The table in which this is said of moves. What is being copied goes on; what has not begun is given up, where it may not begin any more.
+#[must_use]
+pub fn balance(table: &Table, change: &BalanceChange) -> Table {
+    let mut balancing = table.settings.balancing.clone();
+    match *change {
+        BalanceChange::Pause(by) => balancing.paused = Some(balancing.paused.filter(|_| by == Paused::Failures).unwrap_or(by)),
+        BalanceChange::Resume => balancing = Balancing { paused: None, held: Vec::new(), ..balancing },
+        // Whether it is that time is the coordinator's to say.
+        BalanceChange::Window(window) => balancing = Balancing { window, closed: false, ..balancing },
+        BalanceChange::Rate(rate) => balancing.rate = rate,
+    }
+    with_settings(table, Settings { balancing, ..table.settings.clone() })
+}
+
+/// The table at this minute of the day (UTC), as far as that matters.
+#[must_use]
+pub fn at_minute(table: &Table, minute: u16) -> Option<Table> {
+    let balancing = &table.settings.balancing;
+    let closed = balancing.window.is_some_and(|window| !window.has(minute));
+    let changed = || Settings { balancing: Balancing { closed, ..balancing.clone() }, ..table.settings.clone() };
+    (closed != balancing.closed).then(|| with_settings(table, changed()))
+}
+
+fn with_settings(table: &Table, settings: Settings) -> Table {
+    let fewer = settings.active() != table.settings.active();
+    let mut next = change_partitions(table, |_, partition| {
+        let idle = partition.goal.as_ref().is_some_and(|goal| !has_begun(partition, goal));
+        (idle && fewer).then(|| Partition { goal: None, ..partition.clone() })
+    });
+    next.settings = settings;
+    next
+}
+
+/// The table in which this partition moves no more: who holds it in sync holds it, and what was only being copied is dropped. It stays
+/// there while it lacks nothing (`Balancing::held`). With `None`, the same for all that move for balance, and balancing is paused: other
+/// partitions would move in their stead.
+///
+/// # Errors
+/// Of a partition that was named: it is not there, does not move, or moves because it lacks something.
+pub fn cancel(table: &Table, partition: Option<PartitionRef>) -> Result<Table, NotCancelled> {
+    let moves = |p: &Partition| p.goal.is_some() || p.learners().next().is_some();
+    if let Some(at) = partition {
+        let found = table.partition(at).ok_or_else(|| NotCancelled::NoPartition(table.name_of(at)))?;
+        if !moves(found) {
+            return Err(NotCancelled::NoMove(table.name_of(at)));
+        }
+        if !ranges::may_stay(table, at) {
+            return Err(NotCancelled::Mends(table.name_of(at)));
+        }
+    }
+    let receivers = table.members.iter().filter(|m| may_receive(m)).count();
+    let mut held: BTreeSet<PartitionRef> = table.settings.balancing.held.iter().copied().collect();
+    let mut next = change_partitions(table, |at, found| {
+        let named = partition.is_none_or(|named| named == at);
+        if !named || !moves(found) || !ranges::may_stay(table, at) {
+            return None;
+        }
+        held.insert(at);
+        // Who was counted last goes: those before held it when the move began, or lead it by now.
+        let wanted = table.keyspace(at.keyspace).map_or(1, |k| copies_wanted(k, receivers)).max(1);
+        let stay: Vec<MemberId> = found.in_sync().take(wanted).collect();
+        Some(Partition { goal: None, ..found.with_replicas(&stay, &[]) })
+    });
+    held.retain(|at| table.partition(*at).is_some());
+    next.settings.balancing.held = held.into_iter().take(Balancing::HELD_MAX).collect();
+    if partition.is_none() {
+        next.settings.balancing.paused.get_or_insert(Paused::Operator);
+    }
+    Ok(next)
+}
+
+/// Members come or go: what somebody wanted to stay as it was is not as it was.
+pub(super) fn release_held(table: &mut Table) {
+    table.settings.balancing.held = Vec::new();
+}

@@ -1,0 +1,75 @@
+//! Emptying a member that stays: what it leads goes to others at once, its copies as they are made elsewhere.
+
+use super::edit::set_state;
+use super::{Pace, hand_over, may_receive};
+use crate::table::{Member, MemberState, Role, Table};
+use std::sync::Arc;
+
+/// Why a member is not drained, or not filled again.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotDrained {
+    /// It is no member.
+    #[error("there is no member {0:?}: there are {1}")]
+    NoMember(String, String),
+    /// It holds no data.
+    #[error("{0} is a witness, which holds no data: stop it whenever you like")]
+    Witness(String),
+    /// It does not answer.
+    #[error("{0} does not answer: if it will not come back, `doyen remove {0} --lost` goes on without it")]
+    Silent(String),
+    /// It is going.
+    #[error("{0} is leaving already")]
+    Leaves(String),
+    /// Nobody could take anything.
+    #[error("no other member may hold data: what {0} holds can go nowhere")]
+    Nobody(String),
+    /// It is not being drained.
+    #[error("{0} is not being drained")]
+    Holds(String),
+}
+
+/// The table in which this member leads nothing that another can lead, and is given nothing more ([`MemberState::Draining`]). Plans put
+/// copies of what it holds elsewhere; what is left to it then is dropped.
+///
+/// # Errors
+/// It is no member that can be emptied.
+pub fn drain(table: &Table, name: &str) -> Result<Table, NotDrained> {
+    let member = named(table, name)?;
+    match member.state {
+        _ if member.role == Role::Witness => return Err(NotDrained::Witness(name.into())),
+        MemberState::Silent => return Err(NotDrained::Silent(name.into())),
+        MemberState::Leaving => return Err(NotDrained::Leaves(name.into())),
+        MemberState::Draining => return Ok(table.clone()),
+        MemberState::Live => {}
+    }
+    if !table.members.iter().any(|m| m.id != member.id && may_receive(m)) {
+        return Err(NotDrained::Nobody(name.into()));
+    }
+    let mut next = hand_over(table, member.id, Pace::Repair);
+    // It stays until somebody stops it.
+    set_state(&mut next, member.id, MemberState::Draining);
+    Ok(next)
+}
+
+/// The table in which this member may hold data again.
+///
+/// # Errors
+/// It is not being drained.
+pub fn fill(table: &Table, name: &str) -> Result<Table, NotDrained> {
+    let member = named(table, name)?;
+    match member.state {
+        MemberState::Draining => {}
+        MemberState::Leaving => return Err(NotDrained::Leaves(name.into())),
+        MemberState::Silent => return Err(NotDrained::Silent(name.into())),
+        MemberState::Live => return Err(NotDrained::Holds(name.into())),
+    }
+    let mut next = table.clone();
+    set_state(&mut next, member.id, MemberState::Live);
+    Ok(next)
+}
+
+fn named<'a>(table: &'a Table, name: &str) -> Result<&'a Arc<Member>, NotDrained> {
+    let members = || table.members.iter().map(|m| m.name.as_str()).collect::<Vec<_>>().join(", ");
+    let found = table.members.iter().find(|m| m.name == name || m.id.to_string() == name);
+    found.ok_or_else(|| NotDrained::NoMember(name.chars().take(64).collect(), members()))
+}

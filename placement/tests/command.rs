@@ -1,0 +1,203 @@
+//! What people say of moves: pause, window, cancel, drain.
+
+mod common;
+
+use common::*;
+use doyen_placement::loads::{EVACUATED, MemberLoad, Report, Uneven};
+use doyen_placement::planner::{self, BalanceChange, MoveLimits, NotCancelled, NotDrained, Pace, Waits, adopt, advance};
+use doyen_placement::{Invalid, KeyspaceId, Loads, MemberState, MoveRate, PartitionId, PartitionRef, Paused, Scheduler, Schedulers, Table};
+use proptest::prelude::*;
+
+fn joined(table: &Table) -> Table {
+    planner::admit(table, vec![member(100, &PLAIN)])
+}
+
+fn held(table: &Table, by: u64) -> u64 {
+    loads(table).get(&id(by)).map_or(0, |(copies, _)| *copies)
+}
+
+fn one_of(table: &Table, at: PartitionRef) -> Table {
+    planner::cancel(table, Some(at)).expect("it moves")
+}
+
+/// The first step of its plan: some learn.
+fn begun(table: &Table, learners: usize) -> Table {
+    let planned = adopt(table, &plan(table));
+    let limits = MoveLimits { learners_per_source: learners, learners_per_target: learners, learners };
+    advance(&planned, &limits, &Waits::default()).expect("something is to be done")
+}
+
+#[test]
+fn while_balancing_is_paused_only_what_is_lost_is_mended() {
+    let paused = planner::balance(&joined(&cluster(64, 1, &[PLAIN; 3])), &BalanceChange::Pause(Paused::Operator));
+    assert_eq!(plan(&paused), vec![], "a newcomer gets nothing");
+    let dead = planner::remove(&paused, &[(id(1), planner::Departure::Dead)].into());
+    let mended = settle_with(dead, check_step);
+    assert!(partitions(&mended).all(|(_, p)| p.in_sync().count() == 2));
+    let resumed = planner::balance(&mended, &BalanceChange::Resume);
+    assert!(resumed.settings.active() == Schedulers::ALL && resumed.settings.balancing.paused.is_none());
+    settle_with(resumed, check_step);
+}
+
+#[test]
+fn a_pause_gives_up_what_has_not_begun_and_finishes_what_has() {
+    let table = begun(&joined(&cluster(64, 1, &[PLAIN; 3])), 5);
+    let goals = |table: &Table| partitions(table).filter(|(_, p)| p.goal.is_some()).count();
+    assert!(goals(&table) > 5);
+    let paused = planner::balance(&table, &BalanceChange::Pause(Paused::Failures));
+    assert_eq!(goals(&paused), 5);
+    let settled = settle_with(paused.clone(), check_step);
+    assert_eq!(held(&settled, 100), 5);
+    // Who says it first is who said it.
+    let again = planner::balance(&paused, &BalanceChange::Pause(Paused::Operator));
+    assert_eq!(again.settings.balancing.paused, Some(Paused::Operator), "a person's word outlasts a machine's");
+    assert_eq!(planner::balance(&again, &BalanceChange::Pause(Paused::Failures)).settings.balancing.paused, Some(Paused::Operator));
+}
+
+#[test]
+fn outside_its_window_nothing_is_balanced() {
+    let table = joined(&cluster(64, 1, &[PLAIN; 3]));
+    let window = "22:00-06:00".parse().expect("it is one");
+    let table = planner::balance(&table, &BalanceChange::Window(Some(window)));
+    let day = planner::at_minute(&table, 12 * 60).expect("it is another time");
+    assert!(planner::at_minute(&day, 13 * 60).is_none() && plan(&day).is_empty() && day.validate().is_ok());
+    let night = planner::at_minute(&day, 23 * 60).expect("it is that time");
+    assert!(!plan(&night).is_empty());
+    let always = planner::balance(&day, &BalanceChange::Window(None));
+    assert!(!plan(&always).is_empty() && planner::at_minute(&always, 12 * 60).is_none());
+}
+
+#[test]
+fn what_is_cancelled_stays_until_somebody_resumes_or_members_change() {
+    let table = begun(&joined(&cluster(64, 1, &[PLAIN; 3])), 5);
+    let (at, _) = partitions(&table).find(|(_, p)| p.learners().next().is_some()).expect("some learn");
+    let one = one_of(&table, at);
+    let cancelled = one.partition(at).expect("it is there");
+    assert!(cancelled.goal.is_none() && cancelled.learners().next().is_none());
+    assert!(cancelled.epoch > table.partition(at).expect("it is there").epoch, "what its learner was sent is void");
+    assert_eq!(planner::cancel(&one, Some(at)), Err(NotCancelled::NoMove(one.name_of(at))));
+    let settled = settle_with(one, check_step);
+    assert!(!settled.partition(at).expect("it is there").in_sync().any(|m| m == id(100)));
+    let all = planner::cancel(&table, None).expect("it may be");
+    assert!(plan(&all).is_empty() && held(&all, 100) == 0 && all.validate().is_ok());
+    assert!(!plan(&planner::balance(&all, &BalanceChange::Resume)).is_empty());
+    let more = planner::balance(&planner::admit(&all, vec![member(101, &PLAIN)]), &BalanceChange::Resume);
+    assert!(!plan(&more).is_empty() && more.settings.balancing.held.is_empty());
+    assert!(planner::admit(&one_of(&table, at), vec![member(101, &PLAIN)]).settings.balancing.held.is_empty(), "members came");
+    let nowhere = PartitionRef { keyspace: KeyspaceId(9), partition: PartitionId(0) };
+    assert_eq!(planner::cancel(&table, Some(nowhere)), Err(NotCancelled::NoPartition(nowhere.to_string())));
+}
+
+#[test]
+fn what_mends_is_not_cancelled() {
+    let dead = planner::remove(&cluster(64, 1, &[PLAIN; 3]), &[(id(1), planner::Departure::Dead)].into());
+    let table = begun(&dead, 5);
+    let (at, _) = partitions(&table).find(|(_, p)| p.learners().next().is_some()).expect("some learn");
+    assert_eq!(planner::cancel(&table, Some(at)), Err(NotCancelled::Mends(table.name_of(at))));
+    let rest = planner::cancel(&table, None).expect("all may be");
+    let learns = |table: &Table| partitions(table).filter(|(_, p)| p.learners().next().is_some()).count();
+    assert_eq!(learns(&rest), learns(&table));
+}
+
+#[test]
+fn a_member_that_is_drained_stays_and_holds_nothing() {
+    let table = cluster(64, 1, &[PLAIN; 4]);
+    let draining = planner::drain(&table, "n2").expect("it may be");
+    assert_eq!(loads(&draining)[&id(2)].1, 0, "what it led goes at once");
+    assert!(held(&draining, 2) > 0, "its copies once they are elsewhere");
+    let drained = settle_with(draining, check_step);
+    let state = |table: &Table| table.member(id(2)).map(|m| m.state);
+    assert_eq!((held(&drained, 2), state(&drained)), (0, Some(MemberState::Draining)));
+    assert!(drained.voters.contains(&id(2)) && plan(&drained).is_empty());
+    let filled = settle_with(planner::fill(&drained, "n2").expect("it was drained"), check_step);
+    assert!(held(&filled, 2) == 32 && state(&filled) == Some(MemberState::Live));
+    // Who leaves while it is drained goes.
+    let leaving = planner::hand_over(&drained, id(2), Pace::Repair);
+    assert_eq!(state(&leaving), Some(MemberState::Leaving));
+    assert_eq!(planner::fill(&leaving, "n2"), Err(NotDrained::Leaves("n2".into())));
+    assert_eq!(planner::drain(&leaving, "n2"), Err(NotDrained::Leaves("n2".into())));
+    assert!(matches!(planner::drain(&table, "n9"), Err(NotDrained::NoMember(..))));
+    assert_eq!(planner::fill(&table, "n1"), Err(NotDrained::Holds("n1".into())));
+    let alone = cluster(16, 1, &[PLAIN, Sketch { witness: true, ..PLAIN }]);
+    assert_eq!(planner::drain(&alone, "n1"), Err(NotDrained::Nobody("n1".into())));
+    assert_eq!(planner::drain(&alone, "n2"), Err(NotDrained::Witness("n2".into())));
+}
+
+/// Members whose memory is so full, in percent.
+fn filled(table: &Table, percent: &[u64]) -> Loads {
+    let mut loads = Loads::default();
+    for (member, percent) in table.members.iter().zip(percent) {
+        let load = MemberLoad { memory: *percent, memory_max: 100, busy: *percent >= 70, ..MemberLoad::default() };
+        loads.tell(table, member.id, Report { member: load, partitions: Vec::new(), moves: Vec::new() });
+    }
+    loads
+}
+
+#[test]
+fn copies_move_away_from_who_is_nearly_full() {
+    let table = cluster(64, 1, &[PLAIN; 4]);
+    let mut loads = filled(&table, &[85, 40, 40, 40]);
+    assert!(loads.judge(&table).memory && planner::plan(&table, &loads).is_empty(), "not before it has lasted");
+    loads.set_uneven(Uneven { memory: true, ..Uneven::default() });
+    let goals = planner::plan(&table, &loads);
+    let kept = 32 * (u64::from(EVACUATED - 8) * 100 / 85) / 100;
+    let moved =
+        goals.iter().filter(|(at, goal)| table.partition(*at).is_some_and(|p| p.in_sync().any(|m| m == id(1))) && !goal.contains(&id(1)));
+    assert_eq!(moved.count() as u64, 32 - kept, "{goals:?}");
+    assert!(goals.iter().all(|(_, goal)| goal.iter().all(|m| *m != id(1)) || goal.len() == 2));
+    let full = filled(&table, &[85, 75, 75, 75]);
+    assert!(planner::plan(&table, &full).is_empty(), "nobody has room");
+}
+
+#[test]
+fn what_makes_no_sense_is_no_setting() {
+    let spoilt = |spoil: &dyn Fn(&mut Table)| {
+        let mut table = cluster(16, 1, &[PLAIN; 2]);
+        spoil(&mut table);
+        table.validate()
+    };
+    assert_eq!(spoilt(&|t| t.settings.balancing.closed = true), Err(Invalid::Balancing));
+    assert_eq!(spoilt(&|t| t.settings.balancing.rate = MoveRate::Bytes(1)), Err(Invalid::Balancing));
+    let at = |partition| PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(partition) };
+    assert_eq!(spoilt(&|t| t.settings.balancing.held = vec![at(1), at(0)]), Err(Invalid::Balancing));
+    assert_eq!(spoilt(&|t| t.settings.balancing.held = vec![at(1), at(1)]), Err(Invalid::Balancing));
+    assert_eq!(spoilt(&|t| t.settings.balancing.held = vec![at(0), at(99)]), Ok(()), "one that was split since");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// Whatever people say, every table is valid, copies are never fewer than they need be, and once all is said things come to rest.
+    #[test]
+    fn any_commands_leave_a_cluster_whole(
+        kind in 0_u32..4,
+        commands in prop::collection::vec((0_u8..9, 1_u64..6), 1..12),
+    ) {
+        let (mode, division) = divided(kind, 4);
+        let keyspace = doyen_placement::Keyspace { mode, division, ..keyspace(4, 1, doyen_placement::OnLoss::Wait) };
+        let mut table = cluster_of(keyspace, doyen_placement::Assignment::RoundRobin, &[PLAIN, PLAIN, PLAIN, PLAIN, PLAIN]);
+        for (command, number) in commands {
+            let name = format!("n{number}");
+            let next = match command {
+                0 => planner::balance(&table, &BalanceChange::Pause(Paused::Operator)),
+                1 => planner::balance(&table, &BalanceChange::Resume),
+                2 => planner::cancel(&table, None).expect("all may always be cancelled"),
+                3 => planner::drain(&table, &name).unwrap_or(table.clone()),
+                4 => planner::fill(&table, &name).unwrap_or(table.clone()),
+                5 => planner::schedule(&table, [Schedulers::ALL, Schedulers::MANUAL, Scheduler::ALL.into_iter().skip(2).collect()][number as usize % 3]),
+                _ => {
+                    let planned = adopt(&table, &plan(&table));
+                    advance(&planned, &LIMITS, &Waits::default()).unwrap_or(planned)
+                }
+            };
+            check_step(&table, &next);
+            table = if number % 2 == 0 { learned(&next) } else { next };
+        }
+        let table = planner::schedule(&planner::balance(&table, &BalanceChange::Resume), Schedulers::ALL);
+        let settled = settle_with(table, check_step);
+        for member in settled.members.iter().filter(|m| m.state == MemberState::Draining) {
+            let others = settled.members.iter().any(|m| m.state == MemberState::Live);
+            prop_assert!(!others || !planner::holds_anything(&settled, member.id));
+        }
+    }
+}
