@@ -14,6 +14,7 @@ pub mod fuzz;
 pub mod journal;
 pub mod large;
 pub mod load;
+pub mod moving;
 pub mod native;
 pub mod process;
 pub mod procfs;

@@ -19,6 +19,10 @@ impl Core {
     /// A new primary's tail.
     pub(super) fn align(&mut self, slot: &mut Slot, from: MemberId, head: &Head, (base, last): (u64, u64), entries: Vec<Logged>) {
         let Some(since) = self.follows(slot, from, head.epoch) else { return };
+        // The table that counts it may never be installed here: a later one may split or merge the partition, and this is what its heirs draw
+        // from.
+        let of_epoch = [&slot.installed, &slot.accepted].into_iter().flatten().filter(|a| a.epoch == head.epoch);
+        let counts = of_epoch.into_iter().any(|a| self.in_sync(&a.partition).any(|m| m == self.me));
         let Some(held) = &mut slot.held else { return };
         if held.lead.is_some() || base >= head.first || last < base {
             return;
@@ -57,6 +61,7 @@ impl Core {
                 self.sum_sink(held, head.at);
             } else {
                 held.sink = None;
+                held.was_in_sync |= counts;
             }
             if !broken(Mutant::DeafToTheClock) {
                 held.clock.hear(head.clock, self.now);

@@ -3,6 +3,7 @@
 mod clients;
 mod hostile;
 mod keyspaces;
+mod moves;
 mod order;
 mod reshaping;
 mod slices;
@@ -161,6 +162,8 @@ struct World {
     next_token: Token,
     opened: Vec<(u64, PartitionRef, Epoch)>,
     released: bool,
+    /// Accepts, and does not hear what is committed.
+    late: Option<u64>,
 }
 
 impl World {
@@ -193,6 +196,7 @@ impl World {
             next_token: 1,
             opened: Vec::new(),
             released: true,
+            late: None,
         };
         for &n in &all {
             world.show(n, true);
@@ -407,7 +411,9 @@ impl World {
     /// Nodes accept what is proposed, a majority commits it, nodes install it: all at once, or at random.
     fn agree(&mut self, all: bool) {
         if self.tables.len() == self.committed + 1 && !self.asked.is_empty() {
-            let asked = std::mem::take(&mut self.asked);
+            let mut asked = std::mem::take(&mut self.asked);
+            // Some are split or merged by now.
+            asked.retain(|r| self.tables[self.committed].partition(r.partition).is_some());
             self.propose(|t| asked.iter().for_each(|r| change_in_sync(t, r)));
         }
         let last = self.tables.len() - 1;
@@ -426,7 +432,7 @@ impl World {
             let here = all || self.rng.one_in(3);
             let committed = self.committed;
             let node = self.nodes.get_mut(&n).unwrap();
-            if here && node.alive && !node.cut && node.installed != committed && node.accepted >= committed {
+            if here && node.alive && !node.cut && self.late != Some(n) && node.installed != committed && node.accepted >= committed {
                 node.installed = committed;
                 self.show(n, false);
             }

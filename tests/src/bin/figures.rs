@@ -100,6 +100,27 @@ enum What {
         #[arg(long, value_name = "FLAGS", default_value = "", allow_hyphen_values = true)]
         options: String,
     },
+    /// What readers and writers notice while a node joins, is drained, dies, or all are restarted one after the other (some minutes, 4 GB)
+    Move {
+        /// Bytes of values, of 100 bytes to 10 KB each
+        #[arg(long, value_name = "N", default_value_t = 1_000_000_000, value_parser = at_least_one())]
+        bytes: u64,
+        /// Connections
+        #[arg(long, value_name = "N", default_value_t = 8, value_parser = at_least_one())]
+        connections: u64,
+        /// Percent of what the cluster can do that is asked of it
+        #[arg(long, value_name = "P", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=100))]
+        load: u64,
+        /// How often all nodes are restarted
+        #[arg(long, value_name = "N", default_value_t = 20)]
+        restarts: usize,
+        /// Only some of join, drain, repair and restart
+        #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = ["join", "drain", "repair", "restart"])]
+        only: Vec<String>,
+        /// Flags for every node
+        #[arg(long, value_name = "FLAGS", default_value = "", allow_hyphen_values = true)]
+        options: String,
+    },
     /// The longest passes with the largest values
     Large {
         /// Bytes of a value
@@ -200,6 +221,15 @@ fn main() -> ExitCode {
         What::Stall { keys, grow, expire, rate, probes, options } => {
             doyen_tests::stall::run(&doyen_tests::stall::Plan { binary, grow, expire, drop: keys, rate, probes, options: words(&options) })
         }
+        What::Move { bytes, connections, load, restarts, only, options } => doyen_tests::moving::run(&doyen_tests::moving::Plan {
+            binary,
+            bytes,
+            connections: connections as usize,
+            load,
+            restarts,
+            only,
+            options: words(&options),
+        }),
         What::Large { bytes, keys } => doyen_tests::large::run(&binary, bytes, keys as usize),
         What::Calls => {
             if let Err(why) = doyen_tests::calls::run(&binary) {

@@ -68,6 +68,31 @@ fn parts_that_are_merged_again_have_all_that_was_written() {
     assert_eq!(one.memory_bytes, other.memory_bytes);
 }
 
+/// Seed 132247 of the simulation: a copy had accepted the table that counts it, and installed none before the one in which the partition was split.
+/// Its parts began empty there, and it led them after a failover.
+#[test]
+fn a_copy_that_never_installed_the_table_that_counts_it_has_heirs() {
+    let mut w = World::with_one_holder(60);
+    slices::fill(&mut w, 400, &set("x"));
+    w.propose(|t| partition_mut(t, PartitionId(0)).replicas.push(Replica { member: id(2), state: ReplicaState::Learner }));
+    w.agree(true);
+    w.late = Some(2);
+    w.settle(Duration::from_secs(1));
+    assert_eq!(w.in_sync(), 1);
+    w.propose(|t| *t = reshape::begin(t, KeyspaceId(0), Reshape::Split { partition: PartitionId(0), cut: Cut::Half }).unwrap());
+    w.settle(Duration::from_millis(300));
+    w.propose(|t| {
+        let still = |at: PartitionRef| t.keyspaces[0].partition(at.partition).map(|p| Stillness { epoch: p.epoch, ahead_ms: 0 });
+        *t = reshape::finish(t, still).unwrap();
+    });
+    w.late = None;
+    w.settle(Duration::from_secs(1));
+    w.check_copies();
+    let parts = w.tables.last().unwrap().keyspaces[0].partitions.iter().filter(|p| !p.from.is_empty());
+    let held: Vec<usize> = parts.map(|p| w.contents(2, p.id.0).len()).collect();
+    assert!(held.len() == 2 && held.iter().all(|keys| *keys > 20), "{held:?}");
+}
+
 impl World {
     /// Asks a member for something of a whole partition.
     fn submit_whole(&mut self, n: u64, p: PartitionId, action: op::PartitionAction) -> Token {

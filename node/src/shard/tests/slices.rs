@@ -17,7 +17,7 @@ fn most_in_a_tick(w: &mut World, n: u64, done: impl Fn(&Shard) -> usize) -> usiz
     most
 }
 
-fn fill(w: &mut World, count: usize, action: &Action) {
+pub(super) fn fill(w: &mut World, count: usize, action: &Action) {
     for n in 0..count {
         w.submit(1, &format!("k{n}"), action.clone());
     }
@@ -95,7 +95,7 @@ fn a_process_that_begins_anew_frees_what_it_held_in_steps() {
 
 impl World {
     /// Two members, of which the first holds everything, with the limits that a node has.
-    fn with_one_holder(seed: u64) -> Self {
+    pub(super) fn with_one_holder(seed: u64) -> Self {
         let mut w = Self::new(seed, 2, |_| vec![1]);
         for node in w.nodes.values_mut() {
             let limits = &mut node.shard.core.limits;
@@ -105,12 +105,12 @@ impl World {
         w
     }
 
-    fn in_sync(&self) -> usize {
+    pub(super) fn in_sync(&self) -> usize {
         self.tables[self.committed].keyspaces[0].partitions.iter().filter(|p| p.in_sync().count() == 2).count()
     }
 }
 
-fn second_learns(t: &mut Table) {
+pub(super) fn second_learns(t: &mut Table) {
     for p in 0..u32::from(PARTITIONS) {
         partition_mut(t, PartitionId(p)).replicas.push(Replica { member: id(2), state: ReplicaState::Learner });
     }

@@ -1,0 +1,159 @@
+//! Copies on their way: where they are broken off they go on, and they are as fast as somebody said.
+
+use super::slices::{fill, second_learns};
+use super::*;
+use doyen_placement::MoveRate;
+
+/// One holder whose copies go to the second member a few chunks at a time; so many keys of 1,000 bytes.
+fn world(seed: u64, keys: usize, rate: MoveRate) -> World {
+    let mut w = World::with_one_holder(seed);
+    w.nodes.values_mut().for_each(|n| n.shard.core.limits.chunk_bytes = 8 << 10);
+    fill(&mut w, keys, &set(&"v".repeat(1_000)));
+    w.propose(|t| {
+        t.settings.balancing.rate = rate;
+        second_learns(t);
+    });
+    w
+}
+
+/// Everything goes on until the learner has so many keys.
+fn until_learned(w: &mut World, keys: u64) {
+    for _ in 0..10_000 {
+        if w.nodes[&2].shard.stats().keys >= keys {
+            return;
+        }
+        w.agree(true);
+        let wires: Vec<_> = w.wires.keys().copied().collect();
+        wires.into_iter().for_each(|wire| w.deliver(wire, true));
+        w.pass(Duration::from_millis(1));
+    }
+    panic!("the learner does not get {keys} keys");
+}
+
+/// What was sent for all of it, in parts of what there is.
+fn sent_twice(w: &World, keys: usize) -> f64 {
+    w.nodes[&1].shard.stats().snapshot_bytes as f64 / (keys * 1_000) as f64
+}
+
+#[test]
+fn a_snapshot_goes_on_after_the_last_part_that_arrived() {
+    let keys = 4_000;
+    let mut w = world(71, keys, MoveRate::Adaptive);
+    for (part, broken) in [(1_000, 1), (2_000, 2), (3_000, 3)] {
+        until_learned(&mut w, part);
+        // What is written meanwhile is in the log, and some of that is lost with the connection.
+        (0..50).for_each(|n| _ = w.submit(1, &format!("k{}", n * broken), set("later")));
+        w.disconnect(1, 2);
+        w.pass(Duration::from_millis(20));
+        (50..100).for_each(|n| _ = w.submit(1, &format!("k{}", n * broken), set("later still")));
+        w.connect(1, 2);
+    }
+    w.settle(Duration::from_secs(2));
+    let stats = w.nodes[&1].shard.stats();
+    assert_eq!(w.in_sync(), usize::from(PARTITIONS));
+    assert!(stats.continued >= 3, "{}", stats.continued);
+    assert_eq!(stats.checksum_mismatches, 0);
+    assert!(sent_twice(&w, keys) < 1.3, "{} of it was sent", sent_twice(&w, keys));
+    w.check_copies();
+}
+
+#[test]
+fn a_snapshot_goes_on_in_another_epoch_of_its_tenure() {
+    let keys = 4_000;
+    let mut w = world(72, keys, MoveRate::Adaptive);
+    until_learned(&mut w, 2_000);
+    // As where another copy of the same partitions is dropped.
+    w.propose(|t| {
+        for p in 0..u32::from(PARTITIONS) {
+            let partition = partition_mut(t, PartitionId(p));
+            partition.epoch = partition.epoch.next();
+        }
+    });
+    w.settle(Duration::from_secs(2));
+    let stats = w.nodes[&1].shard.stats();
+    assert_eq!(w.in_sync(), usize::from(PARTITIONS));
+    assert!(stats.continued >= u64::from(PARTITIONS), "{}", stats.continued);
+    assert_eq!(stats.checksum_mismatches, 0);
+    assert!(sent_twice(&w, keys) < 1.3, "{} of it was sent", sent_twice(&w, keys));
+    w.check_copies();
+}
+
+/// A learner that lost what it had (as where a table dropped and added it again) is sent everything.
+#[test]
+fn a_learner_that_knows_nothing_of_its_session_begins_anew() {
+    let mut w = world(73, 1_000, MoveRate::Adaptive);
+    until_learned(&mut w, 500);
+    w.disconnect(1, 2);
+    for (_, slot) in w.nodes.get_mut(&2).unwrap().shard.slots.iter_mut() {
+        slot.held.iter_mut().for_each(|held| held.sink = None);
+    }
+    w.connect(1, 2);
+    w.settle(Duration::from_secs(2));
+    assert_eq!((w.in_sync(), w.nodes[&1].shard.stats().continued), (usize::from(PARTITIONS), 0));
+    w.check_copies();
+}
+
+#[test]
+fn copies_are_as_fast_as_somebody_said() {
+    let mut w = world(74, 2_000, MoveRate::Bytes(500_000));
+    let began = w.now;
+    w.settle(Duration::from_secs(2));
+    let sent = w.nodes[&1].shard.stats().snapshot_bytes;
+    let allowed = w.now.since(began).as_secs_f64() * 500_000.0;
+    assert!(sent as f64 <= allowed * 1.1 + 200_000.0, "{sent} bytes where {allowed} were allowed");
+    assert!(w.in_sync() < usize::from(PARTITIONS));
+    w.settle(Duration::from_secs(4));
+    assert_eq!((w.in_sync(), w.nodes[&1].shard.stats().checksum_mismatches), (usize::from(PARTITIONS), 0));
+    w.check_copies();
+}
+
+#[test]
+fn a_source_tells_how_far_its_copies_are() {
+    let mut w = world(75, 4_000, MoveRate::Bytes(500_000));
+    until_learned(&mut w, 500);
+    let now = w.now;
+    let shard = &mut w.nodes.get_mut(&1).unwrap().shard;
+    shard.core.measured = (Time::ZERO, 1);
+    shard.measure(now);
+    let told = std::iter::from_fn(|| shard.poll_request()).find_map(|request| match request {
+        Request::Loads(_, _, moves) => Some(moves),
+        _ => None,
+    });
+    let told = told.expect("it measures");
+    assert!(!told.is_empty() && told.iter().all(|p| p.learner == id(2) && p.keys >= p.keys_sent));
+    let sent: u64 = told.iter().map(|p| p.keys_sent).sum();
+    assert!((500..4_000).contains(&sent), "{sent}");
+    assert!(told.iter().any(|p| p.bytes_left() > 0 && p.bytes_sent > 0));
+}
+
+/// What is no longer assigned stays for a minute, but not where memory is short, and longer where others lack copies.
+#[test]
+fn a_dropped_copy_is_kept_for_a_while() {
+    let holds = |w: &World| w.nodes[&2].shard.slots.values().filter(|s| s.held.is_some()).count();
+    let dropped = |short: bool| {
+        let mut w = World::new(76, 3, |p| if p % 2 == 0 { vec![1, 2] } else { vec![2, 3] });
+        w.settle(Duration::from_millis(100));
+        (0..200).for_each(|n| _ = w.submit(1, &format!("k{n}"), set("v")));
+        w.settle(Duration::from_millis(100));
+        // The third takes the second's place.
+        w.propose(|t| {
+            for p in (0..u32::from(PARTITIONS)).step_by(2) {
+                let partition = partition_mut(t, PartitionId(p));
+                partition.replicas.truncate(1);
+                partition.epoch = partition.epoch.next();
+            }
+            t.keyspaces[0].backups = 0;
+        });
+        if short {
+            let shard = &mut w.nodes.get_mut(&2).unwrap().shard;
+            shard.core.limits.memory_bytes_max = shard.core.memory;
+        }
+        w.settle(Duration::from_secs(10));
+        w
+    };
+    let mut kept = dropped(false);
+    assert_eq!(holds(&kept), usize::from(PARTITIONS));
+    kept.settle(super::super::replication::DROP_DELAY);
+    assert_eq!(holds(&kept), usize::from(PARTITIONS) / 2);
+    assert_eq!(holds(&dropped(true)), usize::from(PARTITIONS) / 2, "memory is short");
+}

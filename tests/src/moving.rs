@@ -1,0 +1,212 @@
+//! What those who read and write notice of moves: a node joins, dies, is drained; all are restarted one after the other.
+//!
+//! ```text
+//!   1 GB ─ capacity ─ half of it: before ─ a fourth node joins ─ after ─ a node is drained ─ .. ─ no load: a node joins, one is killed
+//!   five nodes ─ half the capacity: before ─ one is drained ─ every node is restarted, so many times over
+//! ```
+//! Each connection has keys of its own, and knows what they hold: a read that gives less than was acknowledged is a write that was lost.
+
+mod steady;
+
+use crate::cluster::Cluster;
+use serde_json::Value;
+use std::time::{Duration, Instant};
+use steady::{Steady, fill, stored_bytes};
+
+/// How long it is looked at while nothing else goes on.
+const QUIET: Duration = Duration::from_secs(10);
+/// How long an event may last.
+const EVENT_MAX: Duration = Duration::from_secs(600);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The program.
+    pub binary: String,
+    /// Bytes of keys and values.
+    pub bytes: u64,
+    /// Connections.
+    pub connections: usize,
+    /// How much of what the cluster can do is asked of it, in percent.
+    pub load: u64,
+    /// How often all nodes are restarted.
+    pub restarts: usize,
+    /// Of these: join, drain, repair, restart. Empty: all.
+    pub only: Vec<String>,
+    /// Flags for every node.
+    pub options: Vec<String>,
+}
+
+impl Plan {
+    fn wants(&self, what: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|o| o == what)
+    }
+
+    fn cluster(&self, nodes: usize) -> Cluster {
+        let mut cluster = Cluster::new(&self.binary);
+        cluster.options.clone_from(&self.options);
+        for n in 0..nodes {
+            cluster.join(&format!("n{n}"));
+        }
+        cluster.await_safe(nodes);
+        cluster
+    }
+}
+
+/// Measures, and prints.
+pub fn run(plan: &Plan) {
+    if plan.wants("join") || plan.wants("drain") {
+        loaded(plan);
+    }
+    if plan.wants("repair") {
+        unloaded(plan);
+    }
+    if plan.wants("restart") {
+        restarts(plan);
+    }
+}
+
+/// What is copied for a newcomer at least: its share of all copies.
+fn least(plan: &Plan, nodes: u64) -> f64 {
+    stored_bytes(plan.bytes) as f64 * 2.0 / nodes as f64
+}
+
+fn loaded(plan: &Plan) {
+    let mut cluster = plan.cluster(3);
+    fill(&cluster.resp_addresses(), plan.bytes, plan.connections);
+    let steady = Steady::start(&cluster.resp_addresses(), plan.bytes, plan.connections, plan.load);
+    println!(
+        "{} operations a second of {} that it can do; {} connections\n{}",
+        steady.rate(),
+        steady.capacity(),
+        plan.connections,
+        steady::head()
+    );
+    std::thread::sleep(QUIET);
+    println!("{}", steady.phase("before").row());
+    let before = copied(&cluster);
+    let began = Instant::now();
+    cluster.join("n3");
+    await_holding(&cluster, "n3", |share| share > 0.24);
+    let took = began.elapsed().as_secs_f64();
+    println!("{}", steady.phase("a fourth node joins").row());
+    let moved = copied(&cluster) - before;
+    std::thread::sleep(QUIET);
+    println!("{}", steady.phase("after").row());
+    println!(
+        "the fourth node has its share after {took:.1} s: {:.3} GB were copied, {:.3} times what it takes at least",
+        moved / 1e9,
+        moved / least(plan, 4)
+    );
+    if plan.wants("drain") {
+        let began = Instant::now();
+        let (done, said) = cluster.asks("n0", &["drain", "n3"], true);
+        assert!(done, "{said}");
+        println!("{}", steady.phase("the fourth node is drained").row());
+        println!("it was empty after {:.1} s", began.elapsed().as_secs_f64());
+    }
+    let lost = steady.finish(&cluster);
+    println!("{lost} acknowledged writes lost\n");
+}
+
+fn unloaded(plan: &Plan) {
+    let mut cluster = plan.cluster(3);
+    fill(&cluster.resp_addresses(), plan.bytes, plan.connections);
+    std::thread::sleep(Duration::from_secs(2));
+    let before = copied(&cluster);
+    cluster.join("n3");
+    let (mut first, mut last, mut bytes) = (None, Instant::now(), before);
+    loop {
+        let now = copied(&cluster);
+        if now > bytes {
+            first.get_or_insert(Instant::now());
+            (last, bytes) = (Instant::now(), now);
+        }
+        if holding(&cluster, "n3").is_some_and(|share| share > 0.24) && is_safe(&cluster, "n3") {
+            break;
+        }
+        std::thread::sleep(LOOK);
+    }
+    let took = last.duration_since(first.unwrap_or(last)).as_secs_f64();
+    println!("without load: a fourth node gets {:.2} GB in {took:.1} s: {:.2} GB/s", (bytes - before) / 1e9, (bytes - before) / 1e9 / took);
+    let victim = cluster.by_age()[1].clone();
+    let before = copied(&cluster);
+    let began = Instant::now();
+    cluster.kill(&victim);
+    let (asked, _) = cluster.nodes.first_key_value().expect("others live");
+    let asked = asked.clone();
+    cluster.eventually("safe again", |c| {
+        let status = c.status(&asked).unwrap_or_default();
+        status["members"].as_array().is_some_and(|m| m.len() == 3) && status["safe"] == true
+    });
+    let took = began.elapsed().as_secs_f64();
+    println!(
+        "without load: one of four is killed, and all is safe again after {took:.1} s; {:.2} GB were copied\n",
+        (copied(&cluster) - before) / 1e9
+    );
+}
+
+fn restarts(plan: &Plan) {
+    let mut cluster = plan.cluster(5);
+    fill(&cluster.resp_addresses(), plan.bytes, plan.connections);
+    let steady = Steady::start(&cluster.resp_addresses(), plan.bytes, plan.connections, plan.load);
+    println!("five nodes, {} operations a second of {}\n{}", steady.rate(), steady.capacity(), steady::head());
+    std::thread::sleep(QUIET);
+    println!("{}", steady.phase("before").row());
+    let began = Instant::now();
+    let (done, said) = cluster.asks("n0", &["drain", "n2"], true);
+    assert!(done, "{said}");
+    println!("{}", steady.phase("one of five is drained").row());
+    println!("it was empty after {:.1} s", began.elapsed().as_secs_f64());
+    let (done, said) = cluster.asks("n0", &["drain", "n2", "--cancel"], true);
+    assert!(done, "{said}");
+    await_holding(&cluster, "n2", |share| share > 0.19);
+    println!("{}", steady.phase("it is filled again").row());
+    for round in 1..=plan.restarts {
+        let began = Instant::now();
+        // The youngest first, and the coordinator last: as `doyen restart-plan` says.
+        for name in cluster.by_age().into_iter().rev() {
+            cluster.leave(&name);
+            steady.redirect(&cluster.resp_addresses());
+            cluster.join(&name);
+            cluster.await_safe(5);
+            steady.redirect(&cluster.resp_addresses());
+        }
+        println!("{}  {:.0} s", steady.phase(&format!("all restarted, {round}")).row(), began.elapsed().as_secs_f64());
+    }
+    let lost = steady.finish(&cluster);
+    println!("{lost} acknowledged writes lost\n");
+}
+
+/// Bytes of snapshots that were sent by those who live.
+fn copied(cluster: &Cluster) -> f64 {
+    let of = |text: String| text.lines().find_map(|l| l.strip_prefix("doyen_snapshot_bytes_total")?.trim().parse::<f64>().ok());
+    cluster.nodes.values().filter_map(|p| of(p.http("/metrics").ok()?)).sum()
+}
+
+fn is_safe(cluster: &Cluster, name: &str) -> bool {
+    cluster.status(name).is_some_and(|s| s["safe"] == true)
+}
+
+/// Which part of all copies a member holds.
+fn holding(cluster: &Cluster, name: &str) -> Option<f64> {
+    let table: Value = serde_json::from_str(&cluster.node(name).http("/table").ok()?).ok()?;
+    let partitions = table["keyspaces"][0]["partitions"].as_array()?.clone();
+    let (mut all, mut its) = (0, 0);
+    for partition in &partitions {
+        let backups = partition["backups"].as_array()?;
+        all += 1 + backups.len();
+        its += usize::from(partition["primary"] == name) + backups.iter().filter(|b| *b == name).count();
+    }
+    (all > 0).then(|| its as f64 / all as f64)
+}
+
+fn await_holding(cluster: &Cluster, name: &str, enough: impl Fn(f64) -> bool) {
+    let began = Instant::now();
+    while !holding(cluster, name).is_some_and(&enough) || !is_safe(cluster, name) {
+        assert!(began.elapsed() < EVENT_MAX, "{name} does not get its share");
+        std::thread::sleep(LOOK);
+    }
+}

@@ -1,0 +1,336 @@
+//! A steady load: each connection reads and writes keys of its own at its times, whatever the answers take, and knows what its keys hold.
+
+use crate::cluster::Cluster;
+use crate::resp::{Client, Reply};
+use hdrhistogram::Histogram;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Values have at least and at most so many bytes; as many are below a thousand as above.
+const LEAST: u64 = 100;
+const MOST: u64 = 10_000;
+/// Writes that are sent at once while data is loaded.
+const BATCH: u64 = 64;
+/// How long an answer may take.
+const ANSWER_MAX: Duration = Duration::from_secs(12);
+/// How long the most that a cluster can do is looked for.
+const CAPACITY: Duration = Duration::from_secs(4);
+
+/// How large the value of a key is.
+fn size(key: u64) -> u64 {
+    // SplitMix64, for a fraction that is the same in every run.
+    let mut z = key.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    let fraction = ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64;
+    (LEAST as f64 * (MOST as f64 / LEAST as f64).powf(fraction)) as u64
+}
+
+/// So many keys have about so many bytes of values.
+fn keys_of(bytes: u64) -> u64 {
+    // The mean of a size whose logarithm is evenly distributed.
+    let mean = (MOST - LEAST) as f64 / (MOST as f64 / LEAST as f64).ln();
+    ((bytes as f64 / mean) as u64).max(1)
+}
+
+fn name(key: u64) -> String {
+    format!("key:{key:09}")
+}
+
+fn value(key: u64, version: u64) -> Vec<u8> {
+    let mut value = format!("{version:020}").into_bytes();
+    value.resize(size(key).max(20) as usize, b'v');
+    value
+}
+
+/// Bytes of all keys and values.
+pub(super) fn stored_bytes(bytes: u64) -> u64 {
+    (0..keys_of(bytes)).map(|key| size(key).max(20) + name(key).len() as u64).sum()
+}
+
+/// Writes everything once.
+pub(super) fn fill(addresses: &[SocketAddr], bytes: u64, connections: usize) {
+    let (keys, step) = (keys_of(bytes), connections as u64);
+    std::thread::scope(|scope| {
+        for first in 0..step {
+            let address = addresses[first as usize % addresses.len()];
+            scope.spawn(move || {
+                let mut client = Client::connect(address, ANSWER_MAX * 5).expect("a node takes clients");
+                let mine: Vec<u64> = (first..keys).step_by(connections).collect();
+                for batch in mine.chunks(BATCH as usize) {
+                    for key in batch {
+                        client.send(&[b"SET", name(*key).as_bytes(), &value(*key, 0)]).expect("a node takes writes");
+                    }
+                    for _ in batch {
+                        let reply = client.reply().expect("a node answers");
+                        assert!(matches!(reply, Reply::Simple(_)), "a write was refused: {reply:?}");
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// What was seen since the phase before.
+pub(super) struct Counted {
+    what: String,
+    latencies: Histogram<u64>,
+    failures: BTreeMap<String, u64>,
+    lost: u64,
+}
+
+impl Counted {
+    fn new() -> Self {
+        // The bounds are right: 1 is at least 1, and the other one is more than twice that.
+        let latencies = Histogram::new_with_bounds(1, 3_600_000_000, 3).expect("bounds of a histogram");
+        Self { what: String::new(), latencies, failures: BTreeMap::new(), lost: 0 }
+    }
+
+    pub(super) fn row(&self) -> String {
+        let ms = |us: u64| us as f64 / 1e3;
+        let at = |q: f64| ms(self.latencies.value_at_quantile(q));
+        let failed: u64 = self.failures.values().sum();
+        let first = self.failures.keys().next().map(|why| format!("  ({why})")).unwrap_or_default();
+        let lost = if self.lost > 0 { format!("  {} READS WERE WRONG", self.lost) } else { String::new() };
+        let (count, longest) = (self.latencies.len(), ms(self.latencies.max()));
+        format!(
+            "{:<34} {count:>9} {:>8.2} {:>8.2} {:>8.2} {longest:>8.1} {failed:>7}{first}{lost}",
+            self.what,
+            at(0.5),
+            at(0.99),
+            at(0.999)
+        )
+    }
+}
+
+pub(super) fn head() -> String {
+    format!("{:<34} {:>9} {:>8} {:>8} {:>8} {:>8} {:>7}", "milliseconds, while", "operations", "p50", "p99", "p99.9", "longest", "failed")
+}
+
+/// What all connections have together.
+struct Shared {
+    stop: AtomicBool,
+    phase: AtomicUsize,
+    addresses: Mutex<Vec<SocketAddr>>,
+    counted: Mutex<BTreeMap<usize, Counted>>,
+}
+
+impl Shared {
+    fn addresses(&self) -> Vec<SocketAddr> {
+        self.addresses.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// A running load.
+pub(super) struct Steady {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<BTreeMap<u64, Held>>>,
+    capacity: u64,
+    rate: u64,
+}
+
+/// What a key may hold.
+#[derive(Debug, Clone, Copy, Default)]
+struct Held {
+    acknowledged: u64,
+    /// Writes after that whose outcome nobody knows.
+    tried: u64,
+}
+
+impl Steady {
+    /// Finds out what the cluster can do, and asks so many percent of it.
+    pub(super) fn start(addresses: &[SocketAddr], bytes: u64, connections: usize, percent: u64) -> Self {
+        let (shared, threads) = Self::threads(addresses, bytes, vec![BTreeMap::new(); connections], None);
+        std::thread::sleep(CAPACITY);
+        shared.stop.store(true, Ordering::Relaxed);
+        let held: Vec<_> = threads.into_iter().map(|t| t.join().expect("a client does not panic")).collect();
+        let counted = shared.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let capacity = counted.values().map(|c| c.latencies.len()).sum::<u64>() / CAPACITY.as_secs();
+        let rate = (capacity * percent / 100).max(1);
+        let every = Duration::from_secs_f64(connections as f64 / rate as f64);
+        let (shared, threads) = Self::threads(addresses, bytes, held, Some(every));
+        Self { shared, threads, capacity, rate }
+    }
+
+    fn threads(
+        addresses: &[SocketAddr],
+        bytes: u64,
+        held: Vec<BTreeMap<u64, Held>>,
+        every: Option<Duration>,
+    ) -> (Arc<Shared>, Vec<JoinHandle<BTreeMap<u64, Held>>>) {
+        let shared = Arc::new(Shared {
+            stop: AtomicBool::new(false),
+            phase: AtomicUsize::new(0),
+            addresses: Mutex::new(addresses.to_vec()),
+            counted: Mutex::new(BTreeMap::new()),
+        });
+        let (began, connections) = (Instant::now(), held.len());
+        let connection = |(n, held): (usize, BTreeMap<u64, Held>)| {
+            let shared = shared.clone();
+            let mine: Vec<u64> = (n as u64..keys_of(bytes)).step_by(connections).collect();
+            let first = began + every.unwrap_or_default().mul_f64(n as f64 / connections as f64);
+            std::thread::spawn(move || Connection { held, ..Connection::new(shared, n, mine) }.run(first, every))
+        };
+        let threads = held.into_iter().enumerate().map(connection).collect();
+        (shared, threads)
+    }
+
+    pub(super) fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    pub(super) fn rate(&self) -> u64 {
+        self.rate
+    }
+
+    /// From now on connections that are opened go to these.
+    pub(super) fn redirect(&self, addresses: &[SocketAddr]) {
+        *self.shared.addresses.lock().unwrap_or_else(PoisonError::into_inner) = addresses.to_vec();
+    }
+
+    /// What was seen since the last phase ended.
+    pub(super) fn phase(&self, what: &str) -> Counted {
+        let ended = self.shared.phase.fetch_add(1, Ordering::Relaxed);
+        // Everybody has noticed once the operations under way are over.
+        std::thread::sleep(Duration::from_millis(300));
+        let mut counted = self.shared.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        Counted { what: what.to_owned(), ..counted.remove(&ended).unwrap_or_else(Counted::new) }
+    }
+
+    /// Ends the load, and says how many acknowledged writes are not there.
+    pub(super) fn finish(self, cluster: &Cluster) -> u64 {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        let held: Vec<BTreeMap<u64, Held>> = self.threads.into_iter().map(|t| t.join().expect("a client does not panic")).collect();
+        let address = cluster.resp_addresses()[0];
+        let mut client = Client::connect(address, ANSWER_MAX).expect("a node takes clients");
+        let mut lost = 0;
+        for (key, held) in held.into_iter().flatten() {
+            let reply = client.command(&[b"GET", name(key).as_bytes()]).expect("a node answers");
+            lost += u64::from(!is_right(&reply, held));
+        }
+        lost
+    }
+}
+
+fn is_right(reply: &Reply, held: Held) -> bool {
+    let Reply::Bulk(value) = reply else { return false };
+    let version = value.get(..20).and_then(|digits| std::str::from_utf8(digits).ok()?.parse::<u64>().ok());
+    version.is_some_and(|version| version >= held.acknowledged && version <= held.acknowledged.max(held.tried))
+}
+
+struct Connection {
+    shared: Arc<Shared>,
+    number: usize,
+    keys: Vec<u64>,
+    held: BTreeMap<u64, Held>,
+    client: Option<Client>,
+    opened: usize,
+}
+
+impl Connection {
+    fn new(shared: Arc<Shared>, number: usize, keys: Vec<u64>) -> Self {
+        Self { shared, number, keys, held: BTreeMap::new(), client: None, opened: 0 }
+    }
+
+    /// Until it is stopped; `every` so often, or one operation after the other.
+    fn run(mut self, mut due: Instant, every: Option<Duration>) -> BTreeMap<u64, Held> {
+        let mut counted: (usize, Counted) = (0, Counted::new());
+        let mut random = self.number as u64;
+        while !self.shared.stop.load(Ordering::Relaxed) {
+            match every {
+                Some(_) => std::thread::sleep(due.saturating_duration_since(Instant::now())),
+                None => due = Instant::now(),
+            }
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let key = self.keys[(random >> 33) as usize % self.keys.len()];
+            let failed = self.operate(key, random & (1 << 20) == 0);
+            let phase = self.shared.phase.load(Ordering::Relaxed);
+            if phase != counted.0 {
+                self.give(&mut counted, phase);
+            }
+            let took = u64::try_from(due.elapsed().as_micros()).unwrap_or(u64::MAX);
+            counted.1.latencies.saturating_record(took.max(1));
+            match failed {
+                Ok(()) => {}
+                Err(Some(why)) => *counted.1.failures.entry(why).or_default() += 1,
+                Err(None) => counted.1.lost += 1,
+            }
+            due += every.unwrap_or_default();
+        }
+        self.give(&mut counted, 0);
+        self.held
+    }
+
+    /// Adds what was counted in a phase to what all have counted.
+    fn give(&self, counted: &mut (usize, Counted), next: usize) {
+        let (phase, mine) = std::mem::replace(counted, (next, Counted::new()));
+        let mut all = self.shared.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = all.entry(phase).or_insert_with(Counted::new);
+        all.latencies += mine.latencies;
+        all.lost += mine.lost;
+        mine.failures.into_iter().for_each(|(why, count)| *all.failures.entry(why).or_default() += count);
+    }
+
+    /// One operation; `Err(None)`: a read gave something else than it should have.
+    fn operate(&mut self, key: u64, write: bool) -> Result<(), Option<String>> {
+        let held = self.held.get(&key).copied().unwrap_or_default();
+        let version = held.acknowledged.max(held.tried) + 1;
+        let (label, text) = (name(key), if write { value(key, version) } else { Vec::new() });
+        let words: &[&[u8]] = if write { &[b"SET", label.as_bytes(), &text] } else { &[b"GET", label.as_bytes()] };
+        if write {
+            self.held.entry(key).or_default().tried = version;
+        }
+        // A node that ends closes its connections between two operations: whoever notices connects to another one and asks again.
+        for _ in 0..3 {
+            let Some(client) = self.connected() else { continue };
+            match client.command(words) {
+                Ok(Reply::Simple(_)) if write => {
+                    self.held.insert(key, Held { acknowledged: version, tried: version });
+                    return Ok(());
+                }
+                Ok(Reply::Error(why)) => return Err(Some(why.to_string())),
+                Ok(reply) => return if !write && is_right(&reply, held) { Ok(()) } else { Err(None) },
+                Err(_) => self.client = None,
+            }
+        }
+        Err(Some("no connection".into()))
+    }
+
+    fn connected(&mut self) -> Option<&mut Client> {
+        if self.client.is_none() {
+            let addresses = self.shared.addresses();
+            let address = addresses.get((self.number + self.opened) % addresses.len().max(1))?;
+            self.opened += 1;
+            self.client = Client::connect(*address, ANSWER_MAX).ok();
+        }
+        self.client.as_mut()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_spread_over_two_decades_and_come_to_what_was_asked_for() {
+        let bytes = 10_000_000;
+        let stored: u64 = (0..keys_of(bytes)).map(size).sum();
+        assert!(stored.abs_diff(bytes) < bytes / 20, "{stored}");
+        let sizes: Vec<u64> = (0..1000).map(size).collect();
+        assert!(sizes.iter().all(|s| (LEAST..=MOST).contains(s)));
+        let small = sizes.iter().filter(|s| **s < 1000).count();
+        assert!((400..600).contains(&small), "{small} of 1000 are below 1000 bytes");
+    }
+
+    #[test]
+    fn a_read_is_right_that_gives_what_was_acknowledged_or_tried_since() {
+        let reply = |version| Reply::Bulk(value(7, version));
+        let held = Held { acknowledged: 3, tried: 5 };
+        assert!(!is_right(&reply(2), held) && is_right(&reply(3), held) && is_right(&reply(5), held) && !is_right(&reply(6), held));
+        assert!(!is_right(&Reply::Nil, held));
+    }
+}
