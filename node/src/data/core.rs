@@ -441,7 +441,6 @@ impl Core {
                 Request::Opened(opened) => self.upcall(Upcall::Opened(opened)),
                 Request::Loads(member, partitions, moves) => {
                     let (thread, member) = (self.inner.me.thread_number(), self.with_cpu(member));
-                    self.inner.shard.set_short_of_time(member.cpu >= BUSY);
                     self.upcall(Upcall::Loads { thread, member, partitions, moves });
                 }
                 Request::Differed(at, learner) => self.upcall(Upcall::Differed(at, learner)),
@@ -587,6 +586,11 @@ impl Core {
     /// Whether a pause that is for the sake of others keeps something waiting.
     pub(crate) fn pauses(&self) -> bool {
         self.inner.shard.pauses()
+    }
+
+    /// Whether others want the processor on which this thread runs.
+    pub(crate) fn set_short_of_time(&mut self, short: bool) {
+        self.inner.shard.set_short_of_time(short);
     }
 
     /// There are no others: what pauses for their sake goes on.

@@ -148,7 +148,9 @@ impl Reactor {
         }
         let busy = self.more || self.clients.is_busy();
         // Who pauses for the sake of others looks whether there are any, here or at other threads.
-        let pauses = !busy && self.core.pauses() && !self.passes.is_disturbed(Instant::now());
+        let disturbed = self.passes.is_disturbed(Instant::now());
+        self.core.set_short_of_time(disturbed);
+        let pauses = !busy && self.core.pauses() && !disturbed;
         let mut timeout = if busy || pauses { Duration::ZERO } else { self.idle() };
         if !timeout.is_zero() {
             self.desk.bell().sleep();

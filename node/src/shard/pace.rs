@@ -3,7 +3,7 @@
 //! ```text
 //!   answers that leave ──> how long they took: p99 of a window ──┐     above what is normal, by ratio and by gap: slower
 //!   failures ────────────────────────────────────────────────────┼──>  more than one in a hundred fails:          hardly at all
-//!   processor time ──────────────────────────────────────────────┘     else faster, and where nobody asks: at will
+//!   others want the processor ───────────────────────────────────┘     no faster; else faster, and where nobody asks: at will
 //! ```
 //! Either end keeps to its own pace: the source with what it sends, the target with what it acknowledges, without which little more comes.
 
@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Between two judgements.
 const WINDOW: Duration = Duration::from_millis(250);
 /// Where copies begin while others want something, and the least that they are slowed down to, in bytes a second.
-const BEGIN: u64 = 64 << 20;
+const BEGIN: u64 = 8 << 20;
 const LEAST: u64 = 2 << 20;
 /// As good as unlimited.
 const MOST: u64 = 16 << 30;
@@ -177,10 +177,13 @@ impl Pace {
         } else if !copied {
             // How it was when something was copied last says little by now.
             BEGIN
-        } else if late || self.short_of_time {
-            (self.allowed / 4 * 3).clamp(LEAST, BEGIN)
+        } else if late {
+            (self.allowed / 2).clamp(LEAST, MOST)
+        } else if self.short_of_time {
+            // Nobody notices yet, and would soon.
+            self.allowed.clamp(LEAST, MOST)
         } else {
-            (self.allowed / 4 * 5).clamp(LEAST, MOST)
+            (self.allowed / 8 * 9).clamp(LEAST, MOST)
         };
     }
 }
@@ -276,7 +279,7 @@ mod tests {
         let faster = second(&mut pace, &mut now, quick, 1000, true);
         assert!(faster > BEGIN, "nobody notices");
         let slower = second(&mut pace, &mut now, Duration::from_millis(5), 1000, true);
-        assert!(slower < BEGIN / 2, "{slower}");
+        assert!(slower < faster / 2, "{slower}");
         let slowest = (0..10).map(|_| second(&mut pace, &mut now, Duration::from_millis(5), 1000, true)).last();
         assert_eq!(slowest, Some(LEAST), "never to a halt");
         assert!(second(&mut pace, &mut now, quick, 1000, true) > LEAST);
