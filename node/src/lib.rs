@@ -89,7 +89,7 @@ pub use builder::{Builder, start};
 pub use client::{Client, ClientBuilder};
 pub use counter::{SHARDS_MAX, ShardedCounter};
 pub use doyen_gossip::agreement::Event;
-pub use doyen_placement::{Addresses, Assignment, MemberId, OnLoss, Rule, Scheduler, Schedulers};
+pub use doyen_placement::{Addresses, Assignment, Eviction, MemberId, OnLoss, Rule, Scheduler, Schedulers};
 pub use error::{ClientError, ConnectError, NodeError, ReadError, StartError, WriteError};
 pub use keyspace::{KeyspaceMode, KeyspaceOptions};
 pub use map::{Database, Map};

@@ -161,7 +161,7 @@ fn a_table_is_called_the_same_everywhere() {
     assert!(later.name().order() > table().name().order());
 }
 
-const PINNED: u64 = 7_443_033_330_568_851_014;
+const PINNED: u64 = 8_579_419_285_447_620_596;
 
 #[test]
 fn a_delta_applies_to_its_base_only() {

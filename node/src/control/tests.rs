@@ -5,8 +5,8 @@ use crate::clock;
 use doyen_gossip::agreement::Timing;
 use doyen_placement::planner::Pace;
 use doyen_placement::{
-    Addresses, Assignment, Division, Keyspace, KeyspaceId, Location, MemberId, MemberState, Mode, OnLoss, Reshaping, Role, Schedulers,
-    Settings, Table,
+    Addresses, Assignment, Division, Eviction, Keyspace, KeyspaceId, Location, MemberId, MemberState, Mode, OnLoss, Reshaping, Role,
+    Schedulers, Settings, Table,
 };
 use std::net::SocketAddr;
 use tokio::task::JoinHandle as Task;
@@ -55,6 +55,7 @@ impl Node {
                 min_in_sync: 1,
                 on_loss: OnLoss::Reset { after_ms: 60_000 },
                 default_ttl_ms: None,
+                eviction: Eviction::None,
                 ordered: false,
                 rules: Vec::new(),
                 partitions: Vec::new(),

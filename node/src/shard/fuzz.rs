@@ -11,9 +11,9 @@ use bytes::{Bytes, BytesMut};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
 use doyen_placement::{
-    Addresses, Age, Assignment, ClusterId, Division, Epoch, Keyspace, KeyspaceId, Lineage, Location, MapEntry, MapId, Member, MemberId,
-    MemberState, Mode, OnLoss, Partition, PartitionId, PartitionRef, Replica, ReplicaState, Reshaping, Role, Schedulers, Settings, Table,
-    TableName, Term, Version,
+    Addresses, Age, Assignment, ClusterId, Division, Epoch, Eviction, Keyspace, KeyspaceId, Lineage, Location, MapEntry, MapId, Member,
+    MemberId, MemberState, Mode, OnLoss, Partition, PartitionId, PartitionRef, Replica, ReplicaState, Reshaping, Role, Schedulers,
+    Settings, Table, TableName, Term, Version,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -184,6 +184,7 @@ fn table() -> Table {
             min_in_sync: 1,
             on_loss: OnLoss::Wait,
             default_ttl_ms: None,
+            eviction: Eviction::None,
             ordered: false,
             rules: Vec::new(),
             partitions: (0..4).map(partition).collect(),

@@ -13,8 +13,8 @@ use super::store::Key;
 use super::*;
 use bytes::Bytes;
 use doyen_placement::{
-    Addresses, Age, Assignment, ClusterId, Division, Keyspace, KeyspaceId, Location, MapId, Member, MemberState, Mode, OnLoss, PartitionId,
-    Replica, ReplicaState, Reshaping, Role, Schedulers, Settings, Table, Term, ThreadPorts, Version,
+    Addresses, Age, Assignment, ClusterId, Division, Eviction, Keyspace, KeyspaceId, Location, MapId, Member, MemberState, Mode, OnLoss,
+    PartitionId, Replica, ReplicaState, Reshaping, Role, Schedulers, Settings, Table, Term, ThreadPorts, Version,
 };
 use std::collections::BTreeMap;
 
@@ -123,6 +123,7 @@ fn table_of_threads(members: u64, threads: impl Fn(u64) -> u8, holders: impl Fn(
             min_in_sync: 1,
             on_loss: OnLoss::Wait,
             default_ttl_ms: None,
+            eviction: Eviction::None,
             ordered: false,
             rules: Vec::new(),
             partitions: (0..u32::from(PARTITIONS)).map(partition).collect(),

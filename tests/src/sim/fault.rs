@@ -11,7 +11,7 @@ use doyen_gossip::agreement::AdminRequest;
 use doyen_gossip::hints::Hint;
 use doyen_placement::planner::{DEFAULT_KEYSPACE, KeyspaceChange, NewKeyspace, Pace};
 use doyen_placement::quorum::majority;
-use doyen_placement::{MapId, OnLoss, Schedulers};
+use doyen_placement::{Eviction, MapId, OnLoss, Schedulers};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeSet;
@@ -537,6 +537,7 @@ impl World {
             min_in_sync: 1,
             on_loss,
             default_ttl_ms: None,
+            eviction: Eviction::None,
             ordered: false,
             rules: Vec::new(),
         }))

@@ -15,7 +15,8 @@ use doyen::shard::{Limits, Shard};
 use doyen_gossip::agreement::Timing;
 use doyen_gossip::{Agreement, Config};
 use doyen_placement::{
-    Addresses, Assignment, Keyspace, KeyspaceId, Location, MemberId, OnLoss, Reshaping, Role, Schedulers, Settings, Table, ThreadPorts,
+    Addresses, Assignment, Eviction, Keyspace, KeyspaceId, Location, MemberId, OnLoss, Reshaping, Role, Schedulers, Settings, Table,
+    ThreadPorts,
 };
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -380,6 +381,7 @@ impl World {
                 min_in_sync: 1,
                 on_loss: OnLoss::Reset { after_ms: if mix.reckless { 3_000 } else { 60_000 } },
                 default_ttl_ms: None,
+                eviction: Eviction::None,
                 ordered: false,
                 rules: Vec::new(),
                 partitions: Vec::new(),

@@ -7,7 +7,7 @@ use crate::loads::Loads;
 use crate::planner::may_receive;
 use crate::planner::{self, Departure, InSyncChange, InSyncRequest, MoveLimits, Pace};
 use crate::scheduler::Schedulers;
-use crate::table::{Assignment, Keyspace, Member, Mode, OnLoss, Partition, Reshaping, Settings, Table};
+use crate::table::{Assignment, Eviction, Keyspace, Member, Mode, OnLoss, Partition, Reshaping, Settings, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -52,6 +52,7 @@ impl Fixed {
             on_loss: OnLoss::Wait,
             rules: Vec::new(),
             default_ttl_ms: None,
+            eviction: Eviction::None,
             ordered: false,
             partitions: Vec::new(),
             reshaping: Reshaping::default(),
