@@ -204,7 +204,8 @@ impl Core {
         let copying = self.copying;
         let Some(held) = &mut slot.held else { return };
         let Held { lead: Some(lead), log, store, epoch, lineage, .. } = &mut **held else { return };
-        let ready = lead.open && lead.serving && store.is_whole() && self.peers.up(id) && self.peers.headroom(id) > store.bytes() as u64;
+        let ready =
+            lead.open && lead.serving && store.is_whole() && self.peers.up(id) && self.peers.headroom(id).left > store.bytes() as u64;
         let Some(link) = lead.links.get_mut(&id) else { return };
         let Some(teaching) = &mut link.teaching else { return };
         store.end_sum(teaching.session);
@@ -275,7 +276,7 @@ impl Core {
         match teaching.phase {
             Phase::Queued => {
                 if teaching.failures >= FAILURES_MAX
-                    || now.since(teaching.progress) > unready && self.peers.headroom(id) <= store.bytes() as u64
+                    || now.since(teaching.progress) > unready && self.peers.headroom(id).left <= store.bytes() as u64
                     || now.since(teaching.progress) > unready && !self.peers.up(id)
                 {
                     self.abandon(at, slot, id);

@@ -1,5 +1,6 @@
 //! What partitions have to carry: counted by the way, looked at each two seconds.
 
+use super::eviction::FULL;
 use super::op::{Outcome, Work};
 use super::{Held, Request, Shard, action};
 use doyen_gossip::Time;
@@ -10,8 +11,6 @@ use std::time::Duration;
 const MEASURE: Duration = Duration::from_secs(2);
 /// After so many looks everything is said anew: what was lost on the way is not missing for long.
 const ROUND: u32 = 30;
-/// A member whose memory is so full, in percent, is busy: others had better take what comes.
-const FULL: u64 = 90;
 
 impl Held {
     /// An operation was executed here.
@@ -62,6 +61,7 @@ impl Shard {
             loads.push((at, load));
         }
         let (memory, memory_max) = (self.core.memory as u64, self.core.limits.memory_bytes_max as u64);
+        // Others had better take what comes.
         let busy = memory.saturating_mul(100) >= memory_max.saturating_mul(FULL);
         self.core.requests.push_back(Request::Loads(MemberLoad { memory, memory_max, cpu: 0, busy }, loads));
     }
