@@ -15,6 +15,8 @@
 use super::execute::needed;
 use super::frame::Headroom;
 use super::op::{Failure, Outcome};
+#[cfg(any(test, feature = "fuzz"))]
+use super::store::Key;
 use super::store::{Effect, Victim, Wanted};
 use super::upkeep::UPKEEP;
 use super::{Core, Held, PartitionRef, Shard, Slot};
@@ -76,11 +78,26 @@ pub(super) struct Evicting {
     next_look: Time,
     /// When somebody looked last, members were full, and nothing that this thread leads there could be evicted.
     barren: bool,
+    /// The last ones that went, for inspection only.
+    #[cfg(any(test, feature = "fuzz"))]
+    pub(super) gone: VecDeque<(PartitionRef, MapId, Key)>,
 }
+
+/// Of those that went, so many are remembered.
+#[cfg(any(test, feature = "fuzz"))]
+const GONE_MAX: usize = 1024;
 
 impl Evicting {
     pub(super) const fn new(now: Time) -> Self {
-        Self { own: Pressure { full: false, excess: 0 }, queue: VecDeque::new(), next_step: now, next_look: now, barren: false }
+        Self {
+            own: Pressure { full: false, excess: 0 },
+            queue: VecDeque::new(),
+            next_step: now,
+            next_look: now,
+            barren: false,
+            #[cfg(any(test, feature = "fuzz"))]
+            gone: VecDeque::new(),
+        }
     }
 
     /// When the next step is due.
@@ -210,6 +227,11 @@ impl Core {
     /// Deletes keys, as logged effects of no operation.
     fn evict(&mut self, at: PartitionRef, held: &mut Held, victims: Vec<Victim>) {
         for Victim { map, order, key, bytes } in victims {
+            #[cfg(any(test, feature = "fuzz"))]
+            {
+                self.evicting.gone.truncate(GONE_MAX - 1);
+                self.evicting.gone.push_front((at, map, key.clone()));
+            }
             self.log(at, held, order, Effect::Delete { map, key }, None, Outcome::Ok);
             self.stats.evicted += 1;
             self.evicting.own.relieve(bytes);
