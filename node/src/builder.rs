@@ -1,6 +1,6 @@
 //! Puts a node together: reads the configuration, opens every socket, then starts the threads.
 
-use crate::config::value::{AssignmentName, LossPolicy, Size, Span, Toggle};
+use crate::config::value::{AssignmentName, EvictionPolicy, LossPolicy, Size, Span, Toggle};
 use crate::config::{Config, Defaults, Options, Trust};
 use crate::control::{self, ControlOptions};
 use crate::data::{self, DataOptions, ThreadSockets};
@@ -11,7 +11,7 @@ use crate::node::{Node, Parts};
 use crate::shard::Limits;
 use crate::shared::Shared;
 use doyen_gossip::agreement::Timing;
-use doyen_placement::{Addresses, Assignment, MemberId, OnLoss, ThreadPorts};
+use doyen_placement::{Addresses, Assignment, Eviction, MemberId, OnLoss, ThreadPorts};
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
@@ -191,6 +191,12 @@ impl Builder {
     /// What happens when every copy of a partition is gone, in a new cluster; by default it begins empty after 60 s.
     pub fn on_loss(mut self, policy: OnLoss) -> Self {
         self.options.on_loss = Some(LossPolicy(policy));
+        self
+    }
+
+    /// Which keys of the keyspace `default` go where memory is full, in a new cluster; by default none do, and writes are refused.
+    pub fn eviction(mut self, policy: Eviction) -> Self {
+        self.options.eviction = Some(EvictionPolicy(policy));
         self
     }
 

@@ -369,8 +369,8 @@ impl Options {
 
     fn keyspace(&self) -> Result<Keyspace, ConfigError> {
         let (partitions, backups) = (self.partitions, self.backups);
-        let (min_in_sync, on_loss) = (self.min_in_sync, self.on_loss);
-        let wanted = KeyspaceOptions { partitions, backups, min_in_sync, on_loss, ..KeyspaceOptions::new() };
+        let (min_in_sync, on_loss, eviction) = (self.min_in_sync, self.on_loss, self.eviction);
+        let wanted = KeyspaceOptions { partitions, backups, min_in_sync, on_loss, eviction, ..KeyspaceOptions::new() };
         Ok(wanted.create(DEFAULT_KEYSPACE)?.numbered(KeyspaceId(0)))
     }
 }

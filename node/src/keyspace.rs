@@ -2,11 +2,11 @@
 //! takes; what was not said has the default of a cluster's first keyspace.
 
 use crate::config::ConfigError;
-use crate::config::value::{Lifetime, LossPolicy, RESET_AFTER_MS, RuleText};
+use crate::config::value::{EvictionPolicy, Lifetime, LossPolicy, RESET_AFTER_MS, RuleText};
 use doyen_gossip::agreement::AdminRequest;
 use doyen_placement::planner::{KeyspaceChange, NewKeyspace};
 use doyen_placement::table::validate::{BACKUPS_MAX, PARTITIONS_MAX, TOKENS_EACH_MAX, may_be_called};
-use doyen_placement::{Division, Mode, OnLoss, Rule, rule};
+use doyen_placement::{Division, Eviction, Mode, OnLoss, Rule, rule};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
@@ -63,6 +63,10 @@ pub struct KeyspaceOptions {
     #[arg(long, value_name = "TIME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) default_ttl: Option<Lifetime>,
+    /// Which keys go where memory is full: none (writes are refused), lru, random, or ttl (of those that expire) [default: none]
+    #[arg(long, value_name = "POLICY")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) eviction: Option<EvictionPolicy>,
     /// Of fixed and ring keyspaces: keep keys in order within a partition, for SCANRANGE within one {tag}
     #[arg(long)]
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -205,6 +209,12 @@ impl KeyspaceOptions {
         self
     }
 
+    /// Which keys go where memory is full. With [`Eviction::None`], writes that need room are refused there.
+    pub const fn eviction(mut self, policy: Eviction) -> Self {
+        self.eviction = Some(EvictionPolicy(policy));
+        self
+    }
+
     /// Which members may hold and lead its partitions: these rules, and no others. They come before keeping copies apart and before
     /// balance; no rule makes copies fewer.
     pub fn rules(mut self, rules: impl IntoIterator<Item = Rule>) -> Self {
@@ -233,6 +243,7 @@ impl KeyspaceOptions {
             on_loss: self.on_loss.map_or(OnLoss::Reset { after_ms: RESET_AFTER_MS }, |policy| policy.0),
             ordered: self.ordered,
             default_ttl_ms: self.default_ttl.and_then(Lifetime::millis),
+            eviction: self.eviction.map_or(Eviction::None, |policy| policy.0),
             rules: self.checked_rules()?.unwrap_or_default(),
         })
     }
@@ -282,12 +293,14 @@ impl KeyspaceOptions {
             min_in_sync: self.checked_min_in_sync()?,
             on_loss: self.on_loss.map(|policy| policy.0),
             default_ttl_ms: self.default_ttl.map(Lifetime::millis),
+            eviction: self.eviction.map(|policy| policy.0),
             rules: self.checked_rules()?,
             partitions: self.partitions,
         };
         if change == KeyspaceChange::default() {
             return fail(
-                "say what to alter: --backups, --min-in-sync, --on-loss, --default-ttl, --partitions, --rule or --no-rules".into(),
+                "say what to alter: --backups, --min-in-sync, --on-loss, --default-ttl, --eviction, --partitions, --rule or --no-rules"
+                    .into(),
             );
         }
         Ok(AdminRequest::AlterKeyspace { name: name.to_owned(), change })
@@ -388,11 +401,12 @@ mod tests {
     #[test]
     fn what_travels_as_json_arrives_as_it_was() {
         let options = KeyspaceOptions::new().partitions(8).on_loss(OnLoss::Wait).default_ttl(Some(Duration::from_secs(90)));
-        let options = options.rules(["copies 1 per zone".parse().expect("it is a rule")]);
+        let options = options.eviction(Eviction::Lru).rules(["copies 1 per zone".parse().expect("it is a rule")]);
         let text = serde_json::to_string(&options).expect("it can be written");
-        assert_eq!(text, r#"{"partitions":8,"on_loss":"wait","default_ttl":"90s","rules":["copies 1 per zone"]}"#);
+        assert_eq!(text, r#"{"partitions":8,"on_loss":"wait","default_ttl":"90s","eviction":"lru","rules":["copies 1 per zone"]}"#);
         assert_eq!(serde_json::from_str::<KeyspaceOptions>(&text).expect("it can be read"), options);
         assert!(serde_json::from_str::<KeyspaceOptions>(r#"{"partition": 8}"#).is_err());
+        assert!(serde_json::from_str::<KeyspaceOptions>(r#"{"eviction": "lfu"}"#).is_err());
         assert!(serde_json::from_str::<KeyspaceOptions>(r#"{"rules": ["primary in colour=red"]}"#).is_err());
     }
 }

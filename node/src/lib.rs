@@ -91,7 +91,7 @@ pub use builder::{Builder, start};
 pub use client::{Client, ClientBuilder};
 pub use counter::{SHARDS_MAX, ShardedCounter};
 pub use doyen_gossip::agreement::{Event, Severity, Stage};
-pub use doyen_placement::{Addresses, Assignment, MemberId, MoveRate, OnLoss, Rule, Scheduler, Schedulers, Window};
+pub use doyen_placement::{Addresses, Assignment, Eviction, MemberId, MoveRate, OnLoss, Rule, Scheduler, Schedulers, Window};
 pub use error::{ClientError, ConnectError, NodeError, ReadError, StartError, WriteError};
 pub use events::LoggedEvent;
 pub use keyspace::{KeyspaceMode, KeyspaceOptions};

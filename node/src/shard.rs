@@ -22,6 +22,7 @@ mod copying;
 mod dedup;
 mod dispatch;
 mod entry;
+mod eviction;
 mod execute;
 mod following;
 mod forwarding;
@@ -54,7 +55,8 @@ use doyen_gossip::Time;
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest, View};
 use doyen_placement::loads::Meter;
 use doyen_placement::mutant::{Mutant, broken};
-use doyen_placement::{Epoch, KeyspaceId, Lineage, MapId, MemberId, Mode, Partition, PartitionRef, Reshape, Table, TableName};
+use doyen_placement::{Epoch, Eviction, KeyspaceId, Lineage, MapId, MemberId, Mode, Partition, PartitionRef, Reshape, Table, TableName};
+use eviction::Evicting;
 use following::Follow;
 use forwarding::{Call, Calls, Executed, Source};
 use frame::Frame;
@@ -159,6 +161,7 @@ struct Core {
     /// Partitions with overdue keys, and when some of those are expired next.
     expiring: VecDeque<PartitionRef>,
     expire_at: Time,
+    evicting: Evicting,
     /// Learners of partitions that may be sent a part of their snapshot, and when some are next.
     to_copy: VecDeque<(PartitionRef, MemberId)>,
     copy_at: Time,
@@ -195,6 +198,7 @@ struct Slot {
     lineage: Option<Lineage>,
     min_in_sync: u8,
     default_ttl_ms: Option<u64>,
+    eviction: Eviction,
     calls: Calls,
     held: Option<Box<Held>>,
     /// Whether it is among `Core::noticed`, or those that the present upkeep has still to look at.
@@ -308,6 +312,11 @@ impl Slot {
         self.calls.is_empty() && !self.still && self.held.as_ref().is_none_or(|h| h.quiet())
     }
 
+    /// Which keys may go: none of what is to be split or merged, which changes no more.
+    const fn evicts_by(&self) -> Eviction {
+        if self.still { Eviction::None } else { self.eviction }
+    }
+
     /// Whether fewer copies are in sync than a write needs.
     fn has_too_few_copies(&self) -> bool {
         self.installed.as_ref().map_or(0, |a| a.in_sync) < usize::from(self.min_in_sync)
@@ -330,7 +339,7 @@ fn read_at(found: Option<&entry::Entry>, log: &log::Log) -> u64 {
 }
 
 impl Shard {
-    /// For a data thread of a process that is no member yet. `rng_seed` is for jitter only.
+    /// For a data thread of a process that is no member yet. `rng_seed` is for jitter, and for which keys are evicted.
     #[must_use]
     pub fn new(me: MemberId, limits: Limits, rng_seed: u64, now: Time) -> Self {
         let core = Core {
@@ -373,6 +382,7 @@ impl Shard {
             free_at: now,
             expiring: VecDeque::new(),
             expire_at: now,
+            evicting: Evicting::new(now),
             to_copy: VecDeque::new(),
             copy_at: now,
             pace: Pace::new(now),
@@ -426,6 +436,7 @@ impl Shard {
                 slot.installed = Some(Assigned::new(partition, &self.core.threads));
                 slot.min_in_sync = keyspace.min_in_sync;
                 slot.default_ttl_ms = keyspace.default_ttl_ms;
+                slot.eviction = keyspace.eviction;
                 slot.ranged = keyspace.mode == Mode::Range;
             }
         }
@@ -567,6 +578,11 @@ impl Shard {
         }
         self.core.stats.executed += 1;
         self.core.read += 1;
+        if slot.eviction == Eviction::Lru
+            && let Some(entry) = found
+        {
+            entry.mark();
+        }
         let value = found.map(entry::Entry::value);
         let bytes = value.map_or(0, <[u8]>::len);
         self.core.worked += bytes;
@@ -1068,12 +1084,16 @@ impl Core {
 
     /// A pause that doubles with each attempt, with jitter.
     fn backoff(&mut self, first: Duration, most: Duration, attempt: u32) -> Duration {
-        // xorshift64: only jitter hangs on it.
+        let pause = first.saturating_mul(1 << attempt.min(10)).min(most);
+        pause / 2 + pause.mul_f64((self.random() % 1024) as f64 / 1024.0)
+    }
+
+    /// A number that nobody needs to guess: xorshift64.
+    fn random(&mut self) -> u64 {
         self.rng ^= self.rng << 13;
         self.rng ^= self.rng >> 7;
         self.rng ^= self.rng << 17;
-        let pause = first.saturating_mul(1 << attempt.min(10)).min(most);
-        pause / 2 + pause.mul_f64((self.rng % 1024) as f64 / 1024.0)
+        self.rng
     }
 
     /// A peer has installed this table: if it is newer than ours, it is asked for.

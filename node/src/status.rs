@@ -1,6 +1,6 @@
 //! What a cluster looks like, as people and programs read it: `status`, `table`, HTTP and the demo print this.
 
-use crate::config::value::{Lifetime, LossPolicy};
+use crate::config::value::{EvictionPolicy, Lifetime, LossPolicy};
 use crate::control::ClusterStatus;
 use doyen_placement::division::RangeStart;
 use doyen_placement::planner::{self, Unmet};
@@ -93,6 +93,9 @@ pub struct KeyspaceReport {
     pub on_loss: String,
     /// Expiry for keys that are written without one: `60s`, or `none`.
     pub default_ttl: String,
+    /// Which keys go where memory is full: `none`, `lru`, `random` or `ttl`.
+    #[serde(default)]
+    pub eviction: String,
     /// Whether keys are kept in their order within a partition. They are in any keyspace of ranges.
     #[serde(default)]
     pub ordered: bool,
@@ -499,6 +502,7 @@ impl Seen<'_> {
             min_in_sync: k.min_in_sync,
             on_loss: LossPolicy(k.on_loss).to_string(),
             default_ttl: Lifetime(k.default_ttl_ms.map(Duration::from_millis)).to_string(),
+            eviction: EvictionPolicy(k.eviction).to_string(),
             ordered: k.ordered || k.mode == Mode::Range,
             rules: k.rules.iter().map(ToString::to_string).collect(),
             unmet: self.unmet.iter().filter(|u| u.keyspace == k.id).map(unmet).collect(),
@@ -707,6 +711,7 @@ mod tests {
         let keyspace = [
             "backups",
             "default_ttl",
+            "eviction",
             "min_in_sync",
             "mode",
             "name",

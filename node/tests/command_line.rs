@@ -60,6 +60,8 @@ fn wrong_words_are_answered_in_one_line() {
     refused(&["run", "--sead", "x"], &[], &["--sead", "--seed"]);
     refused(&["run", "--weight", "much"], &[], &["--weight", "much"]);
     refused(&["run", "--on-loss", "shrug"], &[], &["--on-loss", "reset:60s"]);
+    refused(&["run", "--eviction", "lfu"], &[], &["--eviction", "none, lru, random or ttl"]);
+    refused(&["keyspace", "create", "k", "--eviction", "lfu"], &[], &["--eviction", "none, lru, random or ttl"]);
     wrong(&["run", "--weight", "0"], &[], &["--weight", "at least 1"]);
     wrong(&["run", "--threads", "0"], &[], &["--threads 0", "1 to 16"]);
     wrong(&["run", "--threads", "17"], &[], &["--threads 17", "1 to 16"]);

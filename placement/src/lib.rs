@@ -30,7 +30,7 @@ pub use mode::NoRange;
 pub use rule::{Label, Place, Rule, RuleError, RulesError};
 pub use scheduler::{NoScheduler, Scheduler, Schedulers};
 pub use table::{
-    Addresses, Assignment, DeltaError, Invalid, Keyspace, Location, MapEntry, Member, MemberState, Mode, NoTableName, OnLoss, Origin,
-    Partition, Replica, ReplicaState, Reshape, Reshaping, Role, Settings, Table, TableDelta, TableName, ThreadPorts,
+    Addresses, Assignment, DeltaError, Eviction, Invalid, Keyspace, Location, MapEntry, Member, MemberState, Mode, NoTableName, OnLoss,
+    Origin, Partition, Replica, ReplicaState, Reshape, Reshaping, Role, Settings, Table, TableDelta, TableName, ThreadPorts,
 };
 pub use token::Token;

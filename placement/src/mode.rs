@@ -109,7 +109,7 @@ impl Keyspace {
 mod tests {
     use super::*;
     use crate::id::{Epoch, KeyspaceId, Lineage, MemberId};
-    use crate::table::{OnLoss, Partition, Replica, ReplicaState, Reshaping};
+    use crate::table::{Eviction, OnLoss, Partition, Replica, ReplicaState, Reshaping};
     use std::sync::Arc;
 
     #[test]
@@ -128,6 +128,7 @@ mod tests {
             min_in_sync: 1,
             on_loss: OnLoss::Wait,
             default_ttl_ms: None,
+            eviction: Eviction::None,
             ordered: true,
             rules: Vec::new(),
             partitions: (0..16).map(partition).collect(),

@@ -211,6 +211,8 @@ pub struct Keyspace {
     pub on_loss: OnLoss,
     /// Expiry for keys that are written without one.
     pub default_ttl_ms: Option<u64>,
+    /// Which keys go where memory is full.
+    pub eviction: Eviction,
     /// Whether keys are kept in their order within each partition, where it is not one of ranges.
     pub ordered: bool,
     /// Which members may hold and lead its partitions.
@@ -277,6 +279,20 @@ pub enum OnLoss {
     },
     /// The partition is unavailable until its holder returns or an operator gives it up.
     Wait,
+}
+
+/// Which keys of a keyspace go where memory is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub enum Eviction {
+    /// None: writes that need room are refused.
+    #[default]
+    None,
+    /// Those that were used least recently, about.
+    Lru,
+    /// Any.
+    Random,
+    /// Of those that expire, the ones that do so soonest, about.
+    Ttl,
 }
 
 /// Which members hold a partition.

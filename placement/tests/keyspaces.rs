@@ -7,7 +7,7 @@ use doyen_placement::planner::{
     self, DEFAULT_KEYSPACE, KeyspaceChange, NewKeyspace, Refused, admit, alter_keyspace, create_keyspace, create_map, drop_keyspace,
 };
 use doyen_placement::table::validate::{KEYSPACES_MAX, PARTITIONS_ALL_MAX};
-use doyen_placement::{Division, Invalid, KeyspaceId, Loads, MapId, Mode, OnLoss, PartitionId, Table, TableDelta};
+use doyen_placement::{Division, Eviction, Invalid, KeyspaceId, Loads, MapId, Mode, OnLoss, PartitionId, Table, TableDelta};
 use std::collections::BTreeSet;
 
 fn wanted(name: &str, partitions: u16, backups: u8) -> NewKeyspace {
@@ -21,6 +21,7 @@ fn wanted(name: &str, partitions: u16, backups: u8) -> NewKeyspace {
         min_in_sync: 1,
         on_loss,
         default_ttl_ms: None,
+        eviction: Eviction::None,
         ordered: false,
         rules: Vec::new(),
     }
@@ -148,6 +149,24 @@ fn with_other_backups_copies_are_made_and_dropped_and_nothing_else_moves() {
     };
     let (more, less) = (more.keyspace_named("orders").expect("there"), less.keyspace_named("orders").expect("there"));
     assert!(more.partitions.iter().zip(&less.partitions).all(kept), "what is left was there before");
+}
+
+#[test]
+fn a_policy_of_eviction_is_changed_and_nothing_moves() {
+    let table = created(&cluster(16, 1, &[PLAIN, PLAIN]), "orders", 8, 1);
+    let evicting = |policy| KeyspaceChange { eviction: Some(policy), ..KeyspaceChange::default() };
+    let policy = |table: &Table| table.keyspace_named("orders").map(|k| k.eviction);
+    assert_eq!(policy(&table), Some(Eviction::None), "nothing is evicted unless somebody says so");
+    let next = alter_keyspace(&table, "orders", evicting(Eviction::Lru)).expect("it may be").expect("it is a change");
+    check_step(&table, &next);
+    assert_eq!(policy(&next), Some(Eviction::Lru));
+    assert_eq!(TableDelta::between(&table, &next).apply(&table), Ok(next.clone()), "a difference says so, too");
+    let partitions = |table: &Table| table.keyspaces.iter().map(|k| k.partitions.clone()).collect::<Vec<_>>();
+    assert_eq!(partitions(&next), partitions(&table));
+    assert_eq!(alter_keyspace(&next, "orders", evicting(Eviction::Lru)), Ok(None));
+    assert_eq!(create_keyspace(&next, wanted("orders", 8, 1)), Err(Refused::OtherSettings("orders".into())));
+    let again = NewKeyspace { eviction: Eviction::Lru, ..wanted("orders", 8, 1) };
+    assert_eq!(create_keyspace(&next, again), Ok(None));
 }
 
 #[test]

@@ -109,10 +109,20 @@ fn perform(table: &Table, act: &Act, next_id: &mut u64) -> Table {
         }
         Act::Learn => learned(table),
         Act::Create(name, power, backups) => {
-            let Keyspace { min_in_sync, on_loss, default_ttl_ms, ordered, rules, .. } = keyspace(1, *backups, OnLoss::Wait);
+            let Keyspace { min_in_sync, on_loss, default_ttl_ms, eviction, ordered, rules, .. } = keyspace(1, *backups, OnLoss::Wait);
             let (mode, division) = divided(*power, 1 << power);
-            let wanted =
-                NewKeyspace { name: named(*name), mode, division, backups: *backups, min_in_sync, on_loss, default_ttl_ms, ordered, rules };
+            let wanted = NewKeyspace {
+                name: named(*name),
+                mode,
+                division,
+                backups: *backups,
+                min_in_sync,
+                on_loss,
+                default_ttl_ms,
+                eviction,
+                ordered,
+                rules,
+            };
             planner::create_keyspace(table, wanted).ok().flatten().unwrap_or_else(|| table.clone())
         }
         Act::Alter(name, backups) => {

@@ -76,6 +76,8 @@ pub struct Report {
     pub full: u64,
     /// Keys that expired.
     pub expired: u64,
+    /// Keys that were evicted.
+    pub evicted: u64,
     /// Named maps.
     pub maps: u64,
     /// Learners that caught up from the log, without a snapshot.
@@ -132,6 +134,7 @@ impl Report {
         self.refused += other.refused;
         self.full += other.full;
         self.expired += other.expired;
+        self.evicted += other.evicted;
         self.maps += other.maps;
         self.caught_up += other.caught_up;
         self.read_at_once += other.read_at_once;
@@ -255,7 +258,7 @@ pub fn summary(total: &Report) -> String {
     let faults: Vec<String> = total.faults.iter().map(|(kind, n)| format!("{n} {kind}")).collect();
     format!(
         "{:.2} cluster-hours, {} events, {} tables, {} failovers, {} moves ({} without a snapshot), {} partitions made by splits and merges, {} partitions lost, {} maps\n\
-         {} operations: {} answered ({} reads at once, {} taken back; {} writes the short way; {} overtaken and asked again, {} refused; {} batches between threads of a process), {} refused ({} for memory), {} unknown, {} keys expired; {} keys judged, {} undecided, {} copies compared, {} times congested\n\
+         {} operations: {} answered ({} reads at once, {} taken back; {} writes the short way; {} overtaken and asked again, {} refused; {} batches between threads of a process), {} refused ({} for memory), {} unknown, {} keys expired, {} evicted; {} keys judged, {} undecided, {} copies compared, {} times congested\n\
          healed within {:.2} s at worst; faults: {}",
         total.hours(),
         total.events,
@@ -278,6 +281,7 @@ pub fn summary(total: &Report) -> String {
         total.full,
         total.unknown,
         total.expired,
+        total.evicted,
         total.judged,
         total.undecided,
         total.compared,

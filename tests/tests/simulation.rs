@@ -49,7 +49,7 @@ fn invariants_hold_under_every_mix_of_faults_and_a_seed_replays_exactly() {
     assert!(total.answered > total.operations / 2 && total.compared > 0 && total.unknown > 0, "{}", summary(&total));
     assert!(total.read_at_once > 0 && total.reads_again > 0 && total.set_at_once > 0 && total.handed_over > 0, "{}", summary(&total));
     assert!(total.overtaken.iter().sum::<u64>() > 0, "{}", summary(&total));
-    assert!(total.caught_up > 0 && total.expired > 0 && total.maps > 0 && total.full > 0, "{}", summary(&total));
+    assert!(total.caught_up > 0 && total.expired > 0 && total.maps > 0 && total.full > 0 && total.evicted > 0, "{}", summary(&total));
     assert!(total.undecided * 50 <= total.judged, "too many histories could not be judged: {}", summary(&total));
 
     for (seed, again) in run_all(0..TWICE) {

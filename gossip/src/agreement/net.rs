@@ -6,8 +6,8 @@ use crate::hints::Hint;
 use crate::time::Time;
 use crate::wire::Message;
 use doyen_placement::{
-    Addresses, ClusterId, Division, Epoch, Keyspace, KeyspaceId, Location, MemberId, Mode, OnLoss, PartitionRef, Reshaping, Role, Settings,
-    Table, TableName, Term, Version, planner,
+    Addresses, ClusterId, Division, Epoch, Eviction, Keyspace, KeyspaceId, Location, MemberId, Mode, OnLoss, PartitionRef, Reshaping, Role,
+    Settings, Table, TableName, Term, Version, planner,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -164,6 +164,7 @@ impl Net {
                 min_in_sync: 1,
                 on_loss: OnLoss::Reset { after_ms: 3000 },
                 default_ttl_ms: None,
+                eviction: Eviction::None,
                 ordered: false,
                 rules: Vec::new(),
                 partitions: Vec::new(),

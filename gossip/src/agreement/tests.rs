@@ -6,7 +6,9 @@ use super::{AdminReply, AdminRequest, Event, Input, Output, Phase};
 use crate::time::Time;
 use crate::wire::{Answer, Ballot, Commit, Message, Payload, Proposal};
 use doyen_placement::planner::{KeyspaceChange, NewKeyspace, Pace};
-use doyen_placement::{Age, Division, KeyspaceId, MemberId, Mode, OnLoss, PartitionId, PartitionRef, Table, TableName, Term, Version};
+use doyen_placement::{
+    Age, Division, Eviction, KeyspaceId, MemberId, Mode, OnLoss, PartitionId, PartitionRef, Table, TableName, Term, Version,
+};
 use std::collections::BTreeMap;
 
 #[test]
@@ -324,6 +326,7 @@ fn wanted(name: &str, mode: Mode, division: Division) -> NewKeyspace {
         min_in_sync: 1,
         on_loss: OnLoss::Wait,
         default_ttl_ms: None,
+        eviction: Eviction::None,
         ordered: false,
         rules: Vec::new(),
     }

@@ -6,8 +6,8 @@ use doyen::shard::{Lane, Limits, Shard};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
 use doyen_placement::{
-    Addresses, Age, ClusterId, Division, Epoch, Keyspace, KeyspaceId, Lineage, Location, MapId, Member, MemberId, MemberState, Mode,
-    OnLoss, Partition, PartitionId, PartitionRef, Replica, ReplicaState, Reshaping, Role, Settings, Table, Term, Version,
+    Addresses, Age, ClusterId, Division, Epoch, Eviction, Keyspace, KeyspaceId, Lineage, Location, MapId, Member, MemberId, MemberState,
+    Mode, OnLoss, Partition, PartitionId, PartitionRef, Replica, ReplicaState, Reshaping, Role, Settings, Table, Term, Version,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -199,6 +199,7 @@ pub(crate) fn table(members: u64, partitions: u16, holders: impl Fn(u64) -> Vec<
             min_in_sync: 1,
             on_loss: OnLoss::Wait,
             default_ttl_ms: None,
+            eviction: Eviction::None,
             ordered: false,
             rules: Vec::new(),
             partitions: (0..u64::from(partitions)).map(partition).collect(),

@@ -1,6 +1,6 @@
 //! Everything that can be said to a node, as it is said: by flag, by `DOYEN_*`, or in a TOML file.
 
-use super::value::{AssignmentName, LossPolicy, Size, Span, Toggle};
+use super::value::{AssignmentName, EvictionPolicy, LossPolicy, Size, Span, Toggle};
 use serde::Deserialize;
 use std::path::PathBuf;
 
@@ -128,6 +128,9 @@ options! {
     /// When every copy of a partition is gone: reset:DURATION begins empty, wait keeps it unavailable [default: reset:60s]
     #[arg(long, env = "DOYEN_ON_LOSS", value_name = "POLICY")]
     on_loss: LossPolicy,
+    /// Which keys go where memory is full, in a new cluster: none (writes are refused), lru, random, or ttl (of those that expire) [default: none]
+    #[arg(long, env = "DOYEN_EVICTION", value_name = "POLICY")]
+    eviction: EvictionPolicy,
     /// Nodes with data that a new cluster waits for before it serves [default: 1]
     #[arg(long, env = "DOYEN_MEMBERS_MIN", value_name = "N")]
     members_min: u16,

@@ -1,7 +1,7 @@
 //! Values as people write them: `512mb`, `30s`, `off`, `reset:60s`. Each parses from a flag, from the environment and
 //! from TOML alike, and an error says what was expected.
 
-use doyen_placement::{Assignment, OnLoss, Rule};
+use doyen_placement::{Assignment, Eviction, OnLoss, Rule};
 use serde::de::{Deserialize, Deserializer, Error as _, Visitor};
 use serde::{Serialize, Serializer};
 use std::fmt;
@@ -154,6 +154,47 @@ impl fmt::Display for LossPolicy {
     }
 }
 
+/// Which keys go where memory is full, as written: `none`, `lru`, `random` or `ttl`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EvictionPolicy(pub Eviction);
+
+impl FromStr for EvictionPolicy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let all = [Eviction::None, Eviction::Lru, Eviction::Random, Eviction::Ttl].map(Self);
+        let found = all.into_iter().find(|policy| policy.name() == text);
+        found.ok_or_else(|| format!("`{text}` is not a policy of eviction: write none, lru, random or ttl"))
+    }
+}
+
+impl EvictionPolicy {
+    const fn name(self) -> &'static str {
+        match self.0 {
+            Eviction::None => "none",
+            Eviction::Lru => "lru",
+            Eviction::Random => "random",
+            Eviction::Ttl => "ttl",
+        }
+    }
+
+    /// What Redis calls the like of it.
+    pub(crate) const fn in_redis(self) -> &'static str {
+        match self.0 {
+            Eviction::None => "noeviction",
+            Eviction::Lru => "allkeys-lru",
+            Eviction::Random => "allkeys-random",
+            Eviction::Ttl => "volatile-ttl",
+        }
+    }
+}
+
+impl fmt::Display for EvictionPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// How partitions are first assigned, as written: `round-robin` or `rendezvous`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AssignmentName(pub Assignment);
@@ -243,8 +284,8 @@ macro_rules! to_text {
     )*};
 }
 
-from_text!(Size, Span, Lifetime, Toggle, LossPolicy, AssignmentName, RuleText);
-to_text!(Lifetime, LossPolicy, RuleText);
+from_text!(Size, Span, Lifetime, Toggle, LossPolicy, EvictionPolicy, AssignmentName, RuleText);
+to_text!(Lifetime, LossPolicy, EvictionPolicy, RuleText);
 
 #[cfg(test)]
 mod tests {
@@ -286,6 +327,10 @@ mod tests {
         for text in ["none", "1500ms", "3h"] {
             assert_eq!(text.parse::<Lifetime>().expect("a lifetime").to_string(), text);
         }
+        for text in ["none", "lru", "random", "ttl"] {
+            assert_eq!(text.parse::<EvictionPolicy>().expect("a policy").to_string(), text);
+        }
+        assert!("lfu".parse::<EvictionPolicy>().is_err_and(|why| why.contains("none, lru, random or ttl")));
         assert!("0s".parse::<Lifetime>().is_err() && "soon".parse::<Lifetime>().is_err());
     }
 }

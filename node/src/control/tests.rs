@@ -5,7 +5,7 @@ use crate::clock;
 use doyen_gossip::agreement::Timing;
 use doyen_placement::planner::Pace;
 use doyen_placement::{
-    Addresses, Division, Keyspace, KeyspaceId, Location, MemberId, MemberState, Mode, OnLoss, Reshaping, Role, Settings, Table,
+    Addresses, Division, Eviction, Keyspace, KeyspaceId, Location, MemberId, MemberState, Mode, OnLoss, Reshaping, Role, Settings, Table,
 };
 use std::net::SocketAddr;
 use tokio::task::JoinHandle as Task;
@@ -54,6 +54,7 @@ impl Node {
                 min_in_sync: 1,
                 on_loss: OnLoss::Reset { after_ms: 60_000 },
                 default_ttl_ms: None,
+                eviction: Eviction::None,
                 ordered: false,
                 rules: Vec::new(),
                 partitions: Vec::new(),

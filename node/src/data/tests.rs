@@ -6,7 +6,7 @@ use crate::shard::op::{Action, Failure, PartitionAction};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
 use doyen_placement::{
-    Addresses, Age, ClusterId, Division, Keyspace, KeyspaceId, Location, MapId, Member, MemberState, Mode, OnLoss, PartitionId,
+    Addresses, Age, ClusterId, Division, Eviction, Keyspace, KeyspaceId, Location, MapId, Member, MemberState, Mode, OnLoss, PartitionId,
     PartitionRef, Reshaping, Role, Settings, Table, ThreadPorts,
 };
 use std::time::Duration;
@@ -131,6 +131,7 @@ fn view(me: MemberId, resp: SocketAddr, clusters: &[SocketAddr]) -> View {
         min_in_sync: 1,
         on_loss: OnLoss::Wait,
         default_ttl_ms: None,
+        eviction: Eviction::None,
         ordered: false,
         rules: Vec::new(),
         partitions: Vec::new(),

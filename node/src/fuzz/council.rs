@@ -10,8 +10,8 @@ use doyen_gossip::wire::{LeaveStep, Message};
 use doyen_placement::loads::{MemberLoad, PartitionLoad, Report, Skew};
 use doyen_placement::planner::{self, InSyncChange, InSyncRequest, KeyspaceChange, Pace};
 use doyen_placement::{
-    Addresses, Division, Epoch, Keyspace, KeyspaceId, Label, Location, MapId, MemberId, Mode, OnLoss, PartitionId, PartitionRef, Place,
-    Reshaping, Role, Rule, Schedulers, Settings, Table,
+    Addresses, Division, Epoch, Eviction, Keyspace, KeyspaceId, Label, Location, MapId, MemberId, Mode, OnLoss, PartitionId, PartitionRef,
+    Place, Reshaping, Role, Rule, Schedulers, Settings, Table,
 };
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -67,6 +67,7 @@ fn config(place: usize) -> Config {
             min_in_sync: 1,
             on_loss: OnLoss::Reset { after_ms: 3000 },
             default_ttl_ms: None,
+            eviction: Eviction::None,
             ordered: false,
             rules: Vec::new(),
             partitions: Vec::new(),

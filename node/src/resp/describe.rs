@@ -19,6 +19,7 @@ pub struct Facts {
     pub uptime_s: u64,
     pub connections_max: usize,
     pub memory_bytes_max: u64,
+    pub memory_policy: &'static str,
     pub backups: i64,
     pub has_password: bool,
     pub value_bytes_max: usize,
@@ -35,6 +36,7 @@ pub struct Counted {
     pub connections_rejected: u64,
     pub commands: u64,
     pub expired: u64,
+    pub evicted: u64,
     pub parked: u64,
     pub keys: u64,
     pub expires: u64,
@@ -49,6 +51,7 @@ impl Counted {
         self.connections_rejected += other.connections_rejected;
         self.commands += other.commands;
         self.expired += other.expired;
+        self.evicted += other.evicted;
         self.parked += other.parked;
         self.keys += other.keys;
         self.expires += other.expires;
@@ -109,7 +112,7 @@ fn info_sections(facts: &Facts) -> [(&'static str, Lines); 7] {
                 ("used_memory_human", human(counted.memory_bytes)),
                 ("maxmemory", facts.memory_bytes_max.to_string()),
                 ("maxmemory_human", human(facts.memory_bytes_max)),
-                ("maxmemory_policy", "noeviction".to_owned()),
+                ("maxmemory_policy", facts.memory_policy.to_owned()),
             ],
         ),
         (
@@ -119,7 +122,7 @@ fn info_sections(facts: &Facts) -> [(&'static str, Lines); 7] {
                 ("total_commands_processed", counted.commands.to_string()),
                 ("rejected_connections", counted.connections_rejected.to_string()),
                 ("expired_keys", counted.expired.to_string()),
-                ("evicted_keys", "0".to_owned()),
+                ("evicted_keys", counted.evicted.to_string()),
             ],
         ),
         (
@@ -146,7 +149,7 @@ pub fn config(encoder: &mut Encoder<'_>, facts: &Facts, patterns: &[Bytes]) {
         ("databases", "1".to_owned()),
         ("maxclients", facts.connections_max.to_string()),
         ("maxmemory", facts.memory_bytes_max.to_string()),
-        ("maxmemory-policy", "noeviction".to_owned()),
+        ("maxmemory-policy", facts.memory_policy.to_owned()),
         ("port", facts.tcp_port.to_string()),
         ("proto-max-bulk-len", facts.value_bytes_max.to_string()),
         ("requirepass", if facts.has_password { "(set)" } else { "" }.to_owned()),

@@ -35,6 +35,11 @@ pub(super) const fn answers_value(action: &Action) -> bool {
     matches!(action, Action::Get | Action::GetEx { .. } | Action::GetDel | Action::Set { get: true, .. })
 }
 
+/// Whether an action is a use of the key that it finds, and does not only ask whether and for how long it is there.
+pub(super) const fn uses(action: &Action) -> bool {
+    !matches!(action, Action::Exists | Action::PTtl | Action::PExpireTime)
+}
+
 /// Bytes by which an action may make the store grow; `None` if it cannot.
 pub(super) fn growth(action: &Action) -> Option<usize> {
     match action {

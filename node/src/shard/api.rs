@@ -125,6 +125,8 @@ pub struct Stats {
     pub malformed: u64,
     /// Keys expired.
     pub expired: u64,
+    /// Keys evicted.
+    pub evicted: u64,
     /// Times that a partition was asked for a range of keys.
     pub ranges: u64,
 }
@@ -158,6 +160,7 @@ impl Stats {
         self.checksum_mismatches += other.checksum_mismatches;
         self.malformed += other.malformed;
         self.expired += other.expired;
+        self.evicted += other.evicted;
         self.ranges += other.ranges;
     }
 }

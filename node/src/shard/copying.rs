@@ -109,7 +109,8 @@ pub(super) struct Source {
     rate: u64,
     /// It is among those that are sent a part next.
     queued: bool,
-    compared: u64,
+    /// At which sequence, in this session.
+    compared: Option<u64>,
     /// It got the log only.
     resumed: bool,
     /// Only a snapshot will do.
@@ -137,7 +138,7 @@ impl Source {
             looked: (now, 0),
             rate: 0,
             queued: false,
-            compared: 0,
+            compared: None,
             resumed: false,
             whole: false,
             failures: 0,
@@ -263,7 +264,8 @@ impl Core {
         let copying = self.copying;
         let Some(held) = &mut slot.held else { return };
         let Held { lead: Some(lead), log, store, epoch, lineage, .. } = &mut **held else { return };
-        let ready = lead.open && lead.serving && store.is_whole() && self.peers.up(id) && self.peers.headroom(id) > store.bytes() as u64;
+        let ready =
+            lead.open && lead.serving && store.is_whole() && self.peers.up(id) && self.peers.headroom(id).left > store.bytes() as u64;
         let Some(link) = lead.links.get_mut(&id) else { return };
         let Some(teaching) = &mut link.teaching else { return };
         store.end_sum(teaching.sum);
@@ -334,7 +336,7 @@ impl Core {
         match teaching.phase {
             Phase::Queued => {
                 if teaching.failures >= FAILURES_MAX
-                    || now.since(teaching.progress) > unready && self.peers.headroom(id) <= store.bytes() as u64
+                    || now.since(teaching.progress) > unready && self.peers.headroom(id).left <= store.bytes() as u64
                     || now.since(teaching.progress) > unready && !self.peers.up(id)
                 {
                     self.abandon(at, slot, id);
@@ -363,8 +365,8 @@ impl Core {
             }
             Phase::Comparable if link.next == log.last() + 1 => {
                 if let Some(sum) = store.sum(teaching.sum) {
-                    teaching.compared = log.last();
-                    let (session, seq) = (teaching.session, teaching.compared);
+                    teaching.compared = Some(log.last());
+                    let (session, seq) = (teaching.session, log.last());
                     let clock = clock.advance(now);
                     self.peers.send(id, Lane::Calls, &Frame::Compare { at, session, seq, sum, clock });
                     teaching.phase = Phase::Comparing;
@@ -522,6 +524,7 @@ impl Core {
         }
         teaching.unacked.clear();
         (teaching.session, teaching.next) = (session, None);
+        teaching.compared = None;
         teaching.sent = chunks;
         teaching.begins = 0;
         teaching.progress = now;
@@ -570,8 +573,14 @@ impl Core {
         let now = self.now;
         let Some(teaching) = teaching(slot, from).filter(|t| t.session == session && !t.verified()) else { return };
         teaching.progress = now;
-        if equal && teaching.phase == Phase::Comparing {
-            teaching.phase = Phase::Verified(teaching.compared);
+        // It may have said twice that it is ready, where it was asked twice how far it has come.
+        let compared = teaching.compared.filter(|_| matches!(teaching.phase, Phase::Comparing | Phase::Comparable));
+        if equal && compared.is_none() {
+            // It was asked how far it has come meanwhile, and sums once more.
+            return;
+        }
+        if let Some(seq) = compared.filter(|_| equal) {
+            teaching.phase = Phase::Verified(seq);
             let sum = teaching.sum;
             self.stats.caught_up += u64::from(teaching.resumed);
             if let Some(held) = &mut slot.held {

@@ -1,7 +1,7 @@
 //! A stored key and what stands under it, in one allocation.
 //!
 //! ```text
-//!   ThinArc ─> count | version, deadline, large | length | length of the key, key, value
+//!   ThinArc ─> count | mark and version, deadline, large | length | length of the key, key, value
 //!                                           └─> the value, where it is not small
 //! ```
 //!
@@ -18,6 +18,9 @@ use triomphe::{Arc, ThinArc};
 const INLINE_MAX: usize = 512;
 /// Keys from this length on say it in four more bytes.
 const LONG_KEY: u8 = u8::MAX;
+
+/// Whether it was used since somebody looked: a bit of its version, which is a count and never so high.
+const MARK: u64 = 1 << 63;
 
 /// The largest that is recycled, and how many wait for it: what a pass writes is given up after it.
 const RECYCLED_BYTES_MAX: usize = 512;
@@ -41,13 +44,13 @@ struct Head {
 
 impl Entry {
     /// Copies key and value. `deadline`: on the partition's clock in milliseconds, 0 is never. `version`: the sequence of the
-    /// write that made it so.
+    /// write that made it so. It is marked: it is used just now.
     pub(super) fn new(key: &[u8], value: &[u8], deadline: u64, version: u64) -> Self {
         let long = (key.len() as u32).to_le_bytes();
         let long: &[u8] = if key.len() < usize::from(LONG_KEY) { &[] } else { &long };
         let large = (value.len() > INLINE_MAX).then(|| ThinArc::from_header_and_slice((), value));
         let inline: &[u8] = if large.is_some() { &[] } else { value };
-        let head = Head { version: AtomicU64::new(version), deadline: AtomicU64::new(deadline), large };
+        let head = Head { version: AtomicU64::new(version | MARK), deadline: AtomicU64::new(deadline), large };
         let length = 1 + long.len() + key.len() + inline.len();
         let spare = if length <= RECYCLED_BYTES_MAX { Self::spare(length) } else { None };
         let (mut entry, head) = match spare {
@@ -154,7 +157,31 @@ impl Entry {
 
     /// Sequence of the write that made it so.
     pub(super) fn version(&self) -> u64 {
-        self.0.header.header.version.load(Ordering::Relaxed)
+        self.0.header.header.version.load(Ordering::Relaxed) & !MARK
+    }
+
+    /// Somebody used it. Stored only where it says something new: the line of memory would have to be written back.
+    #[inline]
+    pub(super) fn mark(&self) {
+        let version = &self.0.header.header.version;
+        let marked = version.load(Ordering::Relaxed);
+        if marked & MARK == 0 {
+            version.store(marked | MARK, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether somebody used it since this was asked last.
+    pub(super) fn take_mark(&self) -> bool {
+        let version = &self.0.header.header.version;
+        let marked = version.load(Ordering::Relaxed);
+        version.store(marked & !MARK, Ordering::Relaxed);
+        marked & MARK != 0
+    }
+
+    /// The same, and it stays so.
+    #[cfg(test)]
+    pub(super) fn is_marked(&self) -> bool {
+        self.0.header.header.version.load(Ordering::Relaxed) & MARK != 0
     }
 
     /// Whether it is past its deadline.
@@ -167,7 +194,7 @@ impl Entry {
     /// that too.
     pub(super) fn date(&self, deadline: u64, version: u64) {
         self.0.header.header.deadline.store(deadline, Ordering::Relaxed);
-        self.0.header.header.version.store(version, Ordering::Relaxed);
+        self.0.header.header.version.store(version | MARK, Ordering::Relaxed);
     }
 
     /// Whether anybody else has it.
@@ -210,6 +237,19 @@ mod tests {
                 assert_eq!((entry.deadline(), entry.version(), entry.len()), (7, 9, key.len() + value.len()));
             }
         }
+    }
+
+    #[test]
+    fn a_mark_is_taken_once_and_changes_nothing_else() {
+        let entry = Entry::new(b"k", b"v", 3, 7);
+        assert!(entry.take_mark(), "it is used when it is written");
+        assert!(!entry.take_mark() && !entry.is_marked());
+        entry.mark();
+        assert_eq!((entry.is_marked(), entry.version(), entry.deadline()), (true, 7, 3));
+        assert!(entry.take_mark());
+        assert_eq!((entry.version(), entry.copy().version()), (7, 7));
+        entry.date(0, 8);
+        assert!(entry.take_mark());
     }
 
     #[test]

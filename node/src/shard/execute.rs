@@ -3,14 +3,15 @@
 use super::action::{self, Change, Context};
 use super::dedup::{Known, OpId};
 use super::entry::Entry;
+use super::eviction::{Made, Room};
 use super::forwarding::{Again, Asker, Call, Executed, Source};
-use super::frame::Forwarded;
+use super::frame::{Forwarded, Headroom};
 use super::log::{Logged, RECORD_OVERHEAD};
 use super::op::{Failure, Outcome, PartitionAction, Work};
 use super::store::{ENTRY_OVERHEAD, Effect, Key};
 use super::{Core, Held, PartitionRef, Request, Slot, Token, scan};
 use doyen_placement::mutant::{Mutant, broken};
-use doyen_placement::{MapId, MemberId};
+use doyen_placement::{Eviction, MapId, MemberId};
 
 /// What executing came to.
 enum Step {
@@ -26,6 +27,11 @@ enum Step {
     Refused(Failure),
     /// A duplicate of something finished: nobody waits for it.
     Drop,
+}
+
+/// What a write of so many bytes of key and value takes, about.
+pub(super) const fn needed(bytes: usize) -> usize {
+    bytes + ENTRY_OVERHEAD + RECORD_OVERHEAD
 }
 
 impl Core {
@@ -132,7 +138,7 @@ impl Core {
         let still = slot.still && !broken(Mutant::WritesWhileReshaped);
         let clear = self.used && slot.serving() && !still && slot.calls.parked.is_empty() && !slot.has_too_few_copies();
         let held = slot.held.as_deref().filter(|h| clear && h.lead.as_ref().is_some_and(|l| l.open));
-        value.len() <= self.limits.value_bytes_max && held.is_some_and(|held| self.room(held, key.len() + value.len()))
+        value.len() <= self.limits.value_bytes_max && held.is_some_and(|held| self.room(held, key.len() + value.len()) == Room::Plenty)
     }
 
     /// Writes an entry for which nothing stands in the way.
@@ -156,7 +162,7 @@ impl Core {
     fn step(&mut self, at: PartitionRef, slot: &mut Slot, call: &Call) -> Step {
         let id = self.op_id(slot, call);
         let few = slot.has_too_few_copies();
-        let (default_ttl_ms, still) = (slot.default_ttl_ms, slot.still);
+        let (default_ttl_ms, eviction, still) = (slot.default_ttl_ms, slot.evicts_by(), slot.still);
         let Some(held) = slot.held.as_mut() else { return Step::Park };
         let Some(open) = held.lead.as_ref().map(|l| l.open) else { return Step::Park };
         if call.work.is_write() {
@@ -188,10 +194,6 @@ impl Core {
         }
         match &call.work {
             Work::Key(op) => {
-                let bytes = action::growth(&op.action).map(|n| n + op.key.len());
-                if bytes.is_some_and(|bytes| !self.room(held, bytes)) {
-                    return Step::Refused(Failure::OutOfMemory);
-                }
                 let clock = held.clock.advance(self.now);
                 let order = held.store.order(&op.key);
                 self.draw(held, op.map, order, &op.key);
@@ -215,6 +217,12 @@ impl Core {
                     // Before anything happened: it may be asked again.
                     return Step::Refused(Failure::Overloaded);
                 }
+                if eviction == Eviction::Lru
+                    && action::uses(&op.action)
+                    && let Some(entry) = found
+                {
+                    entry.mark();
+                }
                 let cx = Context { clock, unix_ms: self.unix_ms(), default_ttl_ms, value_bytes_max: self.limits.value_bytes_max };
                 let (outcome, change) = action::apply(&op.action, found, &cx);
                 if let Change::Put(value, _) = &change {
@@ -227,7 +235,19 @@ impl Core {
                         let seq = super::read_at(found, &held.log);
                         return Step::Done(outcome, seq, false);
                     }
-                    Change::Put(value, deadline) => Effect::Put { map: op.map, entry: Entry::new(&op.key, &value, 0, 0), deadline },
+                    Change::Put(value, deadline) => {
+                        let bytes = op.key.len() + value.len();
+                        let grows = found.is_none_or(|e| e.len() < bytes);
+                        let room = self.room(held, bytes);
+                        if room < Room::Plenty && (grows || room == Room::None) {
+                            match self.make_room(at, held, eviction, (op.map, &op.key), bytes, room) {
+                                Made::Room => {}
+                                Made::Soon => return Step::Park,
+                                Made::No(failure) => return Step::Refused(failure),
+                            }
+                        }
+                        Effect::Put { map: op.map, entry: Entry::new(&op.key, &value, 0, 0), deadline }
+                    }
                     Change::Delete => Effect::Delete { map: op.map, key: key() },
                     Change::Deadline(deadline) => match found {
                         // A learner may not have the entry yet.
@@ -273,16 +293,19 @@ impl Core {
         }
     }
 
-    /// Whether this node and every in-sync copy have room for a write of so many bytes of key and value, with a reserve for what is
-    /// in flight.
-    fn room(&self, held: &Held, bytes: usize) -> bool {
-        let reserve = (self.limits.memory_bytes_max / 64).min(16 << 20);
-        let needed = bytes + ENTRY_OVERHEAD + RECORD_OVERHEAD + reserve;
-        let copies = held
-            .lead
-            .as_ref()
-            .is_none_or(|l| l.links.iter().filter(|(_, link)| link.required).all(|(id, _)| self.peers.headroom(*id) >= needed as u64));
-        copies && self.memory.saturating_add(needed) <= self.limits.memory_bytes_max
+    /// How much room this node and every in-sync copy have for a write of so many bytes of key and value. Even of what is kept there is a
+    /// reserve for what is in flight.
+    pub(super) fn room(&self, held: &Held, bytes: usize) -> Room {
+        let needed = needed(bytes) as u64;
+        let reserve = (self.limits.memory_bytes_max / 64).min(16 << 20) as u64;
+        let of = |(Headroom { left, kept }, under_way): (Headroom, u64)| match left.saturating_sub(under_way.saturating_add(needed)) {
+            left if left >= kept.max(reserve) => Room::Plenty,
+            // Until it is committed a value counts twice: as an entry and in the log.
+            left if left.saturating_sub(under_way.saturating_add(bytes as u64)) >= reserve => Room::Kept,
+            _ => Room::None,
+        };
+        let copies = held.lead.iter().flat_map(|l| l.links.iter()).filter(|(_, link)| link.required);
+        copies.map(|(id, _)| of(self.peers.said(*id))).fold(of((self.headroom(), 0)), Room::min)
     }
 
     /// Deletes an overdue key, as a logged effect of no operation.
@@ -303,7 +326,7 @@ impl Core {
     }
 
     /// Applies an effect here, logs it and sends it to every copy that is up to date. `order` is that of its key, if it has one.
-    fn log(&mut self, at: PartitionRef, held: &mut Held, order: u64, effect: Effect, op: Option<OpId>, outcome: Outcome) -> u64 {
+    pub(super) fn log(&mut self, at: PartitionRef, held: &mut Held, order: u64, effect: Effect, op: Option<OpId>, outcome: Outcome) -> u64 {
         let before = held.bytes();
         let seq = held.log.last() + 1;
         let undo = held.store.apply_at(order, seq, &effect);

@@ -153,19 +153,14 @@ impl Core {
         }
     }
 
-    /// Bytes that this node may still hold.
-    fn memory_left(&self) -> u64 {
-        self.limits.memory_bytes_max.saturating_sub(self.memory) as u64
-    }
-
     /// Sends the acks of a batch.
     pub(super) fn send_acks(&mut self, to: MemberId) {
-        let headroom = self.memory_left();
+        let headroom = self.headroom();
         let Some(peer) = self.peers.get(to) else { return };
         if !peer.acks.is_empty() {
             let acks = std::mem::take(&mut peer.acks);
             let received = peer.received;
-            peer.told = (headroom, received);
+            peer.told = (headroom.left, received);
             let mut frame = Frame::Acks { headroom, received, acks };
             self.peers.send(to, Lane::Calls, &frame);
             if let (Frame::Acks { acks, .. }, Some(peer)) = (&mut frame, self.peers.get(to)) {
@@ -179,16 +174,17 @@ impl Core {
     /// Tells peers how much memory is left where what they know of it is old. Acks say it, too, but who holds no copy sends
     /// none, and a primary that thinks it full would never make one there.
     pub(super) fn tell_headroom(&mut self) {
-        let headroom = self.memory_left();
-        let step = (self.limits.memory_bytes_max / 64).min(1 << 20) as u64;
+        let headroom = self.headroom();
+        // Much less than lies between a member that is full and one that is so no more.
+        let step = (self.limits.memory_bytes_max / 256).min(1 << 20) as u64;
         // Neither do clients hold copies, nor do they make any; and no copy of a node's is made by the same node.
         let me = self.me;
         let hears = |id: &MemberId| !id.is_client() && !me.is_client() && id.member() != me.member();
         for id in self.peers.ids().into_iter().filter(hears) {
             let Some(peer) = self.peers.get(id) else { continue };
             let received = peer.received;
-            if headroom.abs_diff(peer.told.0) > step || received - peer.told.1 > step {
-                peer.told = (headroom, received);
+            if headroom.left.abs_diff(peer.told.0) > step || received - peer.told.1 > step {
+                peer.told = (headroom.left, received);
                 self.peers.send(id, Lane::Calls, &Frame::Acks { headroom, received, acks: Vec::new() });
             }
         }

@@ -45,7 +45,7 @@ pub(super) enum Frame {
     /// Entries from `head.first` on, in an aligned log.
     Append { head: Head, entries: Vec<Logged> },
     /// Everything up to here is applied; how much memory the sender has left, having received so many bytes.
-    Acks { headroom: u64, received: u64, acks: Vec<Ack> },
+    Acks { headroom: Headroom, received: u64, acks: Vec<Ack> },
     /// Send from `next` on: something is missing, or the sender installed this epoch just now.
     Want { at: PartitionRef, epoch: Epoch, session: u32, next: u64 },
     /// A copy for a learner begins after `seq`; one that was in sync and has everything up to `kept` answers with `Holds`.
@@ -115,6 +115,20 @@ pub(super) struct Head {
     pub(super) clock: u64,
     /// Sequence of the first entry.
     pub(super) first: u64,
+}
+
+/// What a node has left of its memory, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Headroom {
+    /// All that it has left.
+    pub(super) left: u64,
+    /// With less than this it is full: it is kept for moves, tails and snapshots.
+    pub(super) kept: u64,
+}
+
+impl Headroom {
+    /// Of whom nothing is known.
+    pub(super) const PLENTY: Self = Self { left: u64::MAX, kept: 0 };
 }
 
 /// How far a copy has come.
@@ -316,7 +330,8 @@ impl Frame {
             Self::Align { head, base, last, entries } => align(out, head, *base, *last, entries.iter()),
             Self::Append { head, entries } => append(out, head, entries.iter()),
             Self::Acks { headroom, received, acks } => framed(out, ACKS, |out| {
-                out.bytes.put_u64_le(*headroom);
+                out.bytes.put_u64_le(headroom.left);
+                out.bytes.put_u64_le(headroom.kept);
                 out.bytes.put_u64_le(*received);
                 for ack in acks {
                     put_at(out, ack.at);
@@ -454,7 +469,7 @@ impl Frame {
             NOT_SERVING => Self::NotServing { at: r.at()?, n: r.u64()?, attempt: r.u32()? },
             ALIGN => Self::Align { head: r.head()?, base: r.u64()?, last: r.u64()?, entries: r.all(Reader::logged)? },
             APPEND => Self::Append { head: r.head()?, entries: r.all(Reader::logged)? },
-            ACKS => Self::Acks { headroom: r.u64()?, received: r.u64()?, acks: r.all(Reader::ack)? },
+            ACKS => Self::Acks { headroom: Headroom { left: r.u64()?, kept: r.u64()? }, received: r.u64()?, acks: r.all(Reader::ack)? },
             WANT => Self::Want { at: r.at()?, epoch: Epoch(r.u64()?), session: r.u32()?, next: r.u64()? },
             BEGIN => {
                 let (at, epoch, lineage, session) = (r.at()?, Epoch(r.u64()?), Lineage(r.u32()?), r.u32()?);

@@ -2,7 +2,7 @@
 
 use super::dedup::OpId;
 use super::entry::Entry;
-use super::frame::{self, Ack, Forwarded, Frame, Head, Out};
+use super::frame::{self, Ack, Forwarded, Frame, Head, Headroom, Out};
 use super::log::Logged;
 use super::op::{Action, Condition, Expiry, Failure, Operation, Outcome, PartitionAction, PartitionOperation, RangeQuery, Work};
 use super::store::{Effect, Key, digest_bytes};
@@ -11,8 +11,9 @@ use bytes::{Bytes, BytesMut};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
 use doyen_placement::{
-    Addresses, Age, ClusterId, Division, Epoch, Keyspace, KeyspaceId, Lineage, Location, MapEntry, MapId, Member, MemberId, MemberState,
-    Mode, OnLoss, Partition, PartitionId, PartitionRef, Replica, ReplicaState, Reshaping, Role, Settings, Table, TableName, Term, Version,
+    Addresses, Age, ClusterId, Division, Epoch, Eviction, Keyspace, KeyspaceId, Lineage, Location, MapEntry, MapId, Member, MemberId,
+    MemberState, Mode, OnLoss, Partition, PartitionId, PartitionRef, Replica, ReplicaState, Reshaping, Role, Settings, Table, TableName,
+    Term, Version,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -69,7 +70,7 @@ fn every() -> Vec<Frame> {
         Frame::NotServing { at: at(1), n: 1, attempt: 0 },
         Frame::Align { head: head(2, 1), base: 0, last: 4, entries: entries.clone() },
         Frame::Append { head: head(2, 1), entries },
-        Frame::Acks { headroom: 1 << 20, received: 100, acks: vec![ack(0, 1), ack(1, 2)] },
+        Frame::Acks { headroom: Headroom { left: 1 << 20, kept: 1 << 17 }, received: 100, acks: vec![ack(0, 1), ack(1, 2)] },
         Frame::Want { at: at(0), epoch: Epoch(1), session: 0, next: 1 },
         Frame::Begin { at: at(3), epoch: Epoch(1), lineage: Lineage(1), session: 9, kept: 0, seq: 2 },
         Frame::Holds { at: at(1), session: 1, committed: 1 },
@@ -185,6 +186,7 @@ fn table() -> Table {
             min_in_sync: 1,
             on_loss: OnLoss::Wait,
             default_ttl_ms: None,
+            eviction: Eviction::None,
             ordered: false,
             rules: Vec::new(),
             partitions: (0..4).map(partition).collect(),

@@ -3,6 +3,8 @@
 use super::op::Outcome;
 use super::store::Effect;
 use super::{PartitionRef, Shard};
+#[cfg(any(test, feature = "fuzz"))]
+use doyen_placement::MapId;
 use doyen_placement::{ClusterId, Epoch, Lineage, MemberId};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -100,6 +102,12 @@ impl Shard {
         let held = self.slots.get(at)?.held.as_ref()?;
         let of_members = held.dedup.all().filter(|(origin, ..)| !origin.is_client());
         Some(of_members.map(|(id, mark, applied)| (id, (mark, applied.iter().map(|(n, _, o)| (*n, o.clone())).collect()))).collect())
+    }
+
+    /// The keys that were evicted since this was asked last, as far as they are remembered, from the last one on.
+    #[cfg(any(test, feature = "fuzz"))]
+    pub fn inspect_evicted(&mut self) -> Vec<(PartitionRef, MapId, std::sync::Arc<[u8]>)> {
+        self.core.evicting.gone.drain(..).collect()
     }
 
     /// A checksum of everything that is stored of a partition.

@@ -6,7 +6,8 @@
 //! nodes cannot wait for each other.
 
 use super::clients::Visit;
-use super::frame::{self, Ack, Frame, Head, Mark, Out};
+use super::eviction::Pressure;
+use super::frame::{self, Ack, Frame, Head, Headroom, Mark, Out};
 use super::log::Logged;
 use super::op::Outcome;
 use super::{Lane, MemberId};
@@ -52,8 +53,12 @@ pub(super) struct Peer {
     pub(super) told: (u64, u64),
     /// Bytes given to it since it connected.
     sent: u64,
-    /// What it said last: bytes of memory left, having received so many bytes.
-    headroom: Option<(u64, u64)>,
+    /// What it said last of its memory, having received so many bytes,
+    headroom: Option<(Headroom, u64)>,
+    /// whether nobody has looked at that yet,
+    says_anew: bool,
+    /// and what is to be done about it.
+    pressure: Pressure,
     /// When a part of a snapshot last arrived there.
     copied: Time,
     /// Frames of each lane that were taken and not handled.
@@ -383,20 +388,46 @@ impl Peers {
     }
 
     /// What a peer said of its memory.
-    pub(super) fn set_headroom(&mut self, id: MemberId, headroom: u64, received: u64) {
+    pub(super) fn set_headroom(&mut self, id: MemberId, headroom: Headroom, received: u64) {
         if let Some(peer) = self.all.get_mut(&id) {
-            peer.headroom = Some((headroom, received));
+            (peer.headroom, peer.says_anew) = (Some((headroom, received)), true);
         }
     }
 
     /// How much memory a peer has left once everything in flight has arrived; unknown counts as plenty.
-    pub(super) fn headroom(&self, id: MemberId) -> u64 {
-        self.all
-            .get(&id)
-            .and_then(|p| {
-                let (left, _) = p.headroom?;
-                Some(left.saturating_sub(p.under_way()))
-            })
-            .unwrap_or(u64::MAX)
+    pub(super) fn headroom(&self, id: MemberId) -> Headroom {
+        let (said, under_way) = self.said(id);
+        Headroom { left: said.left.saturating_sub(under_way), ..said }
+    }
+
+    /// What a peer said of its memory, and how many bytes are on their way to it.
+    pub(super) fn said(&self, id: MemberId) -> (Headroom, u64) {
+        self.all.get(&id).and_then(|p| Some((p.headroom?.0, p.under_way()))).unwrap_or((Headroom::PLENTY, 0))
+    }
+
+    /// Looks at who is full, by what each said since the last look; so many share the work there.
+    pub(super) fn look_at_memory(&mut self, shares: u64) {
+        for (_, peer) in self.all.iter_mut() {
+            if std::mem::take(&mut peer.says_anew) {
+                peer.pressure.look(peer.headroom.map_or(Headroom::PLENTY, |(said, _)| said), shares);
+            }
+        }
+    }
+
+    /// Bytes that are to be evicted at a peer.
+    pub(super) fn excess(&self, id: MemberId) -> u64 {
+        self.all.get(&id).map_or(0, |p| p.pressure.excess())
+    }
+
+    /// Whether any are to be, at any.
+    pub(super) fn has_excess(&self) -> bool {
+        self.all.values().any(|p| p.pressure.excess() > 0)
+    }
+
+    /// So many bytes were.
+    pub(super) fn relieve(&mut self, id: MemberId, bytes: usize) {
+        if let Some(peer) = self.all.get_mut(&id) {
+            peer.pressure.relieve(bytes);
+        }
     }
 }

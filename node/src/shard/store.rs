@@ -5,6 +5,7 @@
 //! copies its bytes once.
 
 mod drawing;
+mod victims;
 
 use super::ENTRY_WORK;
 use super::entry::Entry;
@@ -19,6 +20,8 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
+use victims::Hand;
+pub(super) use victims::{Victim, Wanted};
 
 /// A key by itself: of a deletion, of a place in a scan.
 pub(super) type Key = Arc<[u8]>;
@@ -270,12 +273,13 @@ pub(super) struct Store {
     tombstones: Option<Box<Tombstones>>,
     /// Maps of which something is still to be drawn from former ones.
     parts: usize,
+    hand: Hand,
 }
 
 impl Store {
     /// An empty one. The seed orders its keys: all members have the same.
     pub(super) const fn new(seed: Seed) -> Self {
-        Self { seed, sorted: false, maps: LiteMap::new_vec(), bytes: 0, sums: Vec::new(), tombstones: None, parts: 0 }
+        Self { seed, sorted: false, maps: LiteMap::new_vec(), bytes: 0, sums: Vec::new(), tombstones: None, parts: 0, hand: (MapId(0), 0) }
     }
 
     /// The same, which keeps keys in the order of their bytes, too.

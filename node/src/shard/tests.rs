@@ -1,6 +1,7 @@
 //! Several shards and their tables in one deterministic world: queues of bytes, a clock, a coordinator of few words.
 
 mod clients;
+mod eviction;
 mod hostile;
 mod keyspaces;
 mod moves;
@@ -15,8 +16,8 @@ use super::store::Key;
 use super::*;
 use bytes::Bytes;
 use doyen_placement::{
-    Addresses, Age, ClusterId, Division, Keyspace, KeyspaceId, Location, MapId, Member, MemberState, Mode, OnLoss, PartitionId, Replica,
-    ReplicaState, Reshaping, Role, Settings, Table, Term, ThreadPorts, Version,
+    Addresses, Age, ClusterId, Division, Eviction, Keyspace, KeyspaceId, Location, MapId, Member, MemberState, Mode, OnLoss, PartitionId,
+    Replica, ReplicaState, Reshaping, Role, Settings, Table, Term, ThreadPorts, Version,
 };
 use std::collections::BTreeMap;
 
@@ -125,6 +126,7 @@ fn table_of_threads(members: u64, threads: impl Fn(u64) -> u8, holders: impl Fn(
             min_in_sync: 1,
             on_loss: OnLoss::Wait,
             default_ttl_ms: None,
+            eviction: Eviction::None,
             ordered: false,
             rules: Vec::new(),
             partitions: (0..u32::from(PARTITIONS)).map(partition).collect(),
@@ -1166,10 +1168,10 @@ fn a_node_that_holds_no_copy_says_how_much_memory_it_has_left() {
     w.settle(Duration::from_millis(200));
     w.nodes.get_mut(&2).unwrap().shard.core.memory = limits().memory_bytes_max;
     w.settle(Duration::from_millis(1200));
-    assert_eq!(w.nodes[&1].shard.core.peers.headroom(id(2)), 0);
+    assert_eq!(w.nodes[&1].shard.core.peers.headroom(id(2)).left, 0);
     w.nodes.get_mut(&2).unwrap().shard.core.memory = 0;
     w.settle(Duration::from_millis(1200));
-    assert!(w.nodes[&1].shard.core.peers.headroom(id(2)) > limits().memory_bytes_max as u64 / 2);
+    assert!(w.nodes[&1].shard.core.peers.headroom(id(2)).left > limits().memory_bytes_max as u64 / 2);
 }
 
 /// What is known of one counter: it only grows, so floors and uniqueness are all that linearizability asks.

@@ -1,7 +1,7 @@
 //! What a shard does beside serving, by the clock and a little at a time: others wait while it does.
 //!
 //! ```text
-//!   tick ─> timers that are due ─> answers that nobody lets out ─> upkeep ─> what is drawn ─> expiry ─> snapshots ─> what was dropped is freed
+//!   tick ─> timers that are due ─> answers that nobody lets out ─> upkeep ─> what is drawn ─> expiry ─> eviction ─> snapshots ─> what was dropped is freed
 //! ```
 //! Each has a bound for one tick, and says in `poll_timeout` when it goes on.
 
@@ -50,6 +50,7 @@ impl Shard {
         }
         self.draw_due(now);
         self.expire_due(now);
+        self.evict_due(now);
         self.copy_due(now);
         self.core.ack_chunks(now);
         self.core.free(now);
@@ -63,11 +64,12 @@ impl Shard {
         let timer = core.timers.first().map(|(t, _)| *t);
         let ready = core.ready.front().map(|(_, e)| e.until);
         let expiry = (!core.expiring.is_empty()).then_some(core.expire_at);
+        let eviction = core.evicting.due();
         let copy = (!core.to_copy.is_empty()).then_some(core.copy_at);
         let acks = (!core.late_acks.is_empty()).then_some(core.ack_at);
         let draw = (!core.drawing.is_empty()).then_some(core.draw_at);
         let garbage = core.has_garbage().then_some(core.free_at);
-        [upkeep, timer, ready, expiry, copy, acks, draw, garbage].into_iter().flatten().min()
+        [upkeep, timer, ready, expiry, eviction, copy, acks, draw, garbage].into_iter().flatten().min()
     }
 
     /// Partitions whose timers are due: sums of contents above all.
@@ -104,6 +106,7 @@ impl Shard {
     fn begin_upkeep(&mut self, now: Time) {
         self.core.pace.judge(now);
         self.core.tell_headroom();
+        self.look_at_memory(now);
         let mut noticed = std::mem::take(&mut self.core.noticed);
         if self.core.next_round <= now {
             self.core.next_round = now + ROUND;

@@ -5,7 +5,7 @@ use crate::division::{Cut, Division, RangeStart, Runs};
 use crate::hash::SLOTS;
 use crate::id::{KeyspaceId, MapId, PartitionId};
 use crate::rule::Rule;
-use crate::table::{Invalid, Keyspace, MapEntry, Mode, OnLoss, Reshape, Reshaping, Table};
+use crate::table::{Eviction, Invalid, Keyspace, MapEntry, Mode, OnLoss, Reshape, Reshaping, Table};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -29,6 +29,8 @@ pub struct NewKeyspace {
     pub on_loss: OnLoss,
     /// Expiry for keys that are written without one.
     pub default_ttl_ms: Option<u64>,
+    /// Which keys go where memory is full.
+    pub eviction: Eviction,
     /// Whether keys are kept in their order within each partition, where it is not one of ranges.
     pub ordered: bool,
     /// Which members may hold and lead its partitions.
@@ -39,7 +41,7 @@ impl NewKeyspace {
     /// The keyspace with this number, not assigned yet.
     #[must_use]
     pub fn numbered(self, id: KeyspaceId) -> Keyspace {
-        let Self { name, mode, division, backups, min_in_sync, on_loss, default_ttl_ms, ordered, rules } = self;
+        let Self { name, mode, division, backups, min_in_sync, on_loss, default_ttl_ms, eviction, ordered, rules } = self;
         Keyspace {
             id,
             name,
@@ -49,6 +51,7 @@ impl NewKeyspace {
             min_in_sync,
             on_loss,
             default_ttl_ms,
+            eviction,
             ordered,
             rules,
             partitions: Vec::new(),
@@ -68,6 +71,8 @@ pub struct KeyspaceChange {
     pub on_loss: Option<OnLoss>,
     /// Expiry for keys that are written without one; `Some(None)`: none.
     pub default_ttl_ms: Option<Option<u64>>,
+    /// Which keys go where memory is full.
+    pub eviction: Option<Eviction>,
     /// Which members may hold and lead its partitions: instead of all rules that there are.
     pub rules: Option<Vec<Rule>>,
     /// Partitions of a fixed keyspace: a power of two times as many as there are, which they are halved to.
@@ -171,7 +176,7 @@ pub fn alter_keyspace(table: &Table, name: &str, change: KeyspaceChange) -> Resu
     let at = place(table, name)?;
     let mut next = table.clone();
     let keyspace = &mut next.keyspaces[at];
-    let KeyspaceChange { backups, min_in_sync, on_loss, default_ttl_ms, rules, partitions } = change;
+    let KeyspaceChange { backups, min_in_sync, on_loss, default_ttl_ms, eviction, rules, partitions } = change;
     if let Some(partitions) = partitions {
         grow(keyspace, partitions)?;
     }
@@ -187,6 +192,7 @@ pub fn alter_keyspace(table: &Table, name: &str, change: KeyspaceChange) -> Resu
     keyspace.min_in_sync = min_in_sync.unwrap_or(keyspace.min_in_sync);
     keyspace.on_loss = on_loss.unwrap_or(keyspace.on_loss);
     keyspace.default_ttl_ms = default_ttl_ms.unwrap_or(keyspace.default_ttl_ms);
+    keyspace.eviction = eviction.unwrap_or(keyspace.eviction);
     next.validate()?;
     Ok((next != *table).then_some(next))
 }

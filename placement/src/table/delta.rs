@@ -285,8 +285,32 @@ fn same<T: PartialEq>(one: &Arc<T>, other: &Arc<T>) -> bool {
 
 /// Whether all but the partitions and how keys are divided among them is the same.
 fn same_head(one: &Keyspace, other: &Keyspace) -> bool {
-    let Keyspace { id, name, mode, backups, min_in_sync, on_loss, default_ttl_ms, ordered, rules, reshaping, division: _, partitions: _ } =
-        other;
-    (one.id, &one.name, one.mode, one.backups, one.min_in_sync, one.on_loss, one.default_ttl_ms, one.ordered, &one.rules, &one.reshaping)
-        == (*id, name, *mode, *backups, *min_in_sync, *on_loss, *default_ttl_ms, *ordered, rules, reshaping)
+    let Keyspace {
+        id,
+        name,
+        mode,
+        backups,
+        min_in_sync,
+        on_loss,
+        default_ttl_ms,
+        eviction,
+        ordered,
+        rules,
+        reshaping,
+        division: _,
+        partitions: _,
+    } = other;
+    (
+        one.id,
+        &one.name,
+        one.mode,
+        one.backups,
+        one.min_in_sync,
+        one.on_loss,
+        one.default_ttl_ms,
+        one.eviction,
+        one.ordered,
+        &one.rules,
+        &one.reshaping,
+    ) == (*id, name, *mode, *backups, *min_in_sync, *on_loss, *default_ttl_ms, *eviction, *ordered, rules, reshaping)
 }

@@ -6,8 +6,8 @@ use doyen_placement::planner::{
     InSyncChange, InSyncRequest, MoveLimits, Plan, Proposal, Stillness, adopt, advance, change_in_sync, first, inherit, propose, reshape,
 };
 use doyen_placement::{
-    Addresses, Age, Assignment, ClusterId, Division, Keyspace, KeyspaceId, Loads, Location, Member, MemberId, MemberState, Mode, OnLoss,
-    Partition, PartitionRef, Reshaping, Role, Settings, Table, TableDelta,
+    Addresses, Age, Assignment, ClusterId, Division, Eviction, Keyspace, KeyspaceId, Loads, Location, Member, MemberId, MemberState, Mode,
+    OnLoss, Partition, PartitionRef, Reshaping, Role, Settings, Table, TableDelta,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -61,6 +61,7 @@ pub fn keyspace(partitions: u16, backups: u8, on_loss: OnLoss) -> Keyspace {
         min_in_sync: 1,
         on_loss,
         default_ttl_ms: None,
+        eviction: Eviction::None,
         ordered: false,
         rules: Vec::new(),
         partitions: Vec::new(),

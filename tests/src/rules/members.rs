@@ -8,8 +8,8 @@ use doyen_gossip::agreement::{AdminReply, Event, InSyncRequest, Peer, Timing, Vi
 use doyen_gossip::wire::Message;
 use doyen_gossip::{Agreement, Config, Input, Output, Time};
 use doyen_placement::{
-    Addresses, Assignment, Division, Epoch, Keyspace, KeyspaceId, Location, MemberId, Mode, OnLoss, Partition, PartitionId, PartitionRef,
-    Reshaping, Role, Schedulers, Settings, Table, planner,
+    Addresses, Assignment, Division, Epoch, Eviction, Keyspace, KeyspaceId, Location, MemberId, Mode, OnLoss, Partition, PartitionId,
+    PartitionRef, Reshaping, Role, Schedulers, Settings, Table, planner,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -208,6 +208,7 @@ impl Members {
                 min_in_sync: 1,
                 on_loss: self.setup.on_loss,
                 default_ttl_ms: None,
+                eviction: Eviction::None,
                 ordered: false,
                 rules: Vec::new(),
                 partitions: Vec::new(),

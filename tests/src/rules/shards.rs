@@ -7,8 +7,8 @@ use doyen_gossip::Time;
 use doyen_gossip::agreement::{InSyncRequest, View};
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::{
-    Addresses, Age, ClusterId, Division, Epoch, Keyspace, KeyspaceId, Lineage, Location, MapId, Member, MemberId, MemberState, Mode,
-    OnLoss, Partition, PartitionId, PartitionRef, Replica, ReplicaState, Reshaping, Role, Settings, Table, Term, Version,
+    Addresses, Age, ClusterId, Division, Epoch, Eviction, Keyspace, KeyspaceId, Lineage, Location, MapId, Member, MemberId, MemberState,
+    Mode, OnLoss, Partition, PartitionId, PartitionRef, Replica, ReplicaState, Reshaping, Role, Settings, Table, Term, Version,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -106,6 +106,7 @@ pub(super) fn table(members: u64, in_sync: &[Place]) -> Table {
         min_in_sync: 1,
         on_loss: OnLoss::Wait,
         default_ttl_ms: None,
+        eviction: Eviction::None,
         ordered: false,
         rules: Vec::new(),
         partitions: Vec::new(),

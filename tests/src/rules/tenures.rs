@@ -7,7 +7,7 @@ use doyen_gossip::Input;
 use doyen_gossip::agreement::AdminRequest;
 use doyen_gossip::wire::Message;
 use doyen_placement::planner::{NewKeyspace, Pace};
-use doyen_placement::{Division, Mode, OnLoss, Partition, Version};
+use doyen_placement::{Division, Eviction, Mode, OnLoss, Partition, Version};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -103,6 +103,7 @@ pub(super) fn who_missed_a_table_waits_for_every_lease() -> Result<(), String> {
         min_in_sync: 1,
         on_loss: OnLoss::Wait,
         default_ttl_ms: None,
+        eviction: Eviction::None,
         ordered: false,
         rules: Vec::new(),
     };

@@ -2,7 +2,7 @@
 //! connected to.
 
 use super::mix::Mix;
-use super::process::{ControlInput, DataInput, Leaving, ProcessId};
+use super::process::{ControlInput, DataInput, Leaving, ProcessId, ThreadId};
 use super::schedule::{Event, MS, Nanos, SECOND};
 use super::world::World;
 use crate::linear::{Answer, Call, Entry};
@@ -435,6 +435,19 @@ impl World {
                     self.histories.keys.entry(key).or_default().push(lost);
                 }
             }
+        }
+    }
+
+    /// A primary evicted these keys: each may be absent from now on, as after a delete of which nobody knows whether it comes to anything (a new
+    /// primary may not have it).
+    pub(crate) fn note_evicted(&mut self, (p, t): ThreadId) {
+        for (at, map, key) in self.processes[p].threads[t].shard.inspect_evicted() {
+            let named = |name: &String| map_name(name).map_or(Some(MapId(0)), |name| self.oracle.map(name)) == Some(map);
+            let of_clients = at.keyspace == KeyspaceId(0);
+            let Some(key) = self.keys.iter().find(|name| of_clients && *key == *name.as_bytes() && named(name)).cloned() else { continue };
+            let called = self.histories.moment(self.schedule.now());
+            let gone = Entry { client: 0, call: Call::Lost, called, answered: None, waited: called };
+            self.histories.keys.entry(key).or_default().push(gone);
         }
     }
 

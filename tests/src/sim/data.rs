@@ -101,6 +101,8 @@ impl World {
             batch -= 1;
             self.data_input((p, t), now, input);
         }
+        // Before anybody is answered who may have missed them.
+        self.note_evicted((p, t));
         let gap = if self.rng.random_bool(0.1) { self.rng.random_range(1_000..=self.mix.pass_gap) } else { 2_000 };
         self.schedule.after(gap, Event::DataRelease((p, t)));
     }
@@ -124,6 +126,7 @@ impl World {
         let thread = &mut self.processes[p].threads[t];
         self.caught_up += thread.shard.stats().caught_up;
         self.expired += thread.shard.stats().expired;
+        self.evicted += thread.shard.stats().evicted;
         thread.shard_me = me;
         thread.siblings.restart(me);
         thread.shard = Shard::new(id, limits, seed, now);
@@ -255,6 +258,7 @@ impl World {
             self.broken(format!("{what} (at p{p})"));
         }
         self.ask_overtaken((p, t), now);
+        self.note_evicted((p, t));
         if self.mix.dawdles && self.rng.random_bool(0.05) {
             // Clients have their answers, peers do not: whatever happens then happens in between.
             let gap = self.rng.random_range(1_000..=self.mix.pass_gap);

@@ -11,7 +11,7 @@ use doyen_gossip::agreement::AdminRequest;
 use doyen_gossip::hints::Hint;
 use doyen_placement::planner::{BalanceChange, DEFAULT_KEYSPACE, KeyspaceChange, NewKeyspace, Pace};
 use doyen_placement::quorum::majority;
-use doyen_placement::{MapId, MoveRate, OnLoss, Paused, Schedulers};
+use doyen_placement::{Eviction, MapId, MoveRate, OnLoss, Paused, Schedulers};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeSet;
@@ -564,6 +564,7 @@ impl World {
             min_in_sync: 1,
             on_loss,
             default_ttl_ms: None,
+            eviction: Eviction::None,
             ordered: false,
             rules: Vec::new(),
         }))

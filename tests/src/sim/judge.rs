@@ -269,6 +269,7 @@ impl World {
             overtaken: self.overtaken,
             handed_over: self.handed_over,
             expired: self.expired + self.processes.iter().flat_map(|p| &p.threads).map(|t| t.shard.stats().expired).sum::<u64>(),
+            evicted: self.evicted + self.processes.iter().flat_map(|p| &p.threads).map(|t| t.shard.stats().evicted).sum::<u64>(),
             healed_ns: self.healed_at.unwrap_or(0).saturating_sub(self.calm_at),
             faults: self.faults.clone(),
             trace: self.trace.digest(),

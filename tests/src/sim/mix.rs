@@ -2,7 +2,7 @@
 
 use super::Case;
 use super::schedule::{MS, Nanos, SECOND};
-use doyen_placement::{Division, Mode};
+use doyen_placement::{Division, Eviction, Mode};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::fmt;
@@ -82,6 +82,8 @@ pub struct Mix {
     pub bulk: usize,
     /// Whether a process that was told to begin alone, and knows the founders, runs in the last slot: two clusters may meet.
     pub stranger: bool,
+    /// Which keys go where that is full.
+    pub eviction: Eviction,
     /// Memory of a data thread.
     pub memory_bytes_max: usize,
     /// Data threads of the processes of each slot.
@@ -115,7 +117,16 @@ impl Mix {
         let mut last = ChaCha8Rng::seed_from_u64(seed);
         last.set_stream(7);
         let small = later.random_bool(0.12);
-        let memory_bytes_max = if small { 192 << 10 } else { 256 << 20 };
+        let mut policies = ChaCha8Rng::seed_from_u64(seed);
+        policies.set_stream(8);
+        let policy = [Eviction::None, Eviction::None, Eviction::Lru, Eviction::Random, Eviction::Ttl][policies.random_range(0..5)];
+        let eviction = if small { policy } else { Eviction::None };
+        let memory_bytes_max = match eviction {
+            Eviction::None if small => 192 << 10,
+            Eviction::None => 256 << 20,
+            // So that something has to go.
+            _ => 112 << 10,
+        };
         let founders = [1, 1, 2, 2, 3, 3, 3, 3, 4, 5, 5, 6, 7, 8, 9][rng.random_range(0..15)];
         let joiners = rng.random_range(0..=9_usize.saturating_sub(founders).min(3));
         let mut sizes = ChaCha8Rng::seed_from_u64(seed);
@@ -183,6 +194,7 @@ impl Mix {
             placed: [Placed::Fixed, Placed::Fixed, Placed::Fixed, Placed::Ring, Placed::Range][last.random_range(0..5)],
             bulk: if small { 6 } else { 0 },
             stranger,
+            eviction,
             memory_bytes_max,
             threads,
             pipelined,

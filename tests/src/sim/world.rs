@@ -76,7 +76,7 @@ pub(crate) struct World {
     pub(crate) events: u64,
     /// The longest that a process stood still, as far as drawn.
     pub(crate) longest_stall: Nanos,
-    /// What shards that are gone had counted: learners that needed the log only, keys that expired.
+    /// What shards that are gone had counted: learners that needed the log only, keys that expired, or were evicted.
     pub(crate) caught_up: u64,
     /// Reads that were answered in the pass that they came with, and those that had to be asked again.
     pub(crate) read_at_once: u64,
@@ -87,6 +87,7 @@ pub(crate) struct World {
     /// Batches of bytes between data threads of a process.
     pub(crate) handed_over: u64,
     pub(crate) expired: u64,
+    pub(crate) evicted: u64,
     failure: Option<String>,
 }
 
@@ -158,6 +159,7 @@ impl World {
             overtaken: [0; 2],
             handed_over: 0,
             expired: 0,
+            evicted: 0,
             failure: None,
         };
         let mix = world.mix.clone();
@@ -381,6 +383,7 @@ impl World {
                 min_in_sync: 1,
                 on_loss: OnLoss::Reset { after_ms: if mix.reckless { 3_000 } else { 60_000 } },
                 default_ttl_ms: None,
+                eviction: mix.eviction,
                 ordered: false,
                 rules: Vec::new(),
                 partitions: Vec::new(),

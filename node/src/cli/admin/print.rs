@@ -88,13 +88,24 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
 
 /// `doyen keyspace list`.
 pub(super) fn keyspaces(keyspaces: &[KeyspaceReport]) -> String {
-    let heads =
-        ["", "keyspace", "mode", "partitions", "backups", "min in sync", "on loss", "default ttl", "with too few copies", "not served"];
+    let heads = [
+        "",
+        "keyspace",
+        "mode",
+        "partitions",
+        "backups",
+        "min in sync",
+        "on loss",
+        "default ttl",
+        "eviction",
+        "with too few copies",
+        "not served",
+    ];
     let mut rows = vec![row(heads)];
     for k in keyspaces {
         let [partitions, few, unserved] = [k.partitions, k.under_replicated, k.unavailable].map(|n| n.to_string());
         let (backups, min) = (k.backups.to_string(), k.min_in_sync.to_string());
-        rows.push(row(["", &k.name, &k.mode, &partitions, &backups, &min, &k.on_loss, &k.default_ttl, &few, &unserved]));
+        rows.push(row(["", &k.name, &k.mode, &partitions, &backups, &min, &k.on_loss, &k.default_ttl, &k.eviction, &few, &unserved]));
     }
     columns(&rows)
 }

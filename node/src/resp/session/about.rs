@@ -1,6 +1,7 @@
 //! What a client asks of its connection, of the cluster and of the server: nothing that touches a key.
 
 use super::*;
+use crate::config::value::EvictionPolicy;
 use doyen_placement::planner::{DEFAULT_KEYSPACE, Refused};
 
 impl Session {
@@ -193,6 +194,7 @@ impl Session {
             true => (inner.me, inner.limits.memory_bytes_max),
             false => (inner.me.member(), inner.crew.memory_bytes_max()),
         };
+        let keyspace = inner.view.as_ref().and_then(|v| v.installed.keyspace(self.keyspace));
         describe::Facts {
             cluster_port: self.cluster_port,
             process_id: std::process::id(),
@@ -201,6 +203,7 @@ impl Session {
             uptime_s: inner.now.since(inner.started).as_secs(),
             connections_max: inner.connections_max,
             memory_bytes_max: u64::try_from(memory).unwrap_or(u64::MAX),
+            memory_policy: EvictionPolicy(keyspace.map(|k| k.eviction).unwrap_or_default()).in_redis(),
             backups: inner.backups_least,
             has_password: inner.password.is_some(),
             value_bytes_max: inner.limits.value_bytes_max,

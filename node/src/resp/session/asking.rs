@@ -105,6 +105,7 @@ impl Inner {
             connections_rejected: self.counters.connections_rejected,
             commands: self.counters.commands,
             expired: stats.expired,
+            evicted: stats.evicted,
             parked: stats.parked,
             keys,
             expires,

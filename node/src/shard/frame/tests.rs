@@ -161,7 +161,11 @@ fn frame() -> impl Strategy<Value = Frame> {
             entries
         }),
         (head(), prop::collection::vec(logged(), 0..4)).prop_map(|(head, entries)| Frame::Append { head, entries }),
-        (n(), n(), prop::collection::vec(ack, 0..4)).prop_map(|(headroom, received, acks)| Frame::Acks { headroom, received, acks }),
+        (n(), n(), n(), prop::collection::vec(ack, 0..4)).prop_map(|(left, kept, received, acks)| Frame::Acks {
+            headroom: Headroom { left, kept },
+            received,
+            acks
+        }),
         (at(), n(), s(), n()).prop_map(|(at, e, session, next)| Frame::Want { at, epoch: Epoch(e), session, next }),
         (at(), n(), s(), s(), n(), n()).prop_map(|(at, e, l, session, kept, seq)| Frame::Begin {
             at,

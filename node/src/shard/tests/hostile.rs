@@ -4,7 +4,7 @@
 //! network does it.
 
 use super::*;
-use frame::{Ack, Head};
+use frame::{Ack, Head, Headroom};
 use log::Logged;
 
 /// Whose word is not to be taken.
@@ -86,7 +86,11 @@ fn frames_of_wrong_epochs_and_of_whoever_does_not_lead_change_nothing() {
                 w.say(
                     BROKEN,
                     to,
-                    &Frame::Acks { headroom: 1 << 40, received: u64::MAX, acks: vec![Ack { at: at(p), epoch, session: 0, seq: u64::MAX }] },
+                    &Frame::Acks {
+                        headroom: Headroom { left: 1 << 40, kept: 0 },
+                        received: u64::MAX,
+                        acks: vec![Ack { at: at(p), epoch, session: 0, seq: u64::MAX }],
+                    },
                 );
                 w.settle(Duration::from_millis(10));
             }
@@ -133,7 +137,11 @@ fn an_ack_of_what_was_not_sent_commits_nothing() {
         w.say(
             BROKEN,
             2,
-            &Frame::Acks { headroom: u64::MAX, received: u64::MAX, acks: vec![Ack { at: at(1), epoch: Epoch(1), session: 0, seq }] },
+            &Frame::Acks {
+                headroom: Headroom { left: u64::MAX, kept: u64::MAX },
+                received: u64::MAX,
+                acks: vec![Ack { at: at(1), epoch: Epoch(1), session: 0, seq }],
+            },
         );
     }
     assert!(!w.outcomes.contains_key(&write), "acknowledged, and on one node");

@@ -6,7 +6,7 @@ use crate::id::{ClusterId, KeyspaceId, MapId, MemberId, PartitionRef};
 use crate::loads::Loads;
 use crate::planner::may_receive;
 use crate::planner::{self, Departure, InSyncChange, InSyncRequest, MoveLimits, Pace};
-use crate::table::{Keyspace, Member, Mode, OnLoss, Partition, Reshaping, Settings, Table};
+use crate::table::{Eviction, Keyspace, Member, Mode, OnLoss, Partition, Reshaping, Settings, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -51,6 +51,7 @@ impl Fixed {
             on_loss: OnLoss::Wait,
             rules: Vec::new(),
             default_ttl_ms: None,
+            eviction: Eviction::None,
             ordered: false,
             partitions: Vec::new(),
             reshaping: Reshaping::default(),

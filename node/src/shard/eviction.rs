@@ -1,0 +1,277 @@
+//! Keys that go because memory is full: which members are, and how much of it is whose to do.
+//!
+//! ```text
+//!   0 ──────────────────── 88 % ── 90 % ──────────── 100 % of --memory-max, or of a data thread's part of it
+//!         nobody is asked    <──────┤ full: writes that grow make room or are refused, primaries evict
+//!                                   ├─ kept: moves, tails, snapshots ─┤ nothing that grows is written
+//! ```
+//! A member is full by what it holds, as primary and as copy; what others are, acks say. Only primaries evict, by deletions in the log, as they
+//! expire: so all copies lack the same keys, and a copy that is full is relieved by whoever leads there. Every 100 ms it is looked at how much is
+//! too much, and until the next look not more than that goes: a deletion frees memory only once it is committed and out of the log, and who
+//! did not wait for that would evict far too much. For the same reason a member that has said nothing since the last look is not looked at.
+//!
+//! A write that finds a member full makes its own room (`Core::make_room`): however fast they come, they do not outrun it.
+
+use super::execute::needed;
+use super::frame::Headroom;
+use super::op::{Failure, Outcome};
+#[cfg(any(test, feature = "fuzz"))]
+use super::store::Key;
+use super::store::{Effect, Victim, Wanted};
+use super::upkeep::UPKEEP;
+use super::{Core, Held, PartitionRef, Shard, Slot};
+use doyen_gossip::Time;
+use doyen_placement::loads::FULL;
+use doyen_placement::{Eviction, MapId};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// A full member is so until it has this part of what is kept more left: 12 % of its memory.
+const RELIEF_PART: u64 = 5;
+/// Between two looks at how much is too much.
+const LOOK: Duration = UPKEEP.saturating_mul(2);
+/// Keys evicted in one step of all partitions, at most, and how long others have after it. 40,000 keys a second.
+const STEP: usize = 200;
+const PAUSE: Duration = Duration::from_millis(5);
+/// Each partition gives this part of its keys in turn: as much of a small one as of a large one.
+const TURN_PART: usize = 128;
+/// Keys that one write evicts, at most.
+const BY_WRITE: usize = 16;
+/// A write for which there is no room at all looks again after this.
+const ROOM_PAUSE: Duration = Duration::from_millis(5);
+
+/// Whether a member is full, and what is to be done about it.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Pressure {
+    full: bool,
+    /// Bytes that this thread shall evict there before it looks again.
+    excess: u64,
+}
+
+impl Pressure {
+    /// By what is left there; so many threads share the work.
+    pub(super) fn look(&mut self, room: Headroom, shares: u64) {
+        let enough = room.kept.saturating_add(room.kept / RELIEF_PART);
+        self.full = room.left < room.kept || (self.full && room.left < enough);
+        self.excess = if self.full { enough.saturating_sub(room.left).div_ceil(shares.max(1)) } else { 0 };
+    }
+
+    /// Bytes that are still to go.
+    pub(super) const fn excess(&self) -> u64 {
+        self.excess
+    }
+
+    /// So many have gone.
+    pub(super) fn relieve(&mut self, bytes: usize) {
+        self.excess = self.excess.saturating_sub(bytes as u64);
+    }
+}
+
+/// Eviction under way.
+#[derive(Debug)]
+pub(super) struct Evicting {
+    own: Pressure,
+    /// Partitions whose turn it is, and how many keys of each.
+    queue: VecDeque<(PartitionRef, usize)>,
+    next_step: Time,
+    next_look: Time,
+    /// When somebody looked last, members were full, and nothing that this thread leads there could be evicted.
+    barren: bool,
+    /// The last ones that went, for inspection only.
+    #[cfg(any(test, feature = "fuzz"))]
+    pub(super) gone: VecDeque<(PartitionRef, MapId, Key)>,
+}
+
+/// Of those that went, so many are remembered.
+#[cfg(any(test, feature = "fuzz"))]
+const GONE_MAX: usize = 1024;
+
+impl Evicting {
+    pub(super) const fn new(now: Time) -> Self {
+        Self {
+            own: Pressure { full: false, excess: 0 },
+            queue: VecDeque::new(),
+            next_step: now,
+            next_look: now,
+            barren: false,
+            #[cfg(any(test, feature = "fuzz"))]
+            gone: VecDeque::new(),
+        }
+    }
+
+    /// When the next step is due.
+    pub(super) fn due(&self) -> Option<Time> {
+        (!self.queue.is_empty()).then_some(self.next_step)
+    }
+}
+
+/// How much room there is for a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Room {
+    /// None: a member would have no memory left.
+    None,
+    /// Only in what is kept for moves, tails and snapshots.
+    Kept,
+    /// Enough.
+    Plenty,
+}
+
+/// What becomes of a write that found no room.
+pub(super) enum Made {
+    /// There is some now.
+    Room,
+    /// There will be, once deletions are committed.
+    Soon,
+    /// It is refused.
+    No(Failure),
+}
+
+impl Shard {
+    /// Looks at who is full.
+    pub(super) fn look_at_memory(&mut self, now: Time) {
+        let core = &mut self.core;
+        if now < core.evicting.next_look || core.me.is_client() {
+            return;
+        }
+        core.evicting.next_look = now + LOOK;
+        // Whoever has partitions there does its part; that of the member itself is all that it leads.
+        let members = core.view.as_ref().map_or(1, |v| v.installed.members.len()) as u64;
+        core.evicting.own.look(core.headroom(), 1);
+        core.peers.look_at_memory(members);
+        if !core.has_excess() {
+            core.evicting.queue.clear();
+            core.evicting.barren = false;
+        } else if core.evicting.queue.is_empty() {
+            self.note_evictable();
+        }
+    }
+
+    /// Gives each partition its turn from which keys may go.
+    fn note_evictable(&mut self) {
+        let core = &mut self.core;
+        core.evicting.barren = true;
+        for (at, slot) in self.slots.iter() {
+            let policy = slot.evicts_by();
+            let Some(held) = slot.held.as_deref().filter(|held| core.evicts(held, policy) && core.excess_of(held) > 0) else { continue };
+            let keys = held.store.evictable(policy);
+            // A part of a key is one now and then.
+            let more = (core.random() % TURN_PART as u64) < (keys % TURN_PART) as u64;
+            let turn = keys / TURN_PART + usize::from(more);
+            core.evicting.barren &= keys == 0;
+            if turn > 0 {
+                core.evicting.queue.push_back((at, turn));
+            }
+        }
+    }
+
+    /// Evicts some keys.
+    pub(super) fn evict_due(&mut self, now: Time) {
+        if self.core.evicting.queue.is_empty() || now < self.core.evicting.next_step {
+            return;
+        }
+        self.core.evicting.next_step = now + PAUSE;
+        let mut left = STEP;
+        while left > 0
+            && let Some((at, turn)) = self.core.evicting.queue.pop_front()
+        {
+            let Some(slot) = self.slots.get_mut(at) else { continue };
+            let some = turn.min(left);
+            if turn > some {
+                self.core.evicting.queue.push_front((at, turn - some));
+            }
+            self.core.evict_some(at, slot, some);
+            self.core.notice(at, slot);
+            left -= some;
+        }
+        if self.core.evicting.queue.is_empty() && self.core.has_excess() {
+            self.note_evictable();
+        }
+    }
+}
+
+impl Core {
+    /// What this thread has left.
+    pub(super) fn headroom(&self) -> Headroom {
+        let max = self.limits.memory_bytes_max;
+        Headroom { left: max.saturating_sub(self.memory) as u64, kept: max as u64 / 100 * (100 - u64::from(FULL)) }
+    }
+
+    fn has_excess(&self) -> bool {
+        self.evicting.own.excess() > 0 || self.peers.has_excess()
+    }
+
+    /// Whether keys of a partition may be evicted: where they may expire, if all of it is here.
+    fn evicts(&self, held: &Held, policy: Eviction) -> bool {
+        policy != Eviction::None && self.used && held.store.is_whole() && held.lead.as_ref().is_some_and(|l| l.open && l.serving)
+    }
+
+    /// How much is too much at this member or at one of those that have a copy of this partition.
+    fn excess_of(&self, held: &Held) -> u64 {
+        let links = held.lead.iter().flat_map(|l| l.links.iter());
+        let copies = links.filter(|(_, link)| link.required).map(|(id, _)| self.peers.excess(*id));
+        copies.fold(self.evicting.own.excess(), u64::max)
+    }
+
+    /// Evicts some keys of one partition.
+    fn evict_some(&mut self, at: PartitionRef, slot: &mut Slot, keys: usize) {
+        let (policy, random) = (slot.evicts_by(), self.random());
+        let Some(held) = slot.held.as_deref_mut().filter(|held| self.evicts(held, policy)) else { return };
+        let bytes = usize::try_from(self.excess_of(held)).unwrap_or(usize::MAX);
+        let victims = held.store.victims(policy, Wanted { keys, bytes, urgent: false }, random, None);
+        self.evict(at, held, victims);
+        // Where there are no copies, nobody's ack says that it is committed.
+        self.advance(at, slot);
+    }
+
+    /// Deletes keys, as logged effects of no operation.
+    fn evict(&mut self, at: PartitionRef, held: &mut Held, victims: Vec<Victim>) {
+        for Victim { map, order, key, bytes } in victims {
+            #[cfg(any(test, feature = "fuzz"))]
+            {
+                self.evicting.gone.truncate(GONE_MAX - 1);
+                self.evicting.gone.push_front((at, map, key.clone()));
+            }
+            self.log(at, held, order, Effect::Delete { map, key }, None, Outcome::Ok);
+            self.stats.evicted += 1;
+            self.evicting.own.relieve(bytes);
+            for (id, _) in held.lead.iter().flat_map(|l| l.links.iter()) {
+                self.peers.relieve(*id, bytes);
+            }
+        }
+    }
+
+    /// A write of so many bytes, of this key, finds no more room than this: others go, if any may.
+    pub(super) fn make_room(
+        &mut self,
+        at: PartitionRef,
+        held: &mut Held,
+        policy: Eviction,
+        key: (MapId, &[u8]),
+        bytes: usize,
+        room: Room,
+    ) -> Made {
+        if policy == Eviction::None {
+            return Made::No(Failure::OutOfMemory);
+        }
+        // Further deletions would only make it worse before those that are under way are done with.
+        let waits = room == Room::None && held.log.committed() < held.log.last();
+        let mut evicted = 0;
+        if !waits && self.evicts(held, policy) {
+            let random = self.random();
+            let wanted = Wanted { keys: BY_WRITE, bytes: needed(bytes), urgent: true };
+            let victims = held.store.victims(policy, wanted, random, Some(key));
+            evicted = victims.len();
+            self.evict(at, held, victims);
+        }
+        // Where nothing of this partition may go, that of others does meanwhile.
+        let hope = evicted > 0 || waits || !self.evicting.barren;
+        match self.room(held, bytes) {
+            _ if !hope => Made::No(Failure::OutOfMemory),
+            Room::None => {
+                self.timers.insert((self.now + ROOM_PAUSE, at));
+                Made::Soon
+            }
+            Room::Kept | Room::Plenty => Made::Room,
+        }
+    }
+}

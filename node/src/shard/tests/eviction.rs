@@ -1,0 +1,208 @@
+//! Keys go where memory is full: by their keyspace's policy, at all copies alike, and nowhere else.
+
+use super::*;
+use doyen_placement::planner::reshape;
+use doyen_placement::{Eviction, Reshape, division::Cut};
+
+const MEMORY: usize = 2 << 20;
+const FULL: u64 = MEMORY as u64 / 100 * 90;
+
+/// Each member has copies of everything.
+fn world(seed: u64, members: u64, policy: Eviction) -> World {
+    let mut w = World::new(seed, members, |p| (0..members).map(|m| 1 + (u64::from(p) + m) % members).collect());
+    w.members().into_iter().for_each(|n| give(&mut w, n, MEMORY));
+    w.propose(|t| t.keyspaces[0].eviction = policy);
+    w.settle(Duration::from_millis(50));
+    w
+}
+
+fn give(w: &mut World, n: u64, memory: usize) {
+    let limits = &mut w.nodes.get_mut(&n).unwrap().shard.core.limits;
+    (limits.memory_bytes_max, limits.tail_bytes_max) = (memory, 64 << 10);
+}
+
+fn value() -> String {
+    "x".repeat(1_000)
+}
+
+fn memory(w: &World) -> u64 {
+    w.nodes.values().map(|n| n.shard.stats().memory_bytes).max().unwrap()
+}
+
+fn evicted(w: &World) -> u64 {
+    w.nodes.values().map(|n| n.shard.stats().evicted).sum()
+}
+
+/// Writes keys of this name until somebody is as full as that.
+fn fill(w: &mut World, name: &str, memory_bytes: u64) -> usize {
+    let mut n = 0;
+    while memory(w) < memory_bytes {
+        assert_eq!(w.set(1, &format!("{name}{n}"), &value()), Outcome::Ok);
+        n += 1;
+    }
+    n
+}
+
+fn there(w: &mut World, name: &str, count: usize) -> usize {
+    (0..count).filter(|n| w.get(1, &format!("{name}{n}")) != Outcome::Nil).count()
+}
+
+#[test]
+fn far_more_than_fits_is_taken_and_copies_stay_equal() {
+    for (seed, policy) in [(70, Eviction::Lru), (71, Eviction::Random)] {
+        let mut w = world(seed, 3, policy);
+        for n in 0..5_000 {
+            assert_eq!(w.set(1 + n % 3, &format!("k{n}"), &value()), Outcome::Ok, "{policy:?} {n}");
+            assert!(memory(&w) <= MEMORY as u64, "{policy:?} {n}: {}", memory(&w));
+        }
+        w.settle(Duration::from_secs(3));
+        assert!(evicted(&w) > 3_000 && memory(&w) <= FULL, "{policy:?}: {} evicted, {} left", evicted(&w), memory(&w));
+        assert!(memory(&w) > FULL / 10 * 9, "{policy:?}: no more goes than must: {}", memory(&w));
+        w.check_copies();
+    }
+}
+
+/// What is on its way may fill what is kept for it: then writes wait until what went for them is committed.
+#[test]
+fn a_burst_waits_for_the_room_that_is_made_for_it() {
+    let mut w = World::new(72, 2, |_| vec![1, 2]);
+    w.members().into_iter().for_each(|n| give(&mut w, n, MEMORY));
+    w.propose(|t| t.keyspaces[0].eviction = Eviction::Lru);
+    w.settle(Duration::from_millis(50));
+    fill(&mut w, "k", FULL - 20_000);
+    let tokens: Vec<Token> = (0..3_000).map(|n| w.submit(1, &format!("more{n}"), set(&value()))).collect();
+    assert!(w.nodes[&1].shard.stats().parked > 0, "the check checks nothing");
+    let mut most = [0; 2];
+    for _ in 0..800 {
+        w.settle(Duration::from_millis(5));
+        most = [1, 2].map(|n| w.nodes[&n].shard.stats().memory_bytes.max(most[n as usize - 1]));
+    }
+    let refused = tokens.iter().filter(|token| w.outcomes.get(token) != Some(&Outcome::Ok)).count();
+    assert_eq!(refused, 0);
+    assert!(most.iter().all(|most| *most <= MEMORY as u64), "{most:?} of {MEMORY}");
+    w.settle(Duration::from_secs(1));
+    w.check_copies();
+}
+
+#[test]
+fn nothing_goes_while_there_is_room() {
+    for (seed, policy) in [(73, Eviction::Lru), (74, Eviction::Random), (75, Eviction::Ttl)] {
+        let mut w = world(seed, 2, policy);
+        let keys = fill(&mut w, "k", FULL - 20_000);
+        w.settle(Duration::from_secs(3));
+        assert_eq!((evicted(&w), there(&mut w, "k", keys)), (0, keys), "{policy:?}");
+    }
+}
+
+#[test]
+fn without_a_policy_growth_is_refused_at_nine_tenths_and_all_else_goes() {
+    let mut w = world(76, 2, Eviction::None);
+    let mut taken = 0;
+    while w.set(1, &format!("k{taken}"), &value()) == Outcome::Ok {
+        taken += 1;
+    }
+    assert_eq!(w.set(1, "one more", &value()), Outcome::Failed(Failure::OutOfMemory));
+    assert!((FULL - 10_000..=FULL).contains(&memory(&w)), "{} of {FULL}", memory(&w));
+    for n in 0..taken {
+        assert_eq!(w.set(1 + n % 2, &format!("k{n}"), &"y".repeat(1_000)), Outcome::Ok, "it is no larger");
+    }
+    let append = Action::Append { value: Bytes::from_static(b"more") };
+    assert_eq!(w.ask(1, "k0", append), Outcome::Failed(Failure::OutOfMemory), "it grows");
+    assert_eq!((evicted(&w), there(&mut w, "k", taken as usize)), (0, taken as usize));
+    for n in 0..20 {
+        assert_eq!(w.ask(1, &format!("k{n}"), Action::Delete), Outcome::Int(1));
+    }
+    w.settle(Duration::from_millis(300));
+    assert_eq!(w.set(1, "one more", &value()), Outcome::Ok);
+    // It is changed while it is full, and at once as good as made so.
+    while w.set(1, &format!("k{taken}"), &value()) == Outcome::Ok {
+        taken += 1;
+    }
+    w.propose(|t| t.keyspaces[0].eviction = Eviction::Random);
+    w.settle(Duration::from_millis(50));
+    for n in 0..200 {
+        assert_eq!(w.set(1, &format!("more{n}"), &value()), Outcome::Ok);
+    }
+}
+
+#[test]
+fn keys_that_do_not_expire_never_go_by_ttl() {
+    let mut w = world(77, 2, Eviction::Ttl);
+    for n in 0..200 {
+        assert_eq!(w.set(1, &format!("stays{n}"), &value()), Outcome::Ok);
+    }
+    let expiring = |ms: i64| Action::Set { value: value().into(), condition: Condition::Always, expiry: Expiry::In(ms), get: false };
+    for n in 0..3_000_i64 {
+        assert_eq!(w.ask(1, &format!("goes{n}"), expiring(1_000_000 + n % 1_000 * 1_000)), Outcome::Ok);
+    }
+    assert!(evicted(&w) > 1_000);
+    assert_eq!(there(&mut w, "stays", 200), 200);
+    // Those that are left expire late.
+    let late = (0..3_000).filter(|n| w.get(1, &format!("goes{n}")) != Outcome::Nil);
+    let late: Vec<i64> = late.map(|n| n % 1_000).collect();
+    assert!(late.iter().sum::<i64>() > 600 * late.len() as i64, "{late:?}");
+    // What does not expire takes their place, and then there is none.
+    let mut n = 200;
+    while w.set(1, &format!("stays{n}"), &value()) == Outcome::Ok {
+        n += 1;
+    }
+    w.settle(Duration::from_secs(1));
+    assert_eq!(w.set(1, "one more", &value()), Outcome::Failed(Failure::OutOfMemory));
+    assert_eq!(there(&mut w, "stays", n), n, "acknowledged is acknowledged");
+    assert!(memory(&w) <= MEMORY as u64);
+    w.check_copies();
+}
+
+#[test]
+fn what_is_read_stays_and_what_is_not_goes() {
+    let mut w = world(78, 2, Eviction::Lru);
+    let keys = fill(&mut w, "k", FULL - 20_000);
+    let used: Vec<String> = (0..keys).step_by(10).map(|n| format!("k{n}")).collect();
+    // The hand has not come by yet: all of them were written since it did. Once it has gone round, it knows.
+    let mut lost = 0;
+    for n in 0..3 * keys {
+        assert_eq!(w.set(1, &format!("new{n}"), &value()), Outcome::Ok);
+        if n % 50 == 0 {
+            for key in &used {
+                let there = w.get(2, key) != Outcome::Nil;
+                lost += usize::from(!there && n > keys);
+                if !there {
+                    assert_eq!(w.set(2, key, &value()), Outcome::Ok);
+                }
+            }
+        }
+    }
+    assert!(lost <= used.len() / 50, "{lost} of {} were lost though they were read", used.len());
+    assert_eq!(there(&mut w, "k", keys), used.len(), "nothing else of what was there is");
+}
+
+/// The member that leads has room for everything; the one that has a copy has not.
+#[test]
+fn whoever_leads_evicts_for_a_copy_that_is_full() {
+    let mut w = World::new(79, 2, |_| vec![1, 2]);
+    give(&mut w, 2, MEMORY);
+    w.propose(|t| t.keyspaces[0].eviction = Eviction::Lru);
+    w.settle(Duration::from_millis(50));
+    for n in 0..4_000 {
+        assert_eq!(w.set(1, &format!("k{n}"), &value()), Outcome::Ok);
+        assert!(w.nodes[&2].shard.stats().memory_bytes <= MEMORY as u64);
+    }
+    assert_eq!((w.nodes[&2].shard.stats().evicted, evicted(&w) > 2_000), (0, true));
+    w.settle(Duration::from_secs(1));
+    w.check_copies();
+}
+
+#[test]
+fn what_is_to_be_split_evicts_nothing() {
+    let mut w = world(80, 2, Eviction::Random);
+    fill(&mut w, "k", FULL - 20_000);
+    w.propose(|t| *t = reshape::begin(t, KeyspaceId(0), Reshape::Split { partition: PartitionId(0), cut: Cut::Half }).unwrap());
+    w.settle(Duration::from_millis(100));
+    let count = |w: &World, p| w.contents(1, p).len();
+    let before = [0, 1].map(|p| count(&w, p));
+    w.members().into_iter().for_each(|n| give(&mut w, n, MEMORY / 4 * 3));
+    w.settle(Duration::from_secs(2));
+    assert_eq!(count(&w, 0), before[0]);
+    assert!(count(&w, 1) < before[1] && memory(&w) <= FULL / 4 * 3, "others do");
+    w.check_copies();
+}
