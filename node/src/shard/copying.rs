@@ -575,7 +575,7 @@ impl Core {
         teaching.progress = now;
         // It may have said twice that it is ready, where it was asked twice how far it has come.
         let compared = teaching.compared.filter(|_| matches!(teaching.phase, Phase::Comparing | Phase::Comparable));
-        if equal && compared.is_none() {
+        if equal && teaching.phase == Phase::Continuing {
             // It was asked how far it has come meanwhile, and sums once more.
             return;
         }
