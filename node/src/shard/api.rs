@@ -157,6 +157,7 @@ impl Stats {
         self.divided += other.divided;
         self.snapshot_bytes += other.snapshot_bytes;
         self.caught_up += other.caught_up;
+        self.continued += other.continued;
         self.checksum_mismatches += other.checksum_mismatches;
         self.malformed += other.malformed;
         self.expired += other.expired;
