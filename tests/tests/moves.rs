@@ -110,7 +110,7 @@ fn one_move_is_cancelled_and_stays_where_it_was() {
 
 #[test]
 fn a_member_is_drained_under_load_and_filled_again() {
-    let mut cluster = Cluster::of(BINARY, 4);
+    let cluster = Cluster::of(BINARY, 4);
     let load = Load::start(cluster.resp_addresses(), 4);
     cluster.eventually("some writes", |_| load.acknowledged() > 500);
     let said = change(&cluster, &["drain", "n2"]);
