@@ -32,7 +32,7 @@ mod tests;
 
 pub use api::{AdminReply, AdminRequest, Config, Input, Output, Peer, Status, Timing, View};
 pub use doyen_placement::planner::{BalanceChange, InSyncChange, InSyncRequest};
-pub use event::{Event, Severity, Stage};
+pub use event::{Event, Severity, Stage, stages};
 
 use crate::hints::Hint;
 use crate::time::Time;

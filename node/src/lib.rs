@@ -62,6 +62,7 @@ mod counter;
 pub mod data;
 mod error;
 mod events;
+pub mod fault;
 #[cfg(any(test, feature = "fuzz"))]
 #[doc(hidden)]
 pub mod fuzz;

@@ -47,6 +47,8 @@ pub struct Cluster {
     starts: u32,
     /// Given to every node.
     pub options: Vec<String>,
+    /// Nodes that are started from now on end at this point of a move (`doyen::fault`).
+    pub dies_at: Option<String>,
     _permit: Permit,
 }
 
@@ -58,7 +60,7 @@ impl Cluster {
         let dir = TempDir::new().expect("a directory for logs");
         std::fs::write(dir.path().join("secret"), "a secret of the tests, long enough\n").expect("a file in our own directory");
         let options = ["--partitions", "64"].map(str::to_owned).to_vec();
-        Self { binary: binary.into(), nodes: BTreeMap::new(), dir, starts: 0, options, _permit: permit }
+        Self { binary: binary.into(), nodes: BTreeMap::new(), dir, starts: 0, options, dies_at: None, _permit: permit }
     }
 
     /// A safe cluster of `n0`, `n1`, ...: the first forms it, the others join.
@@ -91,7 +93,7 @@ impl Cluster {
     pub fn try_start(&mut self, name: &str, seeds: &[SocketAddr], more: &[&str]) -> Result<(), Refused> {
         self.starts += 1;
         let log = self.dir.path().join(format!("{name}-{}.log", self.starts));
-        let process = Process::start(&self.binary, &self.arguments(name, seeds, more), log)?;
+        let process = Process::start(&self.binary, &self.arguments(name, seeds, more), self.dies_at.as_deref(), log)?;
         self.nodes.insert(name.to_owned(), process);
         Ok(())
     }
@@ -143,8 +145,9 @@ impl Cluster {
                 self.starts += 1;
                 let log = self.dir.path().join(format!("{name}-{}.log", self.starts));
                 let arguments = self.arguments(name, seeds, &["--listen", &address.to_string()]);
-                let binary = self.binary.clone();
-                handles.push(((*name).to_owned(), std::thread::spawn(move || Process::start(&binary, &arguments, log))));
+                let (binary, dies_at) = (self.binary.clone(), self.dies_at.clone());
+                let start = move || Process::start(&binary, &arguments, dies_at.as_deref(), log);
+                handles.push(((*name).to_owned(), std::thread::spawn(start)));
             }
             for (name, handle) in handles {
                 match handle.join().expect("starting a process does not panic") {

@@ -2,7 +2,7 @@
 //!
 //! [`sim`] runs the production machines, `Agreement` and `Shard`, under one seeded scheduler with virtual clocks and a
 //! hostile network; [`linear`] judges what clients saw. [`process`], [`cluster`] and [`load`] start, drive and hurt real
-//! processes over real sockets, [`native`] drives them through the native client. [`mod@bench`] measures them beside others, [`scale`] what
+//! processes over real sockets, [`native`] drives them through the native client, [`witness`] judges what contending clients saw. [`mod@bench`] measures them beside others, [`scale`] what
 //! they cost as they become more, [`starve`] who is taken for dead where cores are scarce, [`stall`] how long a cluster stands still,
 //! [`calls`] system calls by operation, [`large`] how long passes become with the largest values, [`threads`] what several data threads
 //! give a node. [`fuzz`] gives every decoder what a peer should not send.
@@ -25,6 +25,7 @@ pub mod sim;
 pub mod stall;
 pub mod starve;
 pub mod threads;
+pub mod witness;
 
 pub use doyen::testkit::linear;
 

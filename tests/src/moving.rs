@@ -17,8 +17,10 @@ use steady::{Steady, fill, stored_bytes};
 const QUIET: Duration = Duration::from_secs(10);
 /// How long an event may last.
 const EVENT_MAX: Duration = Duration::from_secs(600);
-/// Between two looks.
-const LOOK: Duration = Duration::from_millis(20);
+/// Between two looks. They cost those who are measured something.
+const LOOK: Duration = Duration::from_millis(200);
+/// Between two looks while nobody else wants anything.
+const QUICK_LOOK: Duration = Duration::from_millis(50);
 
 /// What to measure.
 #[derive(Debug, Clone)]
@@ -127,25 +129,26 @@ fn unloaded(plan: &Plan) {
         if holding(&cluster, "n3").is_some_and(|share| share > 0.24) && is_safe(&cluster, "n3") {
             break;
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(QUICK_LOOK);
     }
     let took = last.duration_since(first.unwrap_or(last)).as_secs_f64();
     println!("without load: a fourth node gets {:.2} GB in {took:.1} s: {:.2} GB/s", (bytes - before) / 1e9, (bytes - before) / 1e9 / took);
+    drop(cluster);
+    let mut cluster = plan.cluster(4);
+    fill(&cluster.resp_addresses(), plan.bytes, plan.connections);
+    std::thread::sleep(Duration::from_secs(2));
     let victim = cluster.by_age()[1].clone();
-    let before = copied(&cluster);
     let began = Instant::now();
     cluster.kill(&victim);
+    let before = copied(&cluster);
     let (asked, _) = cluster.nodes.first_key_value().expect("others live");
     let asked = asked.clone();
     cluster.eventually("safe again", |c| {
         let status = c.status(&asked).unwrap_or_default();
         status["members"].as_array().is_some_and(|m| m.len() == 3) && status["safe"] == true
     });
-    let took = began.elapsed().as_secs_f64();
-    println!(
-        "without load: one of four is killed, and all is safe again after {took:.1} s; {:.2} GB were copied\n",
-        (copied(&cluster) - before) / 1e9
-    );
+    let (took, bytes) = (began.elapsed().as_secs_f64(), copied(&cluster) - before);
+    println!("without load: one of four is killed, and all is safe again after {took:.1} s; {:.2} GB were copied\n", bytes / 1e9);
 }
 
 fn restarts(plan: &Plan) {

@@ -73,13 +73,16 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
 }
 
 impl Process {
-    /// Starts `binary` with these arguments and waits until it is ready.
+    /// Starts `binary` with these arguments and waits until it is ready; it may end at a point of a move (see `doyen-under-test`).
     ///
     /// # Errors
     /// It ended, or was not ready in time.
-    pub fn start(binary: &Path, arguments: &[String], log: PathBuf) -> Result<Self, Refused> {
+    pub fn start(binary: &Path, arguments: &[String], dies_at: Option<&str>, log: PathBuf) -> Result<Self, Refused> {
         let mut command = Command::new(binary);
         command.args(arguments).env_remove("DOYEN_SECRET");
+        if let Some(point) = dies_at {
+            command.env("DIES_AT", point);
+        }
         let process = block_on(testkit::Process::start("under test", command, &log, PATIENCE))?;
         match Ready::of(process.ready()) {
             Some(ready) => Ok(Self { process, ready }),

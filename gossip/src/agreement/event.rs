@@ -4,7 +4,7 @@
 
 use super::context::Named;
 use doyen_placement::planner::{self, Health};
-use doyen_placement::{Lineage, MemberId, MemberState, Partition, PartitionRef, Paused};
+use doyen_placement::{Lineage, MemberId, MemberState, Partition, PartitionRef, Paused, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -363,7 +363,13 @@ fn losses(old: &Named, new: &Named) -> Vec<Event> {
     told.collect()
 }
 
-fn moves(old: &Named, new: &Named) -> Vec<Event> {
+/// Through which stages moves go from one table to the next.
+#[must_use]
+pub fn stages(old: &Table, new: &Table) -> BTreeSet<Stage> {
+    moved(old, new).into_keys().collect()
+}
+
+fn moved(old: &Table, new: &Table) -> BTreeMap<Stage, Vec<PartitionRef>> {
     let mut stages: BTreeMap<Stage, Vec<PartitionRef>> = BTreeMap::new();
     for (before, now) in old.keyspaces.iter().filter_map(|k| Some((k, new.keyspace(k.id)?))) {
         for partition in &before.partitions {
@@ -374,7 +380,11 @@ fn moves(old: &Named, new: &Named) -> Vec<Event> {
             }
         }
     }
-    let told = stages.into_iter().map(|(stage, partitions)| Event::Moved {
+    stages
+}
+
+fn moves(old: &Named, new: &Named) -> Vec<Event> {
+    let told = moved(&old.table, &new.table).into_iter().map(|(stage, partitions)| Event::Moved {
         stage,
         count: partitions.len(),
         partitions: partitions.iter().take(NAMED_MAX).map(|at| new.name_of(*at)).collect(),

@@ -6,6 +6,8 @@ use super::seeds::{self, Resolved};
 use super::{ClusterStatus, Command, ControlOptions, Upcall};
 use crate::clock;
 use crate::events::{EventLog, minute_of_day};
+#[cfg(feature = "fault-points")]
+use crate::fault;
 use crate::net::endpoint::Failure;
 use crate::net::envelope::Envelope;
 use crate::net::hints::{Hints, Scope};
@@ -562,6 +564,11 @@ impl Driver {
         let order = |table: &Table| (table.term, table.version);
         let (installed, accepted) = (order(&view.installed), order(&view.accepted));
         let before = self.view.as_ref().map(|v| (order(&v.installed), order(&v.accepted)));
+        #[cfg(feature = "fault-points")]
+        if let Some(before) = &self.view {
+            fault::pass_tables(&before.installed, &view.installed, false);
+            fault::pass_tables(&view.installed, &view.accepted, true);
+        }
         if before.is_none_or(|(was, _)| was != installed) {
             let (term, version, members) = (installed.0.0, installed.1.0, view.installed.members.len());
             let now = clock::now();

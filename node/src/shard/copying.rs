@@ -32,6 +32,7 @@ use super::log::Log;
 use super::replication::WINDOW;
 use super::store::{Cursor, Store, digest_bytes};
 use super::{Core, ENTRY_WORK, Held, Lane, Malformed, PartitionRef, Request, SLICE, Slot};
+use crate::fault::{self, Point};
 use bytes::Bytes;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::InSyncChange;
@@ -292,6 +293,7 @@ impl Core {
         store.begin_sum(session);
         let kept = if whole { u64::MAX } else { log.base() };
         self.peers.send(id, Lane::Calls, &Frame::Begin { at, epoch: *epoch, lineage: *lineage, session, kept, seq });
+        fault::pass(Point::SourceBegins);
     }
 
     /// The learner was in sync not long ago: it gets the log after what it has instead of a snapshot.
@@ -370,6 +372,7 @@ impl Core {
                     let clock = clock.advance(now);
                     self.peers.send(id, Lane::Calls, &Frame::Compare { at, session, seq, sum, clock });
                     teaching.phase = Phase::Comparing;
+                    fault::pass(Point::SourceCompares);
                 }
             }
             // A learner that has not heard of the table that makes it one drops what begins.
@@ -415,6 +418,7 @@ impl Core {
             let finish = Frame::Finish { at, session, chunks: teaching.sent, seq: log.last() };
             self.peers.send(id, Lane::Bulk, &finish);
             teaching.phase = Phase::Finishing;
+            fault::pass(Point::SourceFinishes);
             return;
         }
         let Some(out) = self.peers.out(id, Lane::Bulk) else { return };
@@ -437,6 +441,7 @@ impl Core {
         teaching.total.keys += taken as u64;
         teaching.total.bytes += bytes as u64;
         self.pace.sent(bytes);
+        fault::pass(Point::SourceSends);
         let _ = store.advance_sum(sum, taken);
         // Written, and looked at once more for the sum.
         self.worked += 2 * (bytes + taken * ENTRY_WORK);
@@ -640,6 +645,7 @@ impl Core {
             teaching.ask_at = now + pause;
         }
         self.ask(at, epoch, InSyncChange::Admit(id.member()));
+        fault::pass(Point::SourceAdmits);
     }
 }
 
@@ -695,6 +701,7 @@ impl Core {
         held.sink = Some(Sink { session, from, chunks: 0, finish: None, phase: SinkPhase::Arriving });
         self.memory += held.bytes();
         self.acknowledge(held, from, at, epoch);
+        fault::pass(Point::TargetBegins);
     }
 
     /// A part of the snapshot.
@@ -726,6 +733,7 @@ impl Core {
         self.pace.taken(body_bytes);
         self.late_acks.push_back((from, at, session, index));
         self.ack_chunks(self.now);
+        fault::pass(Point::TargetReceives);
         Ok(())
     }
 
@@ -820,6 +828,7 @@ impl Core {
             sink.phase = SinkPhase::Ready;
             let (session, from) = (sink.session, sink.from);
             self.peers.send(from, Lane::Calls, &Frame::Finished { at, session });
+            fault::pass(Point::TargetFinishes);
         } else {
             self.timers.insert((self.now + Duration::from_millis(1), at));
         }
@@ -840,5 +849,6 @@ impl Core {
         let equal = held.store.sum(session) == Some(sum) || broken(Mutant::LearnsUnproven) || broken(Mutant::RaisesTheDead);
         held.store.end_sum(session);
         self.peers.send(from, Lane::Calls, &Frame::Verdict { at, session, equal });
+        fault::pass(Point::TargetCompares);
     }
 }

@@ -1,4 +1,5 @@
 //! The binary as the tests run it: the same entry as `doyen`. SIGUSR1 sets its wall clock an hour forward, SIGUSR2 an hour back.
+//! With the variable DIES_AT it ends at that point of a move.
 
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
@@ -21,5 +22,11 @@ fn main() -> ExitCode {
             }
         });
     });
+    if let Ok(point) = std::env::var("DIES_AT") {
+        match point.parse() {
+            Ok(point) => doyen::fault::arm(point),
+            Err(why) => return doyen_tests::refuse("doyen-under-test", &why.to_string()),
+        }
+    }
     doyen::cli::main()
 }

@@ -34,7 +34,7 @@ pub(super) fn start(installed: &Installed, cores: Cores) -> Result<System> {
         }
         let words = cores.member(&words);
         let (program, arguments) = words.split_first().context("nothing to start")?;
-        let started = Process::start(Path::new(program), arguments, dir.path().join(format!("{name}.log")));
+        let started = Process::start(Path::new(program), arguments, None, dir.path().join(format!("{name}.log")));
         nodes.push(started.map_err(|refused| anyhow!("{name}: {}", refused.stderr))?);
     }
     let safe = |node: &Process| {
