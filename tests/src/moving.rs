@@ -6,12 +6,17 @@
 //! ```
 //! Each connection has keys of its own, and knows what they hold: a read that gives less than was acknowledged is a write that was lost.
 
+mod rivals;
+mod speech;
 mod steady;
 
+use crate::bench::systems::Kind;
 use crate::cluster::Cluster;
+use anyhow::Result;
 use serde_json::Value;
+use speech::Speech;
 use std::time::{Duration, Instant};
-use steady::{Steady, fill, stored_bytes};
+use steady::{Doors, Steady, fill, stored_bytes};
 
 /// How long it is looked at while nothing else goes on.
 const QUIET: Duration = Duration::from_secs(10);
@@ -35,8 +40,12 @@ pub struct Plan {
     pub load: u64,
     /// How often all nodes are restarted.
     pub restarts: usize,
-    /// Of these: join, drain, repair, restart. Empty: all.
+    /// Of these: join, drain, repair, restart, none. Empty: all.
     pub only: Vec<String>,
+    /// Systems that a member joins under the same load.
+    pub beside: Vec<Kind>,
+    /// As `doyen rebalance --move-rate` has it.
+    pub move_rate: String,
     /// Flags for every node.
     pub options: Vec<String>,
 }
@@ -53,14 +62,22 @@ impl Plan {
             cluster.join(&format!("n{n}"));
         }
         cluster.await_safe(nodes);
+        let (done, said) = cluster.asks("n0", &["rebalance", "--move-rate", &self.move_rate], true);
+        assert!(done, "{said}");
         cluster
     }
 }
 
 /// Measures, and prints.
-pub fn run(plan: &Plan) {
+///
+/// # Errors
+/// A rival cannot be had here, or does not do what it is told.
+pub fn run(plan: &Plan) -> Result<()> {
     if plan.wants("join") || plan.wants("drain") {
         loaded(plan);
+    }
+    for rival in &plan.beside {
+        rivals::run(*rival, plan)?;
     }
     if plan.wants("repair") {
         unloaded(plan);
@@ -68,6 +85,7 @@ pub fn run(plan: &Plan) {
     if plan.wants("restart") {
         restarts(plan);
     }
+    Ok(())
 }
 
 /// What is copied for a newcomer at least: its share of all copies.
@@ -77,8 +95,8 @@ fn least(plan: &Plan, nodes: u64) -> f64 {
 
 fn loaded(plan: &Plan) {
     let mut cluster = plan.cluster(3);
-    fill(&cluster.resp_addresses(), plan.bytes, plan.connections);
-    let steady = Steady::start(&cluster.resp_addresses(), plan.bytes, plan.connections, plan.load);
+    fill(&doors(&cluster), plan.bytes, plan.connections);
+    let steady = Steady::start(&doors(&cluster), plan.bytes, plan.connections, plan.load);
     println!(
         "{} operations a second of {} that it can do; {} connections\n{}",
         steady.rate(),
@@ -88,17 +106,17 @@ fn loaded(plan: &Plan) {
     );
     std::thread::sleep(QUIET);
     println!("{}", steady.phase("before").row());
-    let before = copied(&cluster);
+    let (before, version) = (copied(&cluster), tables(&cluster));
     let began = Instant::now();
     cluster.join("n3");
     await_holding(&cluster, "n3", |share| share > 0.24);
     let took = began.elapsed().as_secs_f64();
     println!("{}", steady.phase("a fourth node joins").row());
-    let moved = copied(&cluster) - before;
+    let (moved, tables) = (copied(&cluster) - before, tables(&cluster) - version);
     std::thread::sleep(QUIET);
     println!("{}", steady.phase("after").row());
     println!(
-        "the fourth node has its share after {took:.1} s: {:.3} GB were copied, {:.3} times what it takes at least",
+        "the fourth node has its share after {took:.1} s: {:.3} GB were copied, {:.3} times what it takes at least; {tables} tables",
         moved / 1e9,
         moved / least(plan, 4)
     );
@@ -109,13 +127,13 @@ fn loaded(plan: &Plan) {
         println!("{}", steady.phase("the fourth node is drained").row());
         println!("it was empty after {:.1} s", began.elapsed().as_secs_f64());
     }
-    let lost = steady.finish(&cluster);
+    let lost = steady.finish();
     println!("{lost} acknowledged writes lost\n");
 }
 
 fn unloaded(plan: &Plan) {
     let mut cluster = plan.cluster(3);
-    fill(&cluster.resp_addresses(), plan.bytes, plan.connections);
+    fill(&doors(&cluster), plan.bytes, plan.connections);
     std::thread::sleep(Duration::from_secs(2));
     let before = copied(&cluster);
     cluster.join("n3");
@@ -135,7 +153,7 @@ fn unloaded(plan: &Plan) {
     println!("without load: a fourth node gets {:.2} GB in {took:.1} s: {:.2} GB/s", (bytes - before) / 1e9, (bytes - before) / 1e9 / took);
     drop(cluster);
     let mut cluster = plan.cluster(4);
-    fill(&cluster.resp_addresses(), plan.bytes, plan.connections);
+    fill(&doors(&cluster), plan.bytes, plan.connections);
     std::thread::sleep(Duration::from_secs(2));
     let victim = cluster.by_age()[1].clone();
     let began = Instant::now();
@@ -143,18 +161,29 @@ fn unloaded(plan: &Plan) {
     let before = copied(&cluster);
     let (asked, _) = cluster.nodes.first_key_value().expect("others live");
     let asked = asked.clone();
+    let (mut first, mut last, mut bytes) = (began, began, before);
     cluster.eventually("safe again", |c| {
+        let now = copied(c);
+        if now > bytes {
+            first = if bytes > before { first } else { Instant::now() };
+            (last, bytes) = (Instant::now(), now);
+        }
         let status = c.status(&asked).unwrap_or_default();
         status["members"].as_array().is_some_and(|m| m.len() == 3) && status["safe"] == true
     });
     let (took, bytes) = (began.elapsed().as_secs_f64(), copied(&cluster) - before);
-    println!("without load: one of four is killed, and all is safe again after {took:.1} s; {:.2} GB were copied\n", bytes / 1e9);
+    let rate = bytes / last.duration_since(first).as_secs_f64();
+    println!(
+        "without load: one of four is killed, and all is safe again after {took:.1} s; {:.2} GB were copied, {:.2} GB/s\n",
+        bytes / 1e9,
+        rate / 1e9
+    );
 }
 
 fn restarts(plan: &Plan) {
     let mut cluster = plan.cluster(5);
-    fill(&cluster.resp_addresses(), plan.bytes, plan.connections);
-    let steady = Steady::start(&cluster.resp_addresses(), plan.bytes, plan.connections, plan.load);
+    fill(&doors(&cluster), plan.bytes, plan.connections);
+    let steady = Steady::start(&doors(&cluster), plan.bytes, plan.connections, plan.load);
     println!("five nodes, {} operations a second of {}\n{}", steady.rate(), steady.capacity(), steady::head());
     std::thread::sleep(QUIET);
     println!("{}", steady.phase("before").row());
@@ -179,14 +208,24 @@ fn restarts(plan: &Plan) {
         }
         println!("{}  {:.0} s", steady.phase(&format!("all restarted, {round}")).row(), began.elapsed().as_secs_f64());
     }
-    let lost = steady.finish(&cluster);
+    let lost = steady.finish();
     println!("{lost} acknowledged writes lost\n");
+}
+
+fn doors(cluster: &Cluster) -> Doors {
+    Doors { speech: Speech::Resp, addresses: cluster.resp_addresses() }
 }
 
 /// Bytes of snapshots that were sent by those who live.
 fn copied(cluster: &Cluster) -> f64 {
     let of = |text: String| text.lines().find_map(|l| l.strip_prefix("doyen_snapshot_bytes_total")?.trim().parse::<f64>().ok());
     cluster.nodes.values().filter_map(|p| of(p.http("/metrics").ok()?)).sum()
+}
+
+/// How many tables there were so far.
+fn tables(cluster: &Cluster) -> u64 {
+    let table: Value = serde_json::from_str(&cluster.node("n0").http("/table").unwrap_or_default()).unwrap_or_default();
+    table["version"].as_u64().unwrap_or_default()
 }
 
 fn is_safe(cluster: &Cluster, name: &str) -> bool {

@@ -88,6 +88,8 @@ pub(super) struct Duties {
     plan_wanted: bool,
     plan_asked: Option<Time>,
     moving: bool,
+    /// From this table no step could be made: until another one, or until a learner that failed may be tried again.
+    stuck: Option<(TableName, Option<Time>)>,
     /// Partitions that move because somebody has too much to do.
     hot: BTreeSet<PartitionRef>,
     batch_at: Time,
@@ -151,6 +153,7 @@ impl Duties {
             plan_wanted: true,
             plan_asked: None,
             moving: true,
+            stuck: None,
             hot: BTreeSet::new(),
             batch_at: now,
             outdone: false,
@@ -612,7 +615,7 @@ fn draft_moves(cx: &mut Context, duties: &mut Duties, base: TableName, table: &m
             goals.retain(|(at, _)| !(comes(at) && planner::ranges::may_stay(table, *at)));
             if !goals.is_empty() {
                 *table = Cow::Owned(planner::adopt(table, &goals));
-                duties.moving = true;
+                (duties.moving, duties.stuck) = (true, None);
                 duties.hot.retain(|at| table.partition(*at).is_some_and(|p| p.goal.is_some()));
                 duties.hot.extend(hot);
             }
@@ -621,13 +624,19 @@ fn draft_moves(cx: &mut Context, duties: &mut Duties, base: TableName, table: &m
             }
         }
     }
-    if duties.moving {
+    let unchanged = matches!(table, Cow::Borrowed(_));
+    // Every ping comes by here, and looking for steps is work for every partition.
+    let stuck = |(at, until): (TableName, Option<Time>)| at == base && until.is_none_or(|until| cx.now < until);
+    if duties.moving && !(unchanged && duties.stuck.is_some_and(stuck)) {
         let paused = duties.backoff.iter().filter(|(_, (until, _))| *until > cx.now).map(|(key, _)| *key).collect();
         let waits = Waits { paused, hot: std::mem::take(&mut duties.hot) };
         let next = planner::advance(table, &MOVES, &waits);
         duties.hot = waits.hot;
         if let Some(next) = next {
             *table = Cow::Owned(next);
+        } else if unchanged {
+            let retry = duties.backoff.values().map(|(until, _)| *until).filter(|until| *until > cx.now).min();
+            duties.stuck = Some((base, retry));
         }
     }
 }

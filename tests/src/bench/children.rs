@@ -105,6 +105,12 @@ impl Cores {
         Self { members, generator, dies_with_parent: works(&["setpriv", "--pdeathsig", "KILL", "true"]) }
     }
 
+    /// Everybody may run everywhere.
+    #[must_use]
+    pub fn shared() -> Self {
+        Self { members: None, generator: None, ..Self::of_this_process() }
+    }
+
     /// In words.
     #[must_use]
     pub fn described(&self) -> String {

@@ -114,6 +114,8 @@ pub struct System {
     pub plain: Vec<SocketAddr>,
     /// Where a client that knows Redis Cluster begins.
     pub cluster: Vec<SocketAddr>,
+    /// Where any key may be asked for by memcached's protocol.
+    pub memcached: Vec<SocketAddr>,
     nodes: Vec<Process>,
     children: Vec<Child>,
     // After the processes, which write to it.
@@ -131,6 +133,18 @@ impl System {
     #[must_use]
     pub fn data(&self) -> (Vec<SocketAddr>, PathBuf) {
         (self.nodes.iter().map(|n| n.ready.data).collect(), self.dir.path().join(SECRET_FILE))
+    }
+
+    /// A fourth member joins; returns when it has its share.
+    ///
+    /// # Errors
+    /// It does not, or nobody has told us how this is done.
+    pub fn grow(&mut self, installed: &Installed, cores: Cores) -> Result<()> {
+        match self.kind {
+            Kind::Redis => redis::grow(self, installed, cores),
+            Kind::Hazelcast => hazelcast::grow(self, installed, cores),
+            Kind::Doyen | Kind::Olric => bail!("{} is not made larger here", self.kind.name()),
+        }
     }
 
     /// Any address with RESP.

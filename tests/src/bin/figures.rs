@@ -5,6 +5,7 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use doyen_placement::hash::slot;
+use doyen_tests::bench::systems::Kind;
 use doyen_tests::cluster::Cluster;
 use doyen_tests::resp::{Client, Reply};
 use std::collections::BTreeMap;
@@ -106,7 +107,7 @@ enum What {
         #[arg(long, value_name = "N", default_value_t = 1_000_000_000, value_parser = at_least_one())]
         bytes: u64,
         /// Connections
-        #[arg(long, value_name = "N", default_value_t = 8, value_parser = at_least_one())]
+        #[arg(long, value_name = "N", default_value_t = 32, value_parser = at_least_one())]
         connections: u64,
         /// Percent of what the cluster can do that is asked of it
         #[arg(long, value_name = "P", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=100))]
@@ -114,9 +115,15 @@ enum What {
         /// How often all nodes are restarted
         #[arg(long, value_name = "N", default_value_t = 20)]
         restarts: usize,
-        /// Only some of join, drain, repair and restart
-        #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = ["join", "drain", "repair", "restart"])]
+        /// Only some of join, drain, repair and restart, or none of them
+        #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = ["join", "drain", "repair", "restart", "none"])]
         only: Vec<String>,
+        /// Others that a member joins in the same run: redis, hazelcast
+        #[arg(long, value_name = "SYSTEMS", value_delimiter = ',', value_parser = rival)]
+        beside: Vec<Kind>,
+        /// What each member sends and takes a second, as `doyen rebalance` has it
+        #[arg(long, value_name = "RATE", default_value = "adaptive")]
+        move_rate: String,
         /// Flags for every node
         #[arg(long, value_name = "FLAGS", default_value = "", allow_hyphen_values = true)]
         options: String,
@@ -187,6 +194,10 @@ enum Victim {
     Youngest,
 }
 
+fn rival(text: &str) -> Result<Kind, String> {
+    [Kind::Redis, Kind::Hazelcast].into_iter().find(|kind| kind.id() == text).ok_or_else(|| "there are redis and hazelcast".into())
+}
+
 fn at_least_one() -> clap::builder::RangedU64ValueParser<u64> {
     clap::value_parser!(u64).range(1..)
 }
@@ -221,15 +232,15 @@ fn main() -> ExitCode {
         What::Stall { keys, grow, expire, rate, probes, options } => {
             doyen_tests::stall::run(&doyen_tests::stall::Plan { binary, grow, expire, drop: keys, rate, probes, options: words(&options) })
         }
-        What::Move { bytes, connections, load, restarts, only, options } => doyen_tests::moving::run(&doyen_tests::moving::Plan {
-            binary,
-            bytes,
-            connections: connections as usize,
-            load,
-            restarts,
-            only,
-            options: words(&options),
-        }),
+        What::Move { bytes, connections, load, restarts, only, beside, move_rate, options } => {
+            let connections = connections as usize;
+            let options = words(&options);
+            let plan = doyen_tests::moving::Plan { binary, bytes, connections, load, restarts, only, beside, move_rate, options };
+            if let Err(why) = doyen_tests::moving::run(&plan) {
+                eprintln!("{why:#}");
+                return ExitCode::FAILURE;
+            }
+        }
         What::Large { bytes, keys } => doyen_tests::large::run(&binary, bytes, keys as usize),
         What::Calls => {
             if let Err(why) = doyen_tests::calls::run(&binary) {

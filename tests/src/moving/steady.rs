@@ -1,7 +1,6 @@
 //! A steady load: each connection reads and writes keys of its own at its times, whatever the answers take, and knows what its keys hold.
 
-use crate::cluster::Cluster;
-use crate::resp::{Client, Reply};
+use super::speech::{Asker, Speech};
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,9 +13,7 @@ use std::time::{Duration, Instant};
 const LEAST: u64 = 100;
 const MOST: u64 = 10_000;
 /// Writes that are sent at once while data is loaded.
-const BATCH: u64 = 64;
-/// How long an answer may take.
-const ANSWER_MAX: Duration = Duration::from_secs(12);
+const BATCH: usize = 64;
 /// How long the most that a cluster can do is looked for.
 const CAPACITY: Duration = Duration::from_secs(4);
 
@@ -52,23 +49,26 @@ pub(super) fn stored_bytes(bytes: u64) -> u64 {
     (0..keys_of(bytes)).map(|key| size(key).max(20) + name(key).len() as u64).sum()
 }
 
+/// Where readers and writers go, and how they speak there.
+#[derive(Debug, Clone)]
+pub(super) struct Doors {
+    pub(super) speech: Speech,
+    pub(super) addresses: Vec<SocketAddr>,
+}
+
 /// Writes everything once.
-pub(super) fn fill(addresses: &[SocketAddr], bytes: u64, connections: usize) {
+pub(super) fn fill(doors: &Doors, bytes: u64, connections: usize) {
     let (keys, step) = (keys_of(bytes), connections as u64);
     std::thread::scope(|scope| {
         for first in 0..step {
-            let address = addresses[first as usize % addresses.len()];
+            let address = doors.addresses[first as usize % doors.addresses.len()];
             scope.spawn(move || {
-                let mut client = Client::connect(address, ANSWER_MAX * 5).expect("a node takes clients");
+                let mut client = doors.speech.connect(address).expect("a node takes clients");
                 let mine: Vec<u64> = (first..keys).step_by(connections).collect();
-                for batch in mine.chunks(BATCH as usize) {
-                    for key in batch {
-                        client.send(&[b"SET", name(*key).as_bytes(), &value(*key, 0)]).expect("a node takes writes");
-                    }
-                    for _ in batch {
-                        let reply = client.reply().expect("a node answers");
-                        assert!(matches!(reply, Reply::Simple(_)), "a write was refused: {reply:?}");
-                    }
+                for batch in mine.chunks(BATCH) {
+                    let pairs: Vec<(String, Vec<u8>)> = batch.iter().map(|key| (name(*key), value(*key, 0))).collect();
+                    let written = client.set_all(&pairs).expect("a node answers");
+                    assert_eq!(written, Ok(()), "a write was refused");
                 }
             });
         }
@@ -115,13 +115,13 @@ pub(super) fn head() -> String {
 struct Shared {
     stop: AtomicBool,
     phase: AtomicUsize,
-    addresses: Mutex<Vec<SocketAddr>>,
+    doors: Mutex<Doors>,
     counted: Mutex<BTreeMap<usize, Counted>>,
 }
 
 impl Shared {
-    fn addresses(&self) -> Vec<SocketAddr> {
-        self.addresses.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn doors(&self) -> Doors {
+        self.doors.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -143,8 +143,8 @@ struct Held {
 
 impl Steady {
     /// Finds out what the cluster can do, and asks so many percent of it.
-    pub(super) fn start(addresses: &[SocketAddr], bytes: u64, connections: usize, percent: u64) -> Self {
-        let (shared, threads) = Self::threads(addresses, bytes, vec![BTreeMap::new(); connections], None);
+    pub(super) fn start(doors: &Doors, bytes: u64, connections: usize, percent: u64) -> Self {
+        let (shared, threads) = Self::threads(doors, bytes, vec![BTreeMap::new(); connections], None);
         std::thread::sleep(CAPACITY);
         shared.stop.store(true, Ordering::Relaxed);
         let held: Vec<_> = threads.into_iter().map(|t| t.join().expect("a client does not panic")).collect();
@@ -152,12 +152,12 @@ impl Steady {
         let capacity = counted.values().map(|c| c.latencies.len()).sum::<u64>() / CAPACITY.as_secs();
         let rate = (capacity * percent / 100).max(1);
         let every = Duration::from_secs_f64(connections as f64 / rate as f64);
-        let (shared, threads) = Self::threads(addresses, bytes, held, Some(every));
+        let (shared, threads) = Self::threads(doors, bytes, held, Some(every));
         Self { shared, threads, capacity, rate }
     }
 
     fn threads(
-        addresses: &[SocketAddr],
+        doors: &Doors,
         bytes: u64,
         held: Vec<BTreeMap<u64, Held>>,
         every: Option<Duration>,
@@ -165,7 +165,7 @@ impl Steady {
         let shared = Arc::new(Shared {
             stop: AtomicBool::new(false),
             phase: AtomicUsize::new(0),
-            addresses: Mutex::new(addresses.to_vec()),
+            doors: Mutex::new(doors.clone()),
             counted: Mutex::new(BTreeMap::new()),
         });
         let (began, connections) = (Instant::now(), held.len());
@@ -189,7 +189,7 @@ impl Steady {
 
     /// From now on connections that are opened go to these.
     pub(super) fn redirect(&self, addresses: &[SocketAddr]) {
-        *self.shared.addresses.lock().unwrap_or_else(PoisonError::into_inner) = addresses.to_vec();
+        self.shared.doors.lock().unwrap_or_else(PoisonError::into_inner).addresses = addresses.to_vec();
     }
 
     /// What was seen since the last phase ended.
@@ -202,23 +202,27 @@ impl Steady {
     }
 
     /// Ends the load, and says how many acknowledged writes are not there.
-    pub(super) fn finish(self, cluster: &Cluster) -> u64 {
+    pub(super) fn finish(self) -> u64 {
         self.shared.stop.store(true, Ordering::Relaxed);
         let held: Vec<BTreeMap<u64, Held>> = self.threads.into_iter().map(|t| t.join().expect("a client does not panic")).collect();
-        let address = cluster.resp_addresses()[0];
-        let mut client = Client::connect(address, ANSWER_MAX).expect("a node takes clients");
-        let mut lost = 0;
-        for (key, held) in held.into_iter().flatten() {
-            let reply = client.command(&[b"GET", name(key).as_bytes()]).expect("a node answers");
-            lost += u64::from(!is_right(&reply, held));
-        }
-        lost
+        let doors = self.shared.doors();
+        let count = |held: BTreeMap<u64, Held>| {
+            let mut client = doors.speech.connect(doors.addresses[0]).expect("a node takes clients");
+            let wrong = |(key, held): &(u64, Held)| {
+                let read = client.get(&name(*key)).expect("a node answers");
+                !read.is_ok_and(|read| is_right(read.as_deref(), *held))
+            };
+            held.into_iter().filter(wrong).count() as u64
+        };
+        std::thread::scope(|scope| {
+            let counts: Vec<_> = held.into_iter().map(|held| scope.spawn(|| count(held))).collect();
+            counts.into_iter().map(|count| count.join().expect("a client does not panic")).sum()
+        })
     }
 }
 
-fn is_right(reply: &Reply, held: Held) -> bool {
-    let Reply::Bulk(value) = reply else { return false };
-    let version = value.get(..20).and_then(|digits| std::str::from_utf8(digits).ok()?.parse::<u64>().ok());
+fn is_right(read: Option<&[u8]>, held: Held) -> bool {
+    let version = read.and_then(|value| std::str::from_utf8(value.get(..20)?).ok()?.parse::<u64>().ok());
     version.is_some_and(|version| version >= held.acknowledged && version <= held.acknowledged.max(held.tried))
 }
 
@@ -227,7 +231,7 @@ struct Connection {
     number: usize,
     keys: Vec<u64>,
     held: BTreeMap<u64, Held>,
-    client: Option<Client>,
+    client: Option<Box<dyn Asker>>,
     opened: usize,
 }
 
@@ -280,34 +284,34 @@ impl Connection {
         let held = self.held.get(&key).copied().unwrap_or_default();
         let version = held.acknowledged.max(held.tried) + 1;
         let (label, text) = (name(key), if write { value(key, version) } else { Vec::new() });
-        let words: &[&[u8]] = if write { &[b"SET", label.as_bytes(), &text] } else { &[b"GET", label.as_bytes()] };
         if write {
             self.held.entry(key).or_default().tried = version;
         }
         // A node that ends closes its connections between two operations: whoever notices connects to another one and asks again.
         for _ in 0..3 {
             let Some(client) = self.connected() else { continue };
-            match client.command(words) {
-                Ok(Reply::Simple(_)) if write => {
+            let answered = if write { client.set(&label, &text).map(|set| set.map(|()| None)) } else { client.get(&label) };
+            match answered {
+                Ok(Ok(_)) if write => {
                     self.held.insert(key, Held { acknowledged: version, tried: version });
                     return Ok(());
                 }
-                Ok(Reply::Error(why)) => return Err(Some(why.to_string())),
-                Ok(reply) => return if !write && is_right(&reply, held) { Ok(()) } else { Err(None) },
+                Ok(Ok(read)) => return if is_right(read.as_deref(), held) { Ok(()) } else { Err(None) },
+                Ok(Err(why)) => return Err(Some(why)),
                 Err(_) => self.client = None,
             }
         }
         Err(Some("no connection".into()))
     }
 
-    fn connected(&mut self) -> Option<&mut Client> {
+    fn connected(&mut self) -> Option<&mut (dyn Asker + 'static)> {
         if self.client.is_none() {
-            let addresses = self.shared.addresses();
-            let address = addresses.get((self.number + self.opened) % addresses.len().max(1))?;
+            let doors = self.shared.doors();
+            let address = doors.addresses.get((self.number + self.opened) % doors.addresses.len().max(1))?;
             self.opened += 1;
-            self.client = Client::connect(*address, ANSWER_MAX).ok();
+            self.client = doors.speech.connect(*address).ok();
         }
-        self.client.as_mut()
+        self.client.as_deref_mut()
     }
 }
 
@@ -328,9 +332,9 @@ mod tests {
 
     #[test]
     fn a_read_is_right_that_gives_what_was_acknowledged_or_tried_since() {
-        let reply = |version| Reply::Bulk(value(7, version));
         let held = Held { acknowledged: 3, tried: 5 };
-        assert!(!is_right(&reply(2), held) && is_right(&reply(3), held) && is_right(&reply(5), held) && !is_right(&reply(6), held));
-        assert!(!is_right(&Reply::Nil, held));
+        let right = |version| is_right(Some(&value(7, version)), held);
+        assert!(!right(2) && right(3) && right(5) && !right(6));
+        assert!(!is_right(None, held));
     }
 }

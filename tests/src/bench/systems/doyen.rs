@@ -46,5 +46,5 @@ pub(super) fn start(installed: &Installed, cores: Cores) -> Result<System> {
     }
     let plain = nodes.iter().map(|n| n.ready.resp).collect();
     let cluster = nodes.iter().map(|n| n.ready.resp_cluster).collect();
-    Ok(System { kind: Kind::Doyen, client: None, plain, cluster, nodes, children: Vec::new(), dir })
+    Ok(System { kind: Kind::Doyen, client: None, plain, cluster, memcached: Vec::new(), nodes, children: Vec::new(), dir })
 }

@@ -1,7 +1,7 @@
 //! Hazelcast: three members with one synchronous backup, and a client in a JVM of its own that stays warm.
 
 use super::super::children::{Child, Conversation, Cores, run, until};
-use super::{Installed, Kind, PATIENCE, System, free_ports};
+use super::{Installed, Kind, PATIENCE, System, address, free_ports};
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::Path;
@@ -10,6 +10,8 @@ use tempfile::TempDir;
 
 const MEMBERS: usize = 3;
 const VERSION: &str = "5.7.0";
+/// How long partitions may take to move to another member.
+const GROWN_MAX: Duration = Duration::from_secs(600);
 /// Maven fetches Hazelcast the first time.
 const BUILD_MAX: Duration = Duration::from_secs(600);
 const SOURCES: [(&str, &str); 3] = [
@@ -77,10 +79,42 @@ pub(super) fn start(installed: &Installed, cores: Cores) -> Result<System> {
             bail!("member {} never joined: {}", n + 1, fs::read_to_string(&log).unwrap_or_default());
         }
     }
+    let memcached = ports.iter().filter_map(|p| Some(address(p.parse().ok()?))).collect();
     let mut client = Conversation::start(&cores.generator(&words(&classes, "rivals.Load", &[&seeds])), &dir.path().join("client.log"))?;
     client.line(PATIENCE)?;
     if client.ask("members", PATIENCE)? != format!("{{\"members\":{MEMBERS}}}") {
         bail!("the client does not see all members");
     }
-    Ok(System { kind: Kind::Hazelcast, client: Some(client), plain: Vec::new(), cluster: Vec::new(), nodes: Vec::new(), children, dir })
+    Ok(System {
+        kind: Kind::Hazelcast,
+        client: Some(client),
+        plain: Vec::new(),
+        cluster: Vec::new(),
+        memcached,
+        nodes: Vec::new(),
+        children,
+        dir,
+    })
+}
+
+/// How often a member was told that all partitions are where they belong.
+fn migrations(log: &Path) -> usize {
+    fs::read_to_string(log).unwrap_or_default().matches("MIGRATED").count()
+}
+
+pub(super) fn grow(system: &mut System, installed: &Installed, cores: Cores) -> Result<()> {
+    let classes = format!("{0}/target/classes:{0}/target/lib/*", installed.program.display());
+    let ports: Vec<String> = system.memcached.iter().map(|a| a.port().to_string()).collect();
+    let seeds = ports.join(",");
+    let port = free_ports(1, 0)?[0].to_string();
+    // The oldest member looks after migrations, and tells everybody when they are over.
+    let (first, log) = (system.dir.path().join(format!("{}.log", ports[0])), system.dir.path().join(format!("{port}.log")));
+    let before = migrations(&first);
+    let mut child = Child::start(&cores.member(&words(&classes, "rivals.Member", &[&port, &seeds])), &log)?;
+    let over = until(Instant::now() + GROWN_MAX, || {
+        child.is_alive(&log)?;
+        Ok(migrations(&first) > before)
+    })?;
+    system.children.push(child);
+    if over { Ok(()) } else { bail!("partitions still move after {GROWN_MAX:?}") }
 }

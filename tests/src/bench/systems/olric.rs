@@ -87,5 +87,14 @@ pub(super) fn start(installed: &Installed, cores: Cores) -> Result<System> {
         bail!("the members never found each other");
     }
     let children = children.into_iter().map(|(child, _)| child).collect();
-    Ok(System { kind: Kind::Olric, client: None, plain: addresses, cluster: Vec::new(), nodes: Vec::new(), children, dir })
+    Ok(System {
+        kind: Kind::Olric,
+        client: None,
+        plain: addresses,
+        cluster: Vec::new(),
+        memcached: Vec::new(),
+        nodes: Vec::new(),
+        children,
+        dir,
+    })
 }

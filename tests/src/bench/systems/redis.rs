@@ -3,10 +3,14 @@
 use super::super::children::{Child, Cores, run, until};
 use super::{Installed, Kind, PATIENCE, System, address, free_ports, text_of};
 use anyhow::{Context, Result, bail};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 const PROCESSES: usize = 6;
+/// How long slots may take to move to another member.
+const GROWN_MAX: Duration = Duration::from_secs(600);
 /// A member's other port, by which members speak to each other.
 const BUS: u16 = 10_000;
 
@@ -25,12 +29,7 @@ pub(super) fn start(installed: &Installed, cores: Cores) -> Result<System> {
     let program = installed.program.to_string_lossy();
     let mut children = Vec::new();
     for port in &ports {
-        let home = dir.path().join(port.to_string());
-        std::fs::create_dir(&home)?;
-        let (port, directory) = (port.to_string(), home.to_string_lossy());
-        let words = ["--port", &port, "--bind", "127.0.0.1", "--cluster-enabled", "yes", "--dir", &directory];
-        let words = [&[&*program], &words[..], &["--save", "", "--appendonly", "no"]].concat();
-        children.push((Child::start(&cores.member(&words), &home.join("log"))?, home.join("log")));
+        children.push(process(&program, *port, dir.path(), cores)?);
     }
     let addresses: Vec<_> = ports.iter().map(|p| address(*p)).collect();
     let mut all = |what: &str, holds: &dyn Fn(std::net::SocketAddr) -> bool| -> Result<()> {
@@ -57,5 +56,61 @@ pub(super) fn start(installed: &Installed, cores: Cores) -> Result<System> {
     })?;
     let masters = addresses.into_iter().filter(|a| text_of(*a, "INFO replication").is_some_and(|i| i.contains("role:master"))).collect();
     let children = children.into_iter().map(|(child, _)| child).collect();
-    Ok(System { kind: Kind::Redis, client: None, plain: Vec::new(), cluster: masters, nodes: Vec::new(), children, dir })
+    Ok(System {
+        kind: Kind::Redis,
+        client: None,
+        plain: Vec::new(),
+        cluster: masters,
+        memcached: Vec::new(),
+        nodes: Vec::new(),
+        children,
+        dir,
+    })
+}
+
+type Logged = (Child, PathBuf);
+
+fn process(program: &str, port: u16, dir: &Path, cores: Cores) -> Result<Logged> {
+    let home = dir.join(port.to_string());
+    std::fs::create_dir(&home)?;
+    let (port, directory) = (port.to_string(), home.to_string_lossy());
+    let words = ["--port", &port, "--bind", "127.0.0.1", "--cluster-enabled", "yes", "--dir", &directory];
+    let words = [&[program], &words[..], &["--save", "", "--appendonly", "no"]].concat();
+    Ok((Child::start(&cores.member(&words), &home.join("log"))?, home.join("log")))
+}
+
+/// As its manual says: another primary and a replica of it, and then slots are given out anew.
+pub(super) fn grow(system: &mut System, installed: &Installed, cores: Cores) -> Result<()> {
+    let program = installed.program.to_string_lossy();
+    let known = system.cluster.first().context("nobody is there")?.to_string();
+    let cli = |words: &[&str]| run(&cores.anywhere(&[&["redis-cli", "--cluster"], words].concat()), None, GROWN_MAX);
+    let mut new = Vec::new();
+    for port in free_ports(2, BUS)? {
+        let (mut child, log) = process(&program, port, system.dir.path(), cores)?;
+        let at = address(port);
+        until(Instant::now() + PATIENCE, || {
+            child.is_alive(&log)?;
+            Ok(text_of(at, "PING").is_some())
+        })?;
+        system.children.push(child);
+        new.push(at);
+    }
+    let (primary, replica) = (new[0], new[1]);
+    let everybody_knows = |count: usize, all: &[SocketAddr]| {
+        let knows = |a: &SocketAddr| text_of(*a, "CLUSTER INFO").is_some_and(|i| i.contains(&format!("cluster_known_nodes:{count}")));
+        until(Instant::now() + PATIENCE, || Ok(all.iter().all(knows)))
+    };
+    cli(&["add-node", &primary.to_string(), &known])?;
+    system.cluster.push(primary);
+    let members = PROCESSES + 1;
+    if !everybody_knows(members, &system.cluster)? {
+        bail!("the seventh process never became known");
+    }
+    let id = text_of(primary, "CLUSTER MYID").context("the new process has no id")?;
+    cli(&["add-node", &replica.to_string(), &known, "--cluster-slave", "--cluster-master-id", id.trim()])?;
+    if !everybody_knows(members + 1, &system.cluster)? {
+        bail!("the eighth process never became known");
+    }
+    cli(&["rebalance", &known, "--cluster-use-empty-masters"])?;
+    Ok(())
 }

@@ -2,8 +2,10 @@ package rivals;
 
 import com.hazelcast.config.*;
 import com.hazelcast.core.*;
+import com.hazelcast.partition.*;
 
-/** Member PORT SEEDPORT,SEEDPORT: one member with one synchronous backup. Prints READY when it has joined; ends with its stdin. */
+/** Member PORT SEEDPORT,SEEDPORT: one member with one synchronous backup. Prints READY when it has joined,
+ * and MIGRATED when partitions are where they belong; ends with its stdin. */
 public class Member {
     public static void main(String[] a) throws Exception {
         Config c = new Config();
@@ -20,7 +22,17 @@ public class Member {
         for (String s : a[1].split(",")) t.addMember("127.0.0.1:" + s);
         c.addMapConfig(new MapConfig("bench").setBackupCount(1).setInMemoryFormat(InMemoryFormat.BINARY)
                 .setStatisticsEnabled(false));
+        // Spoken by `figures move`, which loads every system from one process.
+        c.getNetworkConfig().setMemcacheProtocolConfig(new MemcacheProtocolConfig().setEnabled(true));
         HazelcastInstance hz = Hazelcast.newHazelcastInstance(c);
+        hz.getPartitionService().addMigrationListener(new MigrationListener() {
+            @Override public void migrationStarted(MigrationState s) { }
+            @Override public void migrationFinished(MigrationState s) {
+                System.out.println("MIGRATED " + s.getCompletedMigrations() + " in " + s.getTotalElapsedTime() + " ms");
+            }
+            @Override public void replicaMigrationCompleted(ReplicaMigrationEvent e) { }
+            @Override public void replicaMigrationFailed(ReplicaMigrationEvent e) { System.out.println("FAILED " + e); }
+        });
         System.out.println("READY " + hz.getCluster().getMembers().size());
         while (System.in.read() >= 0) { /* whoever started this is still there */ }
         Runtime.getRuntime().halt(0);
