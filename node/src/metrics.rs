@@ -106,7 +106,11 @@ const GAUGES: &[(&str, Unit, &str)] = &[
         Unit::Seconds,
         "At the coordinator: for how long nothing has gone on of all that some primary is to copy or to hand over",
     ),
-    ("doyen_moves_failed", Unit::Count, "At the coordinator: moves for balance that failed one after the other; the third pauses balancing"),
+    (
+        "doyen_moves_failed",
+        Unit::Count,
+        "At the coordinator: moves for balance that failed one after the other; the third pauses balancing",
+    ),
     (
         "doyen_load_uneven",
         Unit::Count,
@@ -149,7 +153,11 @@ const COUNTERS: &[(&str, Unit, &str)] = &[
     ("doyen_links_malformed_total", Unit::Count, "Connections of peers closed because their bytes made no sense"),
     ("doyen_events_total", Unit::Count, "Events of the cluster by kind"),
     ("doyen_move_steps_total", Unit::Count, "Partitions that came to a stage of a move, as tables tell it"),
-    ("doyen_certificate_reloads_total", Unit::Count, "Times that changed certificate files came into force (done) or could not be used (failed)"),
+    (
+        "doyen_certificate_reloads_total",
+        Unit::Count,
+        "Times that changed certificate files came into force (done) or could not be used (failed)",
+    ),
     ("doyen_control_messages_total", Unit::Count, "Messages to other control threads, by what they are for"),
     ("doyen_control_bytes_total", Unit::Bytes, "Bytes of those messages, before encryption"),
     ("doyen_control_messages_dropped_total", Unit::Count, "Messages to other control threads that were dropped"),
@@ -370,7 +378,8 @@ mod tests {
     fn shown(metrics: &Metrics, table: Option<&Table>, coordinates: bool) -> String {
         let (cluster, control) = (table.map(status), Counted::default());
         control.committed(std::time::Duration::from_millis(3));
-        let coordinated = |table: &Table| Coordinated { table: Arc::new(table.clone()), loads: Loads::default(), oversight: Oversight::default() };
+        let coordinated =
+            |table: &Table| Coordinated { table: Arc::new(table.clone()), loads: Loads::default(), oversight: Oversight::default() };
         metrics.render(&Seen {
             clocks: Clocks::now(),
             data: &DataStats::default(),
@@ -406,12 +415,18 @@ mod tests {
     fn what_is_so_no_more_is_not_shown() {
         let (metrics, mut table) = (Metrics::new(), table());
         let text = shown(&metrics, Some(&table), true);
-        assert!(text.contains("doyen_keyspace_unavailable{keyspace=\"default\"} 0") && text.contains("doyen_coordinator_known 1"), "{text}");
+        assert!(
+            text.contains("doyen_keyspace_unavailable{keyspace=\"default\"} 0") && text.contains("doyen_coordinator_known 1"),
+            "{text}"
+        );
         assert!(text.contains("doyen_partitions_surplus{keyspace=\"default\",of=\"copies\"} 0"), "{text}");
         table.keyspaces.clear();
         table.settings.balancing.paused = Some(Paused::Failures);
         let text = shown(&metrics, Some(&table), false);
         assert!(!text.contains("keyspace=") && !text.contains("doyen_load_ratio"), "{text}");
-        assert!(text.contains("doyen_balance_paused{by=\"failures\"} 1") && text.contains("doyen_balance_paused{by=\"operator\"} 0"), "{text}");
+        assert!(
+            text.contains("doyen_balance_paused{by=\"failures\"} 1") && text.contains("doyen_balance_paused{by=\"operator\"} 0"),
+            "{text}"
+        );
     }
 }
