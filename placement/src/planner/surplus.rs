@@ -17,7 +17,7 @@ pub struct Surplus {
     pub leads: u64,
 }
 
-/// The surplus of each keyspace: of the shares that [`super::plan`] aims at, so that it is 0 where a plan has nothing to move for balance, but for a
+/// The surplus of each keyspace: of the shares that [`plan_for`](super::plan_for) aims at, so that it is 0 where a plan has nothing to move for balance, but for a
 /// few where places that keep copies apart leave no way to a share.
 ///
 /// Keyspaces with rules are not listed, nor are rings: there nobody has a share to be above.

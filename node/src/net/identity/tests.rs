@@ -107,7 +107,7 @@ fn a_chain_ends_with_the_first_of_its_certificates() {
     };
     let ((node, key), (other, _)) = (issue(2040), issue(2039));
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
-    let tls = Tls::new(&[authority.certificate.clone()], vec![node, other], key, Arc::new(FixedTime)).unwrap();
+    let tls = Tls::new(std::slice::from_ref(&authority.certificate), vec![node, other], key, Arc::new(FixedTime)).unwrap();
     assert_eq!(tls.ends, Some(2_177_452_800), "2039-01-01");
     assert_eq!(end_of(&CertificateDer::from(vec![1, 2, 3])), None);
 }
