@@ -30,7 +30,7 @@ mod requests;
 #[cfg(test)]
 mod tests;
 
-pub use api::{AdminReply, AdminRequest, Config, Input, Output, Peer, Status, Timing, View};
+pub use api::{AdminReply, AdminRequest, Config, Input, Output, Oversight, Peer, Status, Timing, View};
 pub use doyen_placement::planner::{BalanceChange, InSyncChange, InSyncRequest};
 pub use event::{Event, Severity, Stage, stages};
 
@@ -131,6 +131,15 @@ impl Agreement {
     pub fn loads(&self) -> Option<&Loads> {
         match &self.phase {
             Phase::Member(council) => council.loads(),
+            Phase::Forming(_) | Phase::Joining(_) => None,
+        }
+    }
+
+    /// What this node sees of moves; `None`: it does not coordinate.
+    #[must_use]
+    pub fn oversight(&self) -> Option<Oversight> {
+        match &self.phase {
+            Phase::Member(council) => council.oversight(),
             Phase::Forming(_) | Phase::Joining(_) => None,
         }
     }

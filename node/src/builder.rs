@@ -359,7 +359,7 @@ fn assemble(config: Config) -> Result<Node, StartError> {
     };
     let system = |e: &dyn std::fmt::Display| StartError::System(e.to_string());
     let (data_thread, data) = data::start(data_options, shared.clone(), upcall).map_err(|e| system(&e))?;
-    let control_options = ControlOptions { agreement, identity, socket: sockets.control, seeds: config.seeds.clone() };
+    let control_options = ControlOptions { agreement, identity: identity.clone(), socket: sockets.control, seeds: config.seeds.clone() };
     let (control_thread, control) = match control::start(control_options, shared.clone(), upcalls) {
         Ok(started) => started,
         Err(e) => {
@@ -368,7 +368,7 @@ fn assemble(config: Config) -> Result<Node, StartError> {
             return Err(system(&e));
         }
     };
-    let admin_options = AdminOptions { listener: sockets.http, control: control.clone(), data: data.clone(), token };
+    let admin_options = AdminOptions { listener: sockets.http, control: control.clone(), data: data.clone(), identity, token };
     let admin = match http::start(admin_options) {
         Ok(admin) => admin,
         Err(e) => {

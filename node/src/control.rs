@@ -23,7 +23,7 @@ use crate::net::identity::Identity;
 use crate::shared::Shared;
 use counted::Counted;
 use doyen_gossip::Config;
-use doyen_gossip::agreement::{AdminReply, AdminRequest, Event, InSyncRequest, Status};
+use doyen_gossip::agreement::{AdminReply, AdminRequest, Event, InSyncRequest, Oversight, Status};
 use doyen_placement::loads::{Measured, MemberLoad, Progress};
 use doyen_placement::planner::Pace;
 use doyen_placement::{Epoch, Loads, MemberId, PartitionRef, Table, TableName};
@@ -116,12 +116,24 @@ pub struct ClusterStatus {
     pub former: Vec<Arc<Table>>,
 }
 
+/// What a coordinator, and nobody else, knows of its cluster.
+#[derive(Debug, Clone)]
+pub struct Coordinated {
+    /// The committed table that it acts on.
+    pub table: Arc<Table>,
+    /// What it was told of loads.
+    pub loads: Loads,
+    /// What it sees of moves.
+    pub oversight: Oversight,
+}
+
 #[derive(Debug)]
 enum Command {
     Admin(AdminRequest, oneshot::Sender<AdminReply>),
     Recover(Vec<String>, oneshot::Sender<AdminReply>),
     Status(oneshot::Sender<ClusterStatus>),
     Loads(oneshot::Sender<Loads>),
+    Coordinated(oneshot::Sender<Option<Box<Coordinated>>>),
     HandOver(Pace, oneshot::Sender<()>),
     Depart(oneshot::Sender<()>),
 }
@@ -196,6 +208,14 @@ impl ControlHandle {
     /// The control thread is gone.
     pub async fn loads(&self) -> Result<Loads, ControlClosed> {
         self.ask(Command::Loads).await
+    }
+
+    /// What this node knows because it coordinates; `None`: another one does, or nobody. Nobody else is asked.
+    ///
+    /// # Errors
+    /// The control thread is gone.
+    pub async fn coordinated(&self) -> Result<Option<Box<Coordinated>>, ControlClosed> {
+        self.ask(Command::Coordinated).await
     }
 
     /// Events from now on.

@@ -29,6 +29,7 @@ mod routes;
 use crate::control::ControlHandle;
 use crate::data::DataHandle;
 use crate::metrics::Metrics;
+use crate::net::identity::Identity;
 use doyen_gossip::agreement::Event;
 use std::io;
 use std::sync::Arc;
@@ -50,6 +51,8 @@ pub(crate) struct AdminOptions {
     pub(crate) control: ControlHandle,
     /// The data thread.
     pub(crate) data: DataHandle,
+    /// The node's certificate.
+    pub(crate) identity: Arc<Identity>,
     /// What changes must carry; `None`: nothing may be changed.
     pub(crate) token: Option<String>,
 }
@@ -59,6 +62,7 @@ pub(crate) struct AdminOptions {
 struct State {
     control: ControlHandle,
     data: DataHandle,
+    identity: Arc<Identity>,
     token: Option<String>,
     metrics: Metrics,
     leaving: AtomicBool,
@@ -98,6 +102,7 @@ pub(crate) fn start(options: AdminOptions) -> io::Result<Admin> {
     let state = Arc::new(State {
         control: options.control,
         data: options.data,
+        identity: options.identity,
         token: options.token,
         metrics: Metrics::new(),
         leaving: AtomicBool::new(false),

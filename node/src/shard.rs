@@ -53,7 +53,7 @@ use copying::Sink;
 use dedup::Dedup;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest, View};
-use doyen_placement::loads::Meter;
+use doyen_placement::loads::{MemberLoad, Meter};
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::{Epoch, Eviction, KeyspaceId, Lineage, MapId, MemberId, Mode, Partition, PartitionRef, Reshape, Table, TableName};
 use eviction::Evicting;
@@ -1001,7 +1001,9 @@ impl Shard {
     #[must_use]
     pub fn stats(&self) -> Stats {
         let mut stats = self.core.stats.clone();
-        stats.memory_bytes = self.core.memory as u64;
+        let (memory, memory_max) = (self.core.memory as u64, self.core.limits.memory_bytes_max as u64);
+        (stats.memory_bytes, stats.memory_bytes_max) = (memory, memory_max);
+        stats.memory_filled = MemberLoad { memory, memory_max, ..MemberLoad::default() }.filled();
         stats.divided = self.core.drawing.len() as u64;
         for slot in self.slots.values() {
             stats.parked += slot.calls.parked.len() as u64;

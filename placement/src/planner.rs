@@ -8,7 +8,7 @@
 //!  shape       reshape::{begin ── finish or cancel} (splits and merges)   lasting (which)
 //!  moves       plan (propose) ──> adopt or apply (goals) ──> advance ──> advance ──> ... ──> goals are gone
 //!  people      schedule   balance (pause, pace)   cancel
-//!  reporting   health   holds_anything   rules_unmet   operators
+//!  reporting   health   holds_anything   rules_unmet   operators   surplus
 //! ```
 //!
 //! Every function returns a table of the same term and version (agreement names it) that shares with the old one whatever
@@ -39,6 +39,7 @@ mod reset;
 pub mod reshape;
 mod revive;
 mod ring;
+mod surplus;
 mod unmet;
 
 pub use admit::admit;
@@ -64,6 +65,7 @@ pub use reset::reset;
 pub use reshape::{NotReshaped, Stillness};
 pub use revive::revive;
 pub use ring::inherit;
+pub use surplus::{Surplus, surplus};
 pub use unmet::{Unmet, Why, rules_unmet};
 
 pub(crate) use edit::may_receive;

@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use doyen_placement::planner::{self, Pace, adopt, health};
-use doyen_placement::{Assignment, MemberId, MemberState, OnLoss, Partition, PartitionRef, Table};
+use doyen_placement::{Assignment, Division, Keyspace, Loads, MemberId, MemberState, Mode, OnLoss, Partition, PartitionRef, Table};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -55,6 +55,39 @@ fn who_weighs_more_than_it_can_hold_leaves_the_rest_to_the_others() {
         let weights = [50, 165, 50, 50];
         let members = weights.map(|weight| Sketch { weight, ..PLAIN });
         assert_balanced(&cluster_of(keyspace(256, 1, OnLoss::Wait), assignment, &members), &weights, 2);
+    }
+}
+
+#[test]
+fn what_somebody_has_beyond_its_share_is_told_and_is_nothing_once_a_plan_is_done() {
+    let of = |table: &Table| planner::surplus(table, &Loads::default()).into_values().next();
+    let none = Some(planner::Surplus::default());
+    let table = cluster(64, 1, &vec![PLAIN; 3]);
+    assert_eq!(of(&table), none);
+    let joined = planner::admit(&table, vec![member(100, &PLAIN)]);
+    // 128 copies of three, and 32 for each of four; who holds nothing could lead nothing yet.
+    assert_eq!(of(&joined), Some(planner::Surplus { copies: 11, leads: 0 }));
+    assert_eq!(of(&settle_with(joined, check_step)), none);
+    let mut led_by_one = cluster(64, 1, &vec![PLAIN; 2]);
+    for partition in led_by_one.keyspaces.iter_mut().flat_map(|k| &mut k.partitions).filter(|p| p.primary() != id(1)) {
+        std::sync::Arc::make_mut(partition).replicas.swap(0, 1);
+    }
+    assert_eq!(of(&led_by_one), Some(planner::Surplus { copies: 0, leads: 32 }));
+    // The one in the other zone has a copy of everything, as it should.
+    let zones = [1, 1, 2].map(|zone| Sketch { zone, ..PLAIN });
+    assert_eq!(of(&cluster(64, 1, &zones)), none);
+    // By weight.
+    assert_eq!(of(&cluster(64, 1, &[50, 150, 100].map(|weight| Sketch { weight, ..PLAIN }))), none);
+}
+
+#[test]
+fn where_nobody_has_a_share_nobody_has_too_much() {
+    let ring = Keyspace { mode: Mode::Ring { tokens: 4, random: false }, division: Division::no_arcs(), ..keyspace(8, 1, OnLoss::Wait) };
+    let rule = "primary in zone=z1".parse().expect("a rule");
+    let ruled = Keyspace { rules: vec![rule], ..keyspace(8, 1, OnLoss::Wait) };
+    for keyspace in [ring, ruled] {
+        let table = cluster_of(keyspace, Assignment::RoundRobin, &[1, 2].map(|zone| Sketch { zone, ..PLAIN }));
+        assert!(planner::surplus(&table, &Loads::default()).is_empty());
     }
 }
 

@@ -34,6 +34,24 @@ fn uneven(mut loads: Loads, uneven: Uneven) -> Loads {
 const WORK: Uneven = Uneven { work: true, bytes: false, memory: false };
 const BYTES: Uneven = Uneven { work: false, bytes: true, memory: false };
 
+#[test]
+fn how_far_the_furthest_is_above_its_share_is_told_in_percent() {
+    let weights = [100, 100, 200].map(|weight| Sketch { weight, ..PLAIN });
+    let table = cluster(4, 0, &weights);
+    assert_eq!(Loads::default().furthest(&table), (100, 100), "nobody has anything");
+    // Everything is asked of the first member, whose share is a quarter; each partition has the same bytes.
+    let first = table.members[0].id;
+    let all: Loads = partitions(&table)
+        .map(|(at, p)| {
+            let reads = if p.primary() == first { 1000 } else { 0 };
+            (at, p.primary(), PartitionLoad { reads, bytes: 1 << 20, ..PartitionLoad::default() })
+        })
+        .collect();
+    assert_eq!(all.furthest(&table), (400, 100));
+    let hostile = measured(&table, |_| PartitionLoad { reads: u64::MAX, bytes: u64::MAX, ..PartitionLoad::default() });
+    assert_eq!(hostile.furthest(&table), (100, 100), "and nothing overflows");
+}
+
 /// What each member has to do.
 fn work(table: &Table, loads: &Loads) -> BTreeMap<MemberId, u64> {
     let mut work: BTreeMap<MemberId, u64> = table.members.iter().map(|m| (m.id, 0)).collect();

@@ -5,7 +5,7 @@ use crate::resp::{Client, Reply};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -127,6 +127,21 @@ impl Cluster {
         let seeds: Vec<SocketAddr> = self.nodes.values().map(|p| p.ready.listen).collect();
         if let Err(refused) = self.try_start(name, &seeds, more) {
             panic!("{name} does not start: {refused:?}");
+        }
+    }
+
+    /// Starts a node that is told everything by a file, but for its ports.
+    pub fn join_by_file(&mut self, name: &str, file: &Path) {
+        self.starts += 1;
+        let log = self.dir.path().join(format!("{name}-{}.log", self.starts));
+        let mut arguments = ["run", "--exit-with-stdin", "--config"].map(str::to_owned).to_vec();
+        arguments.push(file.display().to_string());
+        for flag in ["--listen", "--data", "--resp", "--resp-cluster", "--http"] {
+            arguments.extend([flag.to_owned(), "127.0.0.1:0".to_owned()]);
+        }
+        match Process::start(&self.binary, &arguments, self.dies_at.as_deref(), log) {
+            Ok(process) => _ = self.nodes.insert(name.to_owned(), process),
+            Err(refused) => panic!("{name} does not start: {refused:?}"),
         }
     }
 

@@ -329,6 +329,15 @@ pub struct Status {
     pub waiting: Option<String>,
 }
 
+/// What only a coordinator sees of moves, for those who watch the cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Oversight {
+    /// For how long nothing has gone on of all that some primary is to copy or to hand over; zero where nothing moves. To some five seconds.
+    pub moves_standing: Duration,
+    /// Moves for balance that failed, one after the other. The third pauses balancing, and this begins anew.
+    pub moves_failed: u32,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

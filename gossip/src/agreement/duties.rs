@@ -233,6 +233,11 @@ impl Duties {
         self.plan_wanted = true;
     }
 
+    /// Moves for balance that failed, one after the other.
+    pub(super) const fn moves_failed(&self) -> u32 {
+        self.failed
+    }
+
     pub(super) fn planned(&mut self, base: TableName, proposal: Proposal) {
         self.plan_asked = None;
         self.proposal = Some((base, proposal));

@@ -281,6 +281,23 @@ const fn consequence(percent: u8) -> &'static str {
     }
 }
 
+impl Stage {
+    /// All of them, in order.
+    pub const ALL: [Self; 5] = [Self::Copying, Self::InSync, Self::Switched, Self::Dropped, Self::GivenUp];
+
+    /// Its name where moves are counted: `copying`, `in_sync` and so on, as in JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Copying => "copying",
+            Self::InSync => "in_sync",
+            Self::Switched => "switched",
+            Self::Dropped => "dropped",
+            Self::GivenUp => "given_up",
+        }
+    }
+}
+
 impl fmt::Display for Stage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -2,19 +2,21 @@
 //!
 //! It is soft: what is lost on the way is said again, a new coordinator hears everything anew, and nothing here is ever in a table.
 
-use super::api::Timing;
+use super::api::{Oversight, Timing};
 use super::context::Context;
 use super::council::Council;
 use super::election::Role;
 use super::event::Event;
 use crate::time::Time;
 use crate::wire::Message;
+use doyen_placement::hash::Digest;
 use doyen_placement::loads::{
     Loads, Measured, MemberLoad, PROGRESS_MAX, Progress, REPORT_BYTES_MAX, Report, Reporter, Uneven, WATERMARKS, Window,
 };
 use doyen_placement::planner::{self, Lasting};
 use doyen_placement::{KeyspaceId, MemberId, PartitionId, Reshape, THREADS_MAX, Table};
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,6 +73,8 @@ pub(super) struct Told {
     /// and whether somebody of those is busy no more.
     eased: Window,
     looked: Time,
+    /// How far those had come, as a digest, who lead partitions that are on their way; and since when that has been so.
+    standing: BTreeMap<MemberId, (u64, Time)>,
     /// Since when ranges have been busy, and neighbours cold.
     busy: BTreeMap<(KeyspaceId, PartitionId), Time>,
     cold: BTreeMap<(KeyspaceId, [PartitionId; 2]), Time>,
@@ -102,7 +106,33 @@ impl Told {
         }
         let wanted = uneven != Uneven::default() || eased;
         self.look_at_ranges(now, table, range_bytes_max, timing);
+        self.look_at_moves(now, table);
         wanted
+    }
+
+    /// Notes whose moves have come no further. Of each primary all together, because it copies some after the others: one that waits for its turn
+    /// does not stand still.
+    fn look_at_moves(&mut self, now: Time, table: &Table) {
+        let mut digests: BTreeMap<MemberId, Digest> = BTreeMap::new();
+        for (at, partition) in table.partitions().filter(|(_, p)| p.goal.is_some() || p.learners().next().is_some()) {
+            let digest = digests.entry(partition.primary()).or_default();
+            partition.hash(digest);
+            for progress in partition.learners().filter_map(|learner| self.loads.progress(at, learner)) {
+                (progress.phase, progress.keys_sent, progress.bytes_sent).hash(digest);
+            }
+        }
+        self.standing.retain(|member, _| digests.contains_key(member));
+        for (member, digest) in digests {
+            let (known, since) = self.standing.entry(member).or_insert((digest.finish(), now));
+            if *known != digest.finish() {
+                (*known, *since) = (digest.finish(), now);
+            }
+        }
+    }
+
+    /// For how long some primary's moves have come no further, as of the last look.
+    pub(super) fn standing(&self) -> Duration {
+        self.standing.values().map(|(_, since)| self.looked.since(*since)).max().unwrap_or_default()
     }
 
     /// Whether this member has passed a watermark since it was told last.
@@ -206,5 +236,112 @@ impl Council {
             Role::Leader(leader) => Some(&leader.duties.told.loads),
             Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) => None,
         }
+    }
+
+    /// What this node sees of moves, if it coordinates.
+    pub(super) fn oversight(&self) -> Option<Oversight> {
+        match &self.role {
+            Role::Leader(leader) => {
+                Some(Oversight { moves_standing: leader.duties.told.standing(), moves_failed: leader.duties.moves_failed() })
+            }
+            Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use doyen_placement::loads::CopyPhase;
+    use doyen_placement::{
+        Addresses, Age, ClusterId, Division, Eviction, Keyspace, Location, Member, MemberState, Mode, OnLoss, Reshaping, Role as Kind,
+        Settings,
+    };
+
+    fn member(number: u64) -> Member {
+        let control = ([127, 0, 0, 1], 7400).into();
+        Member {
+            id: MemberId(number << 4),
+            age: Age(0),
+            name: format!("n{number}"),
+            role: Kind::Data,
+            state: MemberState::Live,
+            addresses: Addresses { control, data: control, resp: None, resp_cluster: None, http: None, further: Vec::new() },
+            location: Location::default(),
+            weight: 100,
+        }
+    }
+
+    /// Two members, and a third that is to have its share of four partitions.
+    fn moving() -> Table {
+        let keyspace = Keyspace {
+            id: KeyspaceId(0),
+            name: "default".into(),
+            mode: Mode::Fixed { partitions: 4 },
+            division: Division::Slots,
+            backups: 1,
+            min_in_sync: 1,
+            on_loss: OnLoss::Wait,
+            default_ttl_ms: None,
+            eviction: Eviction::None,
+            ordered: false,
+            rules: Vec::new(),
+            partitions: Vec::new(),
+            reshaping: Reshaping::default(),
+        };
+        let table = planner::first(ClusterId(7), Settings::default(), keyspace, vec![member(1), member(2)]);
+        let table = planner::admit(&table, vec![member(3)]);
+        let table = planner::adopt(&table, &planner::plan(&table, &Loads::default()));
+        let limits = planner::MoveLimits { learners_per_source: 9, learners_per_target: 9, learners: 9 };
+        planner::advance(&table, &limits, &planner::Waits::default()).expect("copies begin")
+    }
+
+    #[test]
+    fn moves_stand_still_from_when_nothing_of_one_primary_went_on() {
+        let (mut table, mut told) = (moving(), Told::default());
+        let at = |seconds: u64| Time(seconds * 1_000_000_000);
+        let look = |told: &mut Told, table: &Table, seconds| {
+            told.look(at(seconds), table, 64 << 20, &Timing::default());
+            told.standing().as_secs()
+        };
+        let copies: Vec<_> = table.partitions().flat_map(|(at, p)| p.learners().map(move |m| (at, p.primary(), m))).collect();
+        let (_, source, learner) = copies[0];
+        let report = |bytes_sent| {
+            let own = copies.iter().filter(|(_, by, _)| *by == source).enumerate();
+            let moves = own.map(|(n, (partition, _, learner))| {
+                // The first alone goes on: the others wait for their turn.
+                let bytes_sent = if n == 0 { bytes_sent } else { 0 };
+                let phase = CopyPhase::Copying;
+                Progress { partition: *partition, learner: *learner, phase, keys: 9, keys_sent: 1, bytes_sent, rate: bytes_sent }
+            });
+            Report { member: MemberLoad::default(), partitions: Vec::new(), moves: moves.collect() }
+        };
+        // Of other primaries nothing is to be seen here.
+        let others = |p: &std::sync::Arc<doyen_placement::Partition>| p.primary() != source;
+        for keyspace in &mut table.keyspaces {
+            for partition in keyspace.partitions.iter_mut().filter(|p| others(p)) {
+                let settled = std::sync::Arc::make_mut(partition);
+                settled.goal = None;
+                settled.replicas.retain(|r| r.state != doyen_placement::ReplicaState::Learner);
+            }
+        }
+        told.loads.tell(&table, source, report(100));
+        assert_eq!(look(&mut told, &table, 10), 0);
+        assert_eq!(look(&mut told, &table, 40), 30);
+        // A rate that falls is no progress, bytes are.
+        told.loads.tell(&table, source, report(200));
+        assert_eq!(look(&mut told, &table, 50), 0);
+        assert_eq!(look(&mut told, &table, 70), 20);
+        // So is another stage of any of them.
+        for keyspace in &mut table.keyspaces {
+            for partition in keyspace.partitions.iter_mut().filter(|p| p.learners().any(|m| m == learner)).take(1) {
+                std::sync::Arc::make_mut(partition).replicas.retain(|r| r.member != learner);
+            }
+        }
+        assert_eq!(look(&mut told, &table, 80), 0);
+        assert_eq!(look(&mut told, &table, 100), 20);
+        // What does not move does not stand still.
+        let settled = planner::cancel(&table, None).expect("it can be cancelled");
+        assert_eq!(look(&mut told, &settled, 200), 0);
     }
 }

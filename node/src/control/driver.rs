@@ -3,7 +3,7 @@
 use super::alive::Alive;
 use super::counted::Counted;
 use super::seeds::{self, Resolved};
-use super::{ClusterStatus, Command, ControlOptions, Upcall};
+use super::{ClusterStatus, Command, ControlOptions, Coordinated, Upcall};
 use crate::clock;
 use crate::events::{EventLog, minute_of_day};
 #[cfg(feature = "fault-points")]
@@ -403,6 +403,14 @@ impl Driver {
             }
             Command::Status(answer) => self.on_status(answer),
             Command::Loads(answer) => self.on_loads(answer),
+            Command::Coordinated(answer) => {
+                let known = (self.installed(), self.agreement.loads().cloned(), self.agreement.oversight());
+                let coordinated = match known {
+                    (Some(table), Some(loads), Some(oversight)) => Some(Box::new(Coordinated { table, loads, oversight })),
+                    _ => None,
+                };
+                let _ = answer.send(coordinated);
+            }
             Command::HandOver(pace, answer) => {
                 self.leaving.hand_over.push(answer);
                 if !std::mem::replace(&mut self.leaving.begun, true) || pace == Pace::AtOnce {

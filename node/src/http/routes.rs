@@ -5,6 +5,7 @@ use crate::config::ConfigError;
 use crate::events::LoggedEvent;
 use crate::keyspace::{KeyspaceOptions, SplitRequest};
 use crate::loads::{LoadsReport, Placement};
+use crate::metrics::{Clocks, Seen};
 use crate::moves::{BalanceOptions, BalanceReport, CancelRequest, MovesReport};
 use crate::rebalance::{self, PLAN_BYTES_MAX, RebalancePlan};
 use crate::status::{ClusterReport, KeyspaceReport, TableReport, TableVersion};
@@ -283,10 +284,21 @@ async fn readyz(Shared(state): Shared<Arc<State>>) -> Answer<Json<serde_json::Va
 }
 
 async fn metrics(Shared(state): Shared<Arc<State>>) -> impl IntoResponse {
-    let (data, longest_pass, cluster) = tokio::join!(state.data.stats(), state.data.longest_pass(), state.control.status());
-    let report = cluster.ok().map(|c| ClusterReport::brief(&c));
-    let text = state.metrics.render(&data, longest_pass, state.control.counted(), report.as_ref());
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
+    // First of all: whoever compares clocks takes them for those of the moment at which this was asked for.
+    let clocks = Clocks::now();
+    let (data, longest_pass, cluster, coordinated) =
+        tokio::join!(state.data.stats(), state.data.longest_pass(), state.control.status(), state.control.coordinated());
+    let (cluster, coordinated) = (cluster.ok(), coordinated.ok().flatten());
+    let seen = Seen {
+        clocks,
+        data: &data,
+        longest_pass,
+        control: state.control.counted(),
+        cluster: cluster.as_ref(),
+        coordinated: coordinated.as_deref(),
+        certificate: state.identity.certificate(),
+    };
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], state.metrics.render(&seen))
 }
 
 async fn recover(

@@ -91,6 +91,14 @@ struct Current {
     tls: Arc<Tls>,
     checked: Instant,
     modified: Vec<Option<SystemTime>>,
+    reloads: u64,
+    reloads_failed: u64,
+}
+
+impl Current {
+    fn new(tls: Tls, modified: Vec<Option<SystemTime>>) -> Mutex<Self> {
+        Mutex::new(Self { tls: Arc::new(tls), checked: Instant::now(), modified, reloads: 0, reloads_failed: 0 })
+    }
 }
 
 /// Both sides' configuration at one time.
@@ -100,6 +108,23 @@ pub struct Tls {
     pub server: Arc<QuicServerConfig>,
     /// For those whom we dial.
     pub client: Arc<QuicClientConfig>,
+    /// When the first certificate of the chain that we show ends; `None`: nothing there says.
+    ends: Option<UnixTimestamp>,
+}
+
+/// Seconds since 1970.
+type UnixTimestamp = i64;
+
+/// What is known of a node's certificate, for those who watch it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CertificateReport {
+    /// When the first certificate of the chain that this node shows ends, in Unix seconds; `None`: nothing there says. With a secret that is far off, and
+    /// nobody asks; the authority's own end is never asked for (webpki).
+    pub ends: Option<i64>,
+    /// Times that changed files came into force.
+    pub reloads: u64,
+    /// Times that changed files could not be used.
+    pub reloads_failed: u64,
 }
 
 impl std::fmt::Debug for Tls {
@@ -136,7 +161,7 @@ impl Identity {
             name: name.to_owned(),
             source: Source::Secret,
             http_token: Some(hex(&expand(secret, "http"))),
-            current: Mutex::new(Current { tls: Arc::new(tls), checked: Instant::now(), modified: Vec::new() }),
+            current: Current::new(tls, Vec::new()),
         })
     }
 
@@ -164,13 +189,8 @@ impl Identity {
     pub fn from_pem(ca: &Path, cert: &Path, key: &Path, name: &str) -> Result<Self, IdentityError> {
         let files = Files { ca: ca.to_owned(), cert: cert.to_owned(), key: key.to_owned() };
         let modified = files.modified();
-        let tls = Arc::new(files.load()?);
-        Ok(Self {
-            name: name.to_owned(),
-            source: Source::Files(files),
-            http_token: None,
-            current: Mutex::new(Current { tls, checked: Instant::now(), modified }),
-        })
+        let tls = files.load()?;
+        Ok(Self { name: name.to_owned(), source: Source::Files(files), http_token: None, current: Current::new(tls, modified) })
     }
 
     /// This node's name, which its certificate bears and its hellos say.
@@ -217,6 +237,14 @@ impl Identity {
             let mut current = self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             files.reload(&mut current);
         }
+    }
+
+    /// What is known of this node's certificate: of the files as they are now.
+    #[must_use]
+    pub fn certificate(&self) -> CertificateReport {
+        self.refresh();
+        let current = self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        CertificateReport { ends: current.tls.ends, reloads: current.reloads, reloads_failed: current.reloads_failed }
     }
 
     /// Whether a peer's certificate names this node, or this client: the name of its hello.
@@ -268,8 +296,12 @@ impl Files {
                 tracing::info!(cert = %self.cert.display(), "the certificate files changed and are in force for new connections");
                 current.tls = Arc::new(tls);
                 current.modified = modified;
+                current.reloads += 1;
             }
-            Err(e) => tracing::warn!("the certificate files changed and cannot be used, the former ones stay in force: {e}"),
+            Err(e) => {
+                current.reloads_failed += 1;
+                tracing::warn!("the certificate files changed and cannot be used, the former ones stay in force: {e}");
+            }
         }
     }
 }
@@ -288,6 +320,7 @@ impl Tls {
         }
         let store = Arc::new(store);
         let provider = provider();
+        let ends = chain.iter().filter_map(end_of).min();
 
         let clients = WebPkiClientVerifier::builder_with_provider(store.clone(), provider.clone()).build().map_err(|e| unusable(&e))?;
         let mut server = rustls::ServerConfig::builder_with_details(provider.clone(), time.clone())
@@ -315,8 +348,15 @@ impl Tls {
         Ok(Self {
             server: Arc::new(QuicServerConfig::try_from(server).map_err(|e| unusable(&e))?),
             client: Arc::new(QuicClientConfig::try_from(client).map_err(|e| unusable(&e))?),
+            ends,
         })
     }
+}
+
+/// When a certificate ends. Whether it can be used is rustls's to say: where this reads none, it may be good all the same.
+fn end_of(certificate: &CertificateDer<'static>) -> Option<UnixTimestamp> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    Some(parsed.validity().not_after.timestamp())
 }
 
 /// The cluster's private authority.

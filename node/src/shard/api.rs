@@ -99,6 +99,10 @@ pub struct Stats {
     pub keys: u64,
     /// Bytes held: entries, tails, snapshots.
     pub memory_bytes: u64,
+    /// Of these, as many as there may be.
+    pub memory_bytes_max: u64,
+    /// How much of that is taken, in percent: of several threads, by the fullest.
+    pub memory_filled: u8,
     /// Operations executed here as primary.
     pub executed: u64,
     /// Operations forwarded to another primary.
@@ -148,6 +152,9 @@ impl Stats {
     pub fn add(&mut self, other: &Self) {
         self.keys += other.keys;
         self.memory_bytes += other.memory_bytes;
+        self.memory_bytes_max += other.memory_bytes_max;
+        // They share nothing of it.
+        self.memory_filled = self.memory_filled.max(other.memory_filled);
         self.executed += other.executed;
         self.forwarded += other.forwarded;
         self.replicated += other.replicated;

@@ -116,25 +116,49 @@ impl Loads {
     /// What is uneven in this table at this moment: no reason yet to move anything.
     #[must_use]
     pub fn judge(&self, table: &Table) -> Uneven {
-        let mut burdens: BTreeMap<MemberId, (u64, u64)> = table.members.iter().filter(|m| may_receive(m)).map(|m| (m.id, (0, 0))).collect();
-        for (at, load) in self.partitions() {
-            let Some(partition) = table.partition(at) else { continue };
-            for replica in &partition.replicas {
-                let Some((work, bytes)) = burdens.get_mut(&replica.member) else { continue };
-                *work += if replica.member == partition.primary() { load.work() } else { load.work_of_writes() };
-                *bytes += load.bytes;
-            }
-        }
-        let weights = || table.members.iter().filter(|m| may_receive(m)).map(|m| (m.id, u64::from(m.weight.max(1))));
-        let of =
-            |which: fn(&(u64, u64)) -> u64| weights().map(|(id, weight)| (burdens.get(&id).map_or(0, which), weight)).collect::<Vec<_>>();
-        let (work, bytes) = (of(|b| b.0), of(|b| b.1));
+        let burdens = self.burdens(table);
         Uneven {
-            work: Threshold::WORK.is_exceeded(work.iter().copied()),
-            bytes: Threshold::BYTES.is_exceeded(bytes.iter().copied()),
+            work: Threshold::WORK.is_exceeded(burdens.iter().map(|b| (b.work, b.weight))),
+            bytes: Threshold::BYTES.is_exceeded(burdens.iter().map(|b| (b.bytes, b.weight))),
             memory: self.members.values().any(|load| load.filled() >= EVACUATED),
         }
     }
+
+    /// What the member that is furthest above its share of all work has of it, in percent; and the same of bytes. 100 where nobody has any.
+    #[must_use]
+    pub fn furthest(&self, table: &Table) -> (u64, u64) {
+        let burdens = self.burdens(table);
+        let weights: u128 = burdens.iter().map(|b| u128::from(b.weight)).sum();
+        let furthest = |of: fn(&Burden) -> u64| {
+            let total: u128 = burdens.iter().map(|b| u128::from(of(b))).sum();
+            let percent = |b: &Burden| (u128::from(of(b)) * weights * 100).checked_div(total * u128::from(b.weight));
+            burdens.iter().filter_map(percent).max().and_then(|percent| u64::try_from(percent).ok()).unwrap_or(100)
+        };
+        (furthest(|b| b.work), furthest(|b| b.bytes))
+    }
+
+    /// Of the members that may hold data.
+    fn burdens(&self, table: &Table) -> Vec<Burden> {
+        let receivers = table.members.iter().filter(|m| may_receive(m));
+        let none = |weight: u32| Burden { work: 0, bytes: 0, weight: u64::from(weight.max(1)) };
+        let mut burdens: BTreeMap<MemberId, Burden> = receivers.map(|m| (m.id, none(m.weight))).collect();
+        for (at, load) in self.partitions() {
+            let Some(partition) = table.partition(at) else { continue };
+            for replica in &partition.replicas {
+                let Some(burden) = burdens.get_mut(&replica.member) else { continue };
+                burden.work += if replica.member == partition.primary() { load.work() } else { load.work_of_writes() };
+                burden.bytes += load.bytes;
+            }
+        }
+        burdens.into_values().collect()
+    }
+}
+
+/// What a member has to carry, and its weight.
+struct Burden {
+    work: u64,
+    bytes: u64,
+    weight: u64,
 }
 
 impl FromIterator<(PartitionRef, MemberId, PartitionLoad)> for Loads {

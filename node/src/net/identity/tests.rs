@@ -74,17 +74,42 @@ fn changed_files_come_into_force_and_broken_ones_do_not() {
     };
     write(SECRET);
     let identity = Identity::from_pem(&path("ca.pem"), &path("cert.pem"), &path("key.pem"), "a").unwrap();
+    let counted = |reloads, reloads_failed| {
+        let report = identity.certificate();
+        assert_eq!((report.reloads, report.reloads_failed), (reloads, reloads_failed));
+    };
+    counted(0, 0);
     let first = identity.tls();
     identity.refresh();
     assert!(Arc::ptr_eq(&first, &identity.tls()));
     std::fs::write(path("key.pem"), "no key").unwrap();
     touch("key.pem", 5);
-    identity.refresh();
+    counted(0, 1);
     assert!(Arc::ptr_eq(&first, &identity.tls()));
     write(b"another secret!!");
     touch("key.pem", 10);
-    identity.refresh();
+    counted(1, 1);
     assert!(!Arc::ptr_eq(&first, &identity.tls()));
+}
+
+#[test]
+fn a_chain_ends_with_the_first_of_its_certificates() {
+    const YEAR: i64 = 31_556_952;
+    let identity = Identity::from_secret(SECRET, "a").unwrap();
+    let ends = identity.certificate().ends.expect("it is told");
+    assert!(ends > 1000 * YEAR, "{ends}: from a secret, certificates are good for ever");
+    let authority = Authority::derive(SECRET).unwrap();
+    let issue = |year: i32| {
+        let key = KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
+        let mut params = CertificateParams::new(vec!["a".to_owned()]).unwrap();
+        params.not_after = rcgen::date_time_ymd(year, 1, 1);
+        (params.signed_by(&key, &authority.issuer).unwrap().der().clone(), key)
+    };
+    let ((node, key), (other, _)) = (issue(2040), issue(2039));
+    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    let tls = Tls::new(std::slice::from_ref(&authority.certificate), vec![node, other], key, Arc::new(FixedTime)).unwrap();
+    assert_eq!(tls.ends, Some(2_177_452_800), "2039-01-01");
+    assert_eq!(end_of(&CertificateDer::from(vec![1, 2, 3])), None);
 }
 
 fn pem(kind: &str, der: &[u8]) -> String {

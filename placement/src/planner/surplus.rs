@@ -1,0 +1,45 @@
+//! By how much somebody has more partitions than its share: for those who watch a cluster.
+
+use super::health::copies_wanted;
+use super::layout::{Ground, copies_each, leads_each};
+use super::may_receive;
+use crate::id::KeyspaceId;
+use crate::loads::Loads;
+use crate::table::{Keyspace, Mode, Table};
+use std::collections::BTreeMap;
+
+/// By how many partitions whoever is furthest above its share is above it; 0 where nobody is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Surplus {
+    /// That it holds.
+    pub copies: u64,
+    /// That it leads.
+    pub leads: u64,
+}
+
+/// The surplus of each keyspace: of the shares that [`plan_for`](super::plan_for) aims at, so that it is 0 where a plan has nothing to move for balance, but for a
+/// few where places that keep copies apart leave no way to a share.
+///
+/// Keyspaces with rules are not listed, nor are rings: there nobody has a share to be above.
+#[must_use]
+pub fn surplus(table: &Table, loads: &Loads) -> BTreeMap<KeyspaceId, Surplus> {
+    let ground = Ground::new(table.members.iter().filter(|m| may_receive(m)).cloned().collect()).told(loads);
+    let has_shares = |k: &&Keyspace| k.rules.is_empty() && !matches!(k.mode, Mode::Ring { .. });
+    table.keyspaces.iter().filter(has_shares).map(|k| (k.id, of(&ground, k))).collect()
+}
+
+fn of(ground: &Ground, keyspace: &Keyspace) -> Surplus {
+    let (mut held, mut led) = (vec![0; ground.len()], vec![0; ground.len()]);
+    for partition in &keyspace.partitions {
+        partition.in_sync().filter_map(|m| ground.place(m)).for_each(|m| held[m] += 1);
+        ground.place(partition.primary()).into_iter().for_each(|m| led[m] += 1);
+    }
+    let (partitions, turn) = (keyspace.partitions.len() as u64, usize::from(keyspace.id.0));
+    // As the planner has it: who is nearly full has no claim to all that it holds.
+    let present: Vec<u64> = held.iter().enumerate().map(|(m, held)| ground.keeps(m, *held).min(*held)).collect();
+    let copies = copies_wanted(keyspace, ground.len());
+    let shares = copies_each(ground, partitions, copies, held.iter().sum(), &present, turn);
+    let leads = leads_each(ground, led.iter().sum(), &held, &led, turn);
+    let most = |have: &[u64], share: &[u64]| have.iter().zip(share).map(|(have, share)| have.saturating_sub(*share)).max().unwrap_or(0);
+    Surplus { copies: most(&held, &shares), leads: most(&led, &leads) }
+}

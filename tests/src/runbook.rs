@@ -1,0 +1,257 @@
+//! OPERATIONS.md as it is typed: its commands are run by a shell, against a cluster of real processes.
+//!
+//! ```text
+//!   sh ── doyen ...          the program under test, by its HTTP
+//!    └─── ssh, scp, curl ──> one pipe: what was asked ──> the test does it to the cluster
+//!         what came of it <── another pipe ─────────────────┘
+//! ```
+//! What is not Doyen's (a service that is stopped, a clock that is set) the test does by itself, so that no command needs a machine of its own.
+
+use crate::cluster::Cluster;
+use crate::process::{PATIENCE, http};
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use tempfile::TempDir;
+
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../OPERATIONS.md");
+/// What stands in for each program that is not Doyen's.
+const OUTSIDE: &str = r#"#!/bin/sh
+echo "${0##*/} $*" > "$OUTSIDE/asked"
+read -r status < "$OUTSIDE/done"
+cat "$OUTSIDE/said"
+exit "$status"
+"#;
+/// What the pipe says when the shell has ended.
+const ENDED: &str = "ended";
+
+/// The page, by its headings.
+#[derive(Debug)]
+pub struct Page {
+    /// In their order, with the blocks of code below each: their languages and texts.
+    sections: Vec<(String, Vec<(String, String)>)>,
+}
+
+impl Page {
+    /// Reads OPERATIONS.md.
+    #[must_use]
+    pub fn read() -> Self {
+        let text = std::fs::read_to_string(PAGE).expect("the page");
+        let mut sections: Vec<(String, Vec<(String, String)>)> = Vec::new();
+        let mut within = false;
+        for line in text.lines() {
+            let fence = line.strip_prefix("```");
+            let heading = Some(line.trim_start_matches('#')).filter(|rest| !within && rest.len() < line.len());
+            let blocks = sections.last_mut().map(|(_, blocks)| blocks);
+            match (fence, heading, blocks) {
+                (_, Some(heading), _) => sections.push((heading.trim().to_owned(), Vec::new())),
+                (Some(language), _, Some(blocks)) => {
+                    within = !within;
+                    if within {
+                        blocks.push((language.to_owned(), String::new()));
+                    }
+                }
+                (None, _, Some(blocks)) if within => {
+                    let (_, code) = blocks.last_mut().expect("a block has begun");
+                    code.push_str(line);
+                    code.push('\n');
+                }
+                _ => {}
+            }
+        }
+        assert!(!within, "a block of code has no end");
+        Self { sections }
+    }
+
+    /// All headings, in order.
+    pub fn headings(&self) -> impl Iterator<Item = &str> {
+        self.sections.iter().map(|(heading, _)| heading.as_str())
+    }
+
+    /// The blocks of this language below a heading, in order.
+    #[must_use]
+    pub fn blocks(&self, heading: &str, language: &str) -> Vec<&str> {
+        let (_, blocks) = self.sections.iter().find(|(h, _)| h == heading).unwrap_or_else(|| panic!("there is no section {heading:?}"));
+        blocks.iter().filter(|(l, _)| l == language).map(|(_, code)| code.as_str()).collect()
+    }
+}
+
+/// Somebody who has the page, and types what it says.
+#[derive(Debug)]
+pub struct Operator {
+    page: Page,
+    /// Programs, pipes, files.
+    dir: TempDir,
+    /// Flags that members were started with, beside the usual ones.
+    flags: BTreeMap<String, Vec<String>>,
+    /// What was run, by heading.
+    ran: BTreeMap<String, usize>,
+}
+
+impl Operator {
+    /// With the program under test as `doyen`.
+    #[must_use]
+    pub fn new(binary: &str) -> Self {
+        let dir = TempDir::new().expect("a directory for programs");
+        let path = |name: &str| dir.path().join(name);
+        symlink(binary, path("doyen")).expect("a link in our own directory");
+        for name in ["ssh", "scp", "curl"] {
+            std::fs::write(path(name), OUTSIDE).expect("a file in our own directory");
+            std::fs::set_permissions(path(name), std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+        }
+        let made = Command::new("mkfifo").args([path("asked"), path("done")]).status().expect("the system has mkfifo");
+        assert!(made.success(), "pipes");
+        Self { page: Page::read(), dir, flags: BTreeMap::new(), ran: BTreeMap::new() }
+    }
+
+    /// The page.
+    #[must_use]
+    pub fn page(&self) -> &Page {
+        &self.page
+    }
+
+    /// A file in the directory in which commands run.
+    #[must_use]
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Starts a member with these flags; when it is started again, it has them again.
+    pub fn joins(&mut self, cluster: &mut Cluster, name: &str, flags: &[&str]) {
+        self.flags.insert(name.to_owned(), flags.iter().map(ToString::to_string).collect());
+        cluster.join_with(name, flags);
+    }
+
+    /// Types the next block of a section, and then others as they follow: asks this member by HTTP. What it printed.
+    pub fn types(&mut self, cluster: &mut Cluster, asks: &str, heading: &str) -> String {
+        let number = self.ran.entry(heading.to_owned()).or_default();
+        let block = *self.page.blocks(heading, "sh").get(*number).unwrap_or_else(|| panic!("{heading} has no block {number}"));
+        *number += 1;
+        let first = self.page.blocks("Operations", "sh")[0];
+        let script = self.fill_in(cluster, asks, &format!("{first}{block}"));
+        self.run(cluster, heading, &script)
+    }
+
+    /// Passes over the next block of a section: it is for another situation.
+    pub fn skips(&mut self, heading: &str) {
+        *self.ran.entry(heading.to_owned()).or_default() += 1;
+    }
+
+    /// Nothing of these sections is left that was not typed or passed over.
+    pub fn finish(&self) {
+        for (heading, ran) in &self.ran {
+            assert_eq!(*ran, self.page.blocks(heading, "sh").len(), "blocks of {heading} that were looked at");
+        }
+    }
+
+    /// Addresses and files of this cluster in the place of those that the page has.
+    fn fill_in(&self, cluster: &Cluster, asks: &str, text: &str) -> String {
+        let mut text = text.replace("10.0.0.1:7480", &cluster.node(asks).ready.http.to_string());
+        for (name, process) in &cluster.nodes {
+            let number = name.trim_start_matches('n');
+            text = text.replace(&format!("10.0.0.{number}:7400"), &process.ready.listen.to_string());
+        }
+        text.replace("/etc/doyen/secret", &cluster.secret_file().display().to_string())
+    }
+
+    fn run(&self, cluster: &mut Cluster, heading: &str, script: &str) -> String {
+        // Both ways, so that neither waits for another end, and none ends before we do.
+        let pipe = |name: &str| OpenOptions::new().read(true).write(true).open(self.file(name)).expect("a pipe of ours");
+        let (asked, mut done, mut ended) = (pipe("asked"), pipe("done"), pipe("asked"));
+        let path = format!("{}:{}", self.dir.path().display(), std::env::var("PATH").unwrap_or_default());
+        let shell = Command::new("timeout")
+            .args([&PATIENCE.as_secs().to_string(), "sh", "-euc", script])
+            .current_dir(self.dir.path())
+            .env("PATH", path)
+            .env("OUTSIDE", self.dir.path())
+            .env_remove("DOYEN_SECRET")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("a shell");
+        let ending = std::thread::spawn(move || {
+            let output = shell.wait_with_output();
+            writeln!(ended, "{ENDED}").expect("the pipe is open");
+            output
+        });
+        for line in BufReader::new(asked).lines() {
+            let line = line.expect("text");
+            if line == ENDED {
+                break;
+            }
+            let (status, said) = self.outside(cluster, &line);
+            std::fs::write(self.file("said"), said).expect("a file in our own directory");
+            writeln!(done, "{status}").expect("the pipe is open");
+        }
+        let output = ending.join().expect("waiting does not panic").expect("a child of ours can be waited for");
+        let [said, complained] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        assert!(output.status.success(), "{heading}: {}\n{script}\n{said}\n{complained}", output.status);
+        said
+    }
+
+    /// Does what a command asks for that is not Doyen's: its status, and what it prints.
+    fn outside(&self, cluster: &mut Cluster, line: &str) -> (i32, String) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            ["ssh", name, "systemctl", "stop", "doyen"] => {
+                let left = cluster.leave(name);
+                (left.code().unwrap_or(1), String::new())
+            }
+            ["ssh", name, "systemctl", "start", "doyen"] => {
+                let blocks = self.page.blocks("Scale out", "toml");
+                let file = self.file(&format!("{name}.toml"));
+                let any = cluster.nodes.keys().next().cloned().expect("somebody lives");
+                std::fs::write(&file, self.fill_in(cluster, &any, blocks[0])).expect("a file in our own directory");
+                cluster.join_by_file(name, &file);
+                (0, String::new())
+            }
+            ["ssh", name, "systemctl", "restart", "doyen"] => {
+                let left = cluster.leave(name);
+                let flags: Vec<&str> = self.flags.get(name).into_iter().flatten().map(String::as_str).collect();
+                cluster.join_with(name, &flags);
+                (left.code().unwrap_or(1), String::new())
+            }
+            ["ssh", name, "chronyc", "makestep"] => {
+                cluster.nodes.get_mut(name).expect("a member of this name").set_clock_back();
+                (0, "200 OK\n".into())
+            }
+            ["scp", ref files @ .., to] => {
+                assert!(to.ends_with(":/etc/doyen/"), "{line}");
+                for file in files {
+                    let copied = copy(&self.file(file), &cluster.file(file));
+                    copied.unwrap_or_else(|e| panic!("{file} cannot be copied: {e}"));
+                }
+                (0, String::new())
+            }
+            ["curl", "-s", url] => {
+                let (address, path) = url.trim_start_matches("http://").split_once('/').expect("an address and a path");
+                match http(address.parse().expect("an address"), &format!("/{path}")) {
+                    Ok(text) => (0, text),
+                    Err(e) => (22, format!("{e}\n")),
+                }
+            }
+            _ => (127, format!("the tests know no `{line}`\n")),
+        }
+    }
+}
+
+/// Its time of change is now, as after any copy.
+fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
+    let bytes = std::fs::read(from)?;
+    File::create(to)?.write_all(&bytes)
+}
+
+/// The metrics of a member, by name and labels, as they stand in its page.
+///
+/// # Panics
+/// It does not answer.
+#[must_use]
+pub fn metrics(cluster: &Cluster, node: &str) -> BTreeMap<String, f64> {
+    let text = cluster.node(node).http("/metrics").expect("a member answers");
+    let value = |line: &str| line.rsplit_once(' ').and_then(|(name, value)| Some((name.to_owned(), value.parse().ok()?)));
+    text.lines().filter(|line| !line.starts_with('#')).filter_map(value).collect()
+}

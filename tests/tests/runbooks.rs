@@ -1,0 +1,342 @@
+//! What OPERATIONS.md says is typed, and what it promises is so; on real processes.
+
+use doyen_tests::cluster::Cluster;
+use doyen_tests::resp::Reply;
+use doyen_tests::runbook::{Operator, metrics};
+use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
+const KEYS: usize = 300;
+
+/// A cluster of these members, each with its flags, and somebody who runs it.
+fn begin(options: &[&str], members: &[(&str, &[&str])]) -> (Cluster, Operator) {
+    let (mut cluster, mut operator) = (Cluster::new(BINARY), Operator::new(BINARY));
+    cluster.options.extend(options.iter().map(ToString::to_string));
+    for (name, flags) in members {
+        operator.joins(&mut cluster, name, flags);
+    }
+    cluster.await_safe(members.len());
+    (cluster, operator)
+}
+
+fn report(cluster: &Cluster, node: &str, path: &str) -> Value {
+    let text = cluster.node(node).http(path).unwrap_or_default();
+    serde_json::from_str(&text).unwrap_or_default()
+}
+
+/// What an operator did before, so that there is something to mend.
+fn change(cluster: &Cluster, words: &[&str]) {
+    let (done, said) = cluster.asks("n1", words, true);
+    assert!(done, "{words:?}: {said}");
+}
+
+/// Copies that a member holds.
+fn held(cluster: &Cluster, name: &str) -> usize {
+    let table = report(cluster, "n1", "/table");
+    let partitions = table["keyspaces"][0]["partitions"].as_array().cloned().unwrap_or_default();
+    let holds = |p: &&Value| p["primary"] == name || p["backups"].as_array().is_some_and(|all| all.iter().any(|b| b == name));
+    partitions.iter().filter(holds).count()
+}
+
+/// SIGKILL to both at once: nobody goes on without the one while the other still has a vote.
+fn kill_both(cluster: &mut Cluster, both: [&str; 2]) {
+    for name in both {
+        cluster.nodes.get_mut(name).expect("it runs").stop();
+    }
+    both.into_iter().for_each(|name| cluster.kill(name));
+}
+
+/// How many members are waited for because they alone hold something.
+fn silent(cluster: &Cluster, node: &str) -> usize {
+    let status = report(cluster, node, "/status");
+    status["members"].as_array().map_or(0, |members| members.iter().filter(|m| m["state"] == "silent").count())
+}
+
+/// Members that a member knows, and their process ids.
+fn members(cluster: &Cluster, node: &str) -> BTreeMap<String, String> {
+    let status = report(cluster, node, "/status");
+    let members = status["members"].as_array().into_iter().flatten();
+    members.filter_map(|m| Some((m["name"].as_str()?.to_owned(), m["id"].as_str()?.to_owned()))).collect()
+}
+
+fn names(cluster: &Cluster, node: &str) -> Vec<String> {
+    members(cluster, node).into_keys().collect()
+}
+
+fn is_safe(cluster: &Cluster, node: &str) -> bool {
+    report(cluster, node, "/status")["safe"] == true
+}
+
+fn write(cluster: &Cluster, node: &str, keys: usize, bytes: usize) {
+    let mut client = cluster.client(node);
+    let value = vec![b'v'; bytes];
+    for key in 0..keys {
+        let reply = client.command(&[b"SET", format!("key-{key}").as_bytes(), &value]).expect("a reply");
+        assert_eq!(reply, Reply::Simple("OK".into()), "key-{key}");
+    }
+}
+
+fn assert_all_there(cluster: &Cluster, node: &str) {
+    let mut client = cluster.client(node);
+    for key in 0..KEYS {
+        let reply = client.command(&[b"STRLEN", format!("key-{key}").as_bytes()]).expect("a reply");
+        assert_eq!(reply, Reply::Int(10), "key-{key}");
+    }
+}
+
+/// The largest of the series of this name that have this label, as any member tells it.
+fn worst(cluster: &Cluster, name: &str, label: &str) -> f64 {
+    let all = cluster.nodes.keys().flat_map(|node| metrics(cluster, node));
+    let of = all.filter(|(series, _)| series.split('{').next() == Some(name) && series.contains(label));
+    of.map(|(_, value)| value).fold(0.0, f64::max)
+}
+
+#[test]
+fn a_cluster_is_scaled_out_drained_scaled_in_and_restarted() {
+    let (mut cluster, mut operator) = begin(&[], &[("n1", &["--zone", "a"]), ("n2", &["--zone", "b"]), ("n3", &["--zone", "c"])]);
+    write(&cluster, "n1", KEYS, 10);
+
+    operator.types(&mut cluster, "n1", "Scale out");
+    assert!(is_safe(&cluster, "n1"));
+    // Zones a, b and c take a third of 128 copies each, or half of them in the zone of two members where that comes nearer to equal shares.
+    assert!((31..=33).contains(&held(&cluster, "n4")), "n4 holds {}", held(&cluster, "n4"));
+    assert_all_there(&cluster, "n4");
+
+    operator.types(&mut cluster, "n2", "Drain");
+    assert_eq!(held(&cluster, "n3"), 0);
+    assert_all_there(&cluster, "n3");
+    operator.types(&mut cluster, "n3", "Drain");
+    cluster.eventually("n3 has its share again", |c| (31..=33).contains(&held(c, "n3")) && is_safe(c, "n1"));
+
+    operator.types(&mut cluster, "n1", "Scale in");
+    assert_eq!(names(&cluster, "n1"), ["n1", "n2", "n3"]);
+    assert!(is_safe(&cluster, "n1"));
+    assert_all_there(&cluster, "n1");
+
+    let before = members(&cluster, "n1");
+    operator.types(&mut cluster, "n1", "Rolling restart");
+    let after = members(&cluster, "n1");
+    assert!(after.keys().eq(before.keys()) && after.iter().all(|(name, id)| before[name] != *id), "{before:?}, then {after:?}");
+    assert!(is_safe(&cluster, "n1"));
+    assert_all_there(&cluster, "n2");
+    operator.finish();
+}
+
+#[test]
+fn a_lost_zone_is_done_without_and_what_it_alone_held_is_given_up() {
+    let (mut cluster, mut operator) =
+        begin(&[], &[("n1", &["--zone", "a"]), ("n2", &["--zone", "a"]), ("n3", &["--zone", "b"]), ("n4", &["--zone", "b"])]);
+    change(&cluster, &["keyspace", "alter", "default", "--rule", "copies 1 per zone"]);
+    change(&cluster, &["keyspace", "create", "sessions", "--partitions", "16", "--backups", "0", "--on-loss", "wait"]);
+    write(&cluster, "n1", KEYS, 10);
+    cluster.await_safe(4);
+
+    kill_both(&mut cluster, ["n3", "n4"]);
+    cluster.eventually("both are waited for", |c| silent(c, "n1") == 2 && silent(c, "n2") == 2);
+    let section = "Emergency: a zone is lost";
+    let status = operator.types(&mut cluster, "n2", section);
+    assert!(status.contains("coordinator n1") && status.contains("silent"), "{status}");
+    operator.skips(section);
+    operator.types(&mut cluster, "n2", section);
+    let events = operator.types(&mut cluster, "n2", section);
+    assert!(events.contains("of keyspace sessions began empty") && !events.contains("of keyspace default began empty"), "{events}");
+    assert_eq!(names(&cluster, "n1"), ["n1", "n2"]);
+    assert!(is_safe(&cluster, "n1"));
+    assert_all_there(&cluster, "n2");
+    operator.finish();
+}
+
+#[test]
+fn a_zone_with_a_majority_is_done_without_by_an_operator_s_word() {
+    // The oldest of four has the casting vote, and is in the zone that is lost.
+    let (mut cluster, mut operator) =
+        begin(&[], &[("n3", &["--zone", "b"]), ("n4", &["--zone", "b"]), ("n1", &["--zone", "a"]), ("n2", &["--zone", "a"])]);
+    write(&cluster, "n1", KEYS, 10);
+    kill_both(&mut cluster, ["n3", "n4"]);
+    cluster.eventually("nobody coordinates", |c| worst(c, "doyen_coordinator_known", "") == 0.0);
+    let section = "Emergency: a zone is lost";
+    let status = operator.types(&mut cluster, "n1", section);
+    assert!(status.contains("coordinator nobody"), "{status}");
+    let said = operator.types(&mut cluster, "n1", section);
+    assert!(said.contains("no partition began empty"), "{said}");
+    operator.skips(section);
+    operator.types(&mut cluster, "n2", section);
+    assert_eq!(names(&cluster, "n1"), ["n1", "n2"]);
+    assert!(is_safe(&cluster, "n2"));
+    assert_all_there(&cluster, "n1");
+    operator.finish();
+}
+
+#[test]
+fn what_stands_still_or_is_uneven_goes_on() {
+    let (mut cluster, mut operator) = begin(&[], &[("n1", &[]), ("n2", &[]), ("n3", &[])]);
+    write(&cluster, "n1", KEYS, 10);
+
+    // Nobody evens out what a newcomer lacks.
+    change(&cluster, &["rebalance", "manual"]);
+    cluster.join("n4");
+    cluster.await_safe(4);
+    cluster.eventually("that is told", |c| worst(c, "doyen_partitions_surplus", "of=\"copies\"") > 2.0);
+    let plan = operator.types(&mut cluster, "n1", "DoyenPartitionsUneven");
+    assert!(plan.contains("n4"), "{plan}");
+    operator.types(&mut cluster, "n1", "DoyenPartitionsUneven");
+    cluster.eventually("everybody has its share", |c| worst(c, "doyen_partitions_surplus", "") == 0.0 && held(c, "n4") == 32);
+
+    change(&cluster, &["rebalance", "pause"]);
+    cluster.eventually("it is paused", |c| metrics(c, "n1")["doyen_balance_paused{by=\"operator\"}"] == 1.0);
+    let events = operator.types(&mut cluster, "n1", "DoyenMovesFailing");
+    assert!(events.contains("nothing moves for balance, by an operator") && events.contains("paused by an operator"), "{events}");
+    operator.types(&mut cluster, "n1", "DoyenMovesFailing");
+    cluster.eventually("balance goes on", |c| worst(c, "doyen_balance_paused", "") == 0.0);
+
+    change(&cluster, &["rebalance", "manual"]);
+    let shown = operator.types(&mut cluster, "n1", "DoyenLoadUneven");
+    assert!(shown.contains("default"), "{shown}");
+    operator.types(&mut cluster, "n1", "DoyenLoadUneven");
+    cluster.eventually("load is evened out by itself", |c| {
+        report(c, "n1", "/balance")["automatic"].as_array().is_some_and(|all| all.iter().any(|reason| reason == "hot"))
+    });
+
+    // Nobody makes anew what dies with a member.
+    change(&cluster, &["rebalance", "--automatic", "copies,primaries"]);
+    cluster.kill("n4");
+    cluster.eventually("copies are lacking", |c| worst(c, "doyen_keyspace_under_replicated", "default") > 0.0);
+    operator.types(&mut cluster, "n1", "DoyenUnderReplicated");
+    operator.types(&mut cluster, "n1", "DoyenUnderReplicated");
+    cluster.eventually("everybody knows that no copy is lacking", |c| worst(c, "doyen_keyspace_under_replicated", "default") == 0.0);
+    assert_all_there(&cluster, "n1");
+
+    // Moves that would take a minute.
+    let mut client = cluster.client("n1");
+    for key in 0..1_000 {
+        let reply = client.command(&[b"SET", format!("large-{key}").as_bytes(), &[b'v'; 4_000]]).expect("a reply");
+        assert_eq!(reply, Reply::Simple("OK".into()));
+    }
+    change(&cluster, &["rebalance", "--move-rate", "64kb"]);
+    cluster.join("n4");
+    cluster.eventually("copies are under way", |c| {
+        report(c, "n1", "/moves")["moves"].as_array().is_some_and(|all| all.iter().any(|m| m["stage"] == "copying"))
+    });
+    let moves = operator.types(&mut cluster, "n1", "DoyenMovesStuck");
+    assert!(moves.contains("under way") && moves.contains("n4 joined"), "{moves}");
+    let said = operator.types(&mut cluster, "n1", "DoyenMovesStuck");
+    assert!(said.contains("given up") && said.contains("balancing: on"), "{said}");
+    change(&cluster, &["rebalance", "--move-rate", "adaptive"]);
+    cluster.eventually("n4 has its share", |c| held(c, "n4") == 32);
+    cluster.await_safe(4);
+    assert!(worst(&cluster, "doyen_move_steps_total", "stage=\"in_sync\"") >= 32.0);
+    operator.finish();
+}
+
+#[test]
+fn clocks_are_compared_and_a_member_whose_clock_is_wrong_is_taken_out() {
+    let (mut cluster, mut operator) = begin(&[], &[("n1", &[]), ("n2", &[]), ("n3", &[])]);
+    write(&cluster, "n1", KEYS, 10);
+    let wall = |c: &Cluster, node: &str| metrics(c, node)["doyen_wall_clock_timestamp_seconds"];
+    // Asked one after the other: to the rule they are as far apart as each is from Prometheus.
+    let apart = |c: &Cluster| wall(c, "n2") - wall(c, "n1");
+    assert!(apart(&cluster).abs() < 1800.0);
+    cluster.nodes.get_mut("n2").expect("it runs").set_clock_forward();
+    cluster.eventually("its clock is an hour ahead", |c| apart(c) > 1800.0);
+    let said = operator.types(&mut cluster, "n2", "DoyenClocksApart");
+    assert!(said.lines().any(|line| line.starts_with("doyen_wall_clock_timestamp_seconds ")), "{said}");
+    cluster.eventually("its clock is right again", |c| apart(c).abs() < 1800.0);
+
+    let boot = |c: &Cluster| metrics(c, "n2")["doyen_boot_clock_seconds"];
+    let before = boot(&cluster);
+    assert!(before > 0.0 && boot(&cluster) > before, "it goes on");
+    operator.types(&mut cluster, "n1", "DoyenClockRate");
+    assert_eq!(names(&cluster, "n1"), ["n1", "n3"]);
+    assert!(is_safe(&cluster, "n1"));
+    assert_all_there(&cluster, "n3");
+
+    // A keyspace that waits for what only one member has.
+    change(&cluster, &["keyspace", "create", "sessions", "--partitions", "16", "--backups", "0", "--on-loss", "wait"]);
+    cluster.await_safe(2);
+    cluster.kill("n3");
+    cluster.eventually("n3 is waited for", |c| silent(c, "n1") == 1);
+    assert!(worst(&cluster, "doyen_keyspace_unavailable", "sessions") > 0.0);
+    let said = operator.types(&mut cluster, "n1", "DoyenUnavailable");
+    assert!(said.contains("silent"), "{said}");
+    operator.types(&mut cluster, "n1", "DoyenUnavailable");
+    assert_eq!(worst(&cluster, "doyen_keyspace_unavailable", ""), 0.0);
+    assert_eq!(names(&cluster, "n1"), ["n1"]);
+    assert_all_there(&cluster, "n1");
+    operator.finish();
+}
+
+#[test]
+fn full_members_evict_and_the_last_one_coordinates_by_an_operator_s_word() {
+    let (mut cluster, mut operator) = begin(&["--memory-max", "16mb"], &[("n1", &[]), ("n2", &[]), ("n3", &[])]);
+    let filled = |c: &Cluster| worst(c, "doyen_memory_filled_ratio", "");
+    assert!(filled(&cluster) < 0.7);
+    assert_eq!(metrics(&cluster, "n1")["doyen_memory_max_bytes"], f64::from(16 << 20));
+    // On two of three members each: 13 MB a member.
+    write(&cluster, "n1", 1_250, 16_000);
+    cluster.eventually("memory is nearly full", |c| filled(c) >= 0.7);
+    let shown = operator.types(&mut cluster, "n2", "DoyenMemoryHigh");
+    assert!(shown.contains("default") && shown.contains("none"), "{shown}");
+    operator.types(&mut cluster, "n2", "DoyenMemoryHigh");
+    // More than there is room for.
+    write(&cluster, "n1", 2_000, 16_000);
+    assert!(worst(&cluster, "doyen_evicted_keys_total", "") > 0.0);
+
+    kill_both(&mut cluster, ["n2", "n3"]);
+    cluster.eventually("nobody coordinates", |c| metrics(c, "n1").get("doyen_coordinator_known") == Some(&0.0));
+    let status = operator.types(&mut cluster, "n1", "DoyenNoCoordinator");
+    assert!(status.contains("coordinator nobody"), "{status}");
+    let said = operator.types(&mut cluster, "n1", "DoyenNoCoordinator");
+    assert!(said.contains("going on without n2, n3"), "{said}");
+    cluster.eventually("it coordinates", |c| worst(c, "doyen_coordinator_known", "") == 1.0 && is_safe(c, "n1"));
+    operator.finish();
+}
+
+/// Files of a node `n2` that ends in this year, by an authority of its own.
+struct Certificates {
+    issuer: Issuer<'static, KeyPair>,
+    authority: String,
+}
+
+impl Certificates {
+    fn new() -> Self {
+        let key = KeyPair::generate().expect("a key");
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority = params.self_signed(&key).expect("a certificate").pem();
+        Self { issuer: Issuer::new(params, key), authority }
+    }
+
+    /// Certificate and key.
+    fn until(&self, year: i32) -> (String, String) {
+        let key = KeyPair::generate().expect("a key");
+        let mut params = CertificateParams::new(vec!["n2".to_owned()]).expect("a name");
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        params.not_after = rcgen::date_time_ymd(year, 1, 1);
+        (params.signed_by(&key, &self.issuer).expect("a certificate").pem(), key.serialize_pem())
+    }
+}
+
+#[test]
+fn a_certificate_that_ends_is_replaced_without_a_restart() {
+    let (mut cluster, mut operator) = (Cluster::new(BINARY), Operator::new(BINARY));
+    let certificates = Certificates::new();
+    let (cert, key) = certificates.until(2090);
+    for (name, text) in [("ca.crt", &certificates.authority), ("n2.crt", &cert), ("n2.key", &key)] {
+        std::fs::write(cluster.file(name), text).expect("a file in our own directory");
+    }
+    let files = ["ca.crt", "n2.crt", "n2.key"].map(|name| cluster.file(name).display().to_string());
+    operator.joins(&mut cluster, "n2", &["--tls-ca", &files[0], "--tls-cert", &files[1], "--tls-key", &files[2]]);
+    cluster.await_safe(1);
+    let ends = |c: &Cluster| metrics(c, "n2")["doyen_certificate_expiry_timestamp_seconds"];
+    assert_eq!(ends(&cluster), 3_786_912_000.0, "2090-01-01");
+
+    let (cert, key) = certificates.until(2095);
+    std::fs::write(operator.file("n2.crt"), cert).expect("a file in our own directory");
+    std::fs::write(operator.file("n2.key"), key).expect("a file in our own directory");
+    let said = operator.types(&mut cluster, "n2", "DoyenCertificateExpires");
+    assert!(said.contains("doyen_certificate_reloads_total{outcome=\"done\"} 1"), "{said}");
+    assert_eq!(ends(&cluster), 3_944_678_400.0, "2095-01-01");
+    operator.finish();
+}
