@@ -317,6 +317,12 @@ impl Slot {
         if self.still { Eviction::None } else { self.eviction }
     }
 
+    /// Whether a copy is on its way from here or to here that is lacking: until it counts, another death may take data with it.
+    fn is_repaired(&self) -> bool {
+        let lacks = |p: &Partition| p.learners().next().is_some() && p.in_sync().count() < p.goal.as_ref().map_or(0, Vec::len);
+        self.held.is_some() && self.installed.as_ref().is_some_and(|a| lacks(&a.partition))
+    }
+
     /// Whether fewer copies are in sync than a write needs.
     fn has_too_few_copies(&self) -> bool {
         self.installed.as_ref().map_or(0, |a| a.in_sync) < usize::from(self.min_in_sync)

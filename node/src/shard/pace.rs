@@ -5,6 +5,7 @@
 //!   failures ────────────────────────────────────────────────────┼──>  more than one in a hundred fails:          hardly at all
 //!   others want the processor ───────────────────────────────────┘     no faster; else faster, and where nobody asks: at will
 //! ```
+//! Where copies are lacking, it never goes below what repairs a gigabyte in a minute.
 //! Either end keeps to its own pace: the source with what it sends, the target with what it acknowledges, without which little more comes.
 
 use doyen_gossip::Time;
@@ -16,6 +17,8 @@ const WINDOW: Duration = Duration::from_millis(250);
 /// Where copies begin while others want something, and the least that they are slowed down to, in bytes a second.
 const BEGIN: u64 = 8 << 20;
 const LEAST: u64 = 2 << 20;
+/// The least while copies are lacking: the longer that lasts, the likelier another death takes data with it.
+const REPAIR: u64 = 24 << 20;
 /// As good as unlimited.
 const MOST: u64 = 16 << 30;
 /// Answers in a window from which on its p99 says something, and below which nobody is disturbed.
@@ -44,6 +47,8 @@ pub(super) struct Pace {
     began: Time,
     /// Others want the processor as well.
     short_of_time: bool,
+    /// What is copied is lacking.
+    repairing: bool,
 }
 
 /// Bytes that may pass.
@@ -90,6 +95,7 @@ impl Pace {
             copied: false,
             began: now,
             short_of_time: false,
+            repairing: false,
         }
     }
 
@@ -106,9 +112,14 @@ impl Pace {
         self.short_of_time = short;
     }
 
+    /// Whether what is copied is lacking, and does not only make loads even.
+    pub(super) fn set_repairing(&mut self, repairing: bool) {
+        self.repairing = repairing;
+    }
+
     /// Bytes a second.
     pub(super) fn rate(&self) -> u64 {
-        self.fixed.unwrap_or(self.allowed)
+        self.fixed.unwrap_or_else(|| self.allowed.max(if self.repairing { REPAIR } else { LEAST }))
     }
 
     /// So many answers leave that were wanted for so long.
@@ -294,6 +305,18 @@ mod tests {
         (0..30).for_each(|_| pace.failed());
         pace.judge(at(now + 250));
         assert_eq!(pace.rate(), LEAST, "three in a hundred fail");
+    }
+
+    #[test]
+    fn what_is_lacking_is_copied_faster_than_what_makes_loads_even() {
+        let (mut pace, mut now) = (Pace::new(at(0)), 0);
+        second(&mut pace, &mut now, Duration::from_micros(300), 1000, false);
+        (0..10).for_each(|_| _ = second(&mut pace, &mut now, Duration::from_millis(5), 1000, true));
+        assert_eq!(pace.rate(), LEAST);
+        pace.set_repairing(true);
+        assert_eq!(pace.rate(), REPAIR);
+        pace.set(MoveRate::Bytes(1000), 1);
+        assert_eq!(pace.rate(), 1000, "whatever somebody said");
     }
 
     #[test]

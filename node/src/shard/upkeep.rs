@@ -111,6 +111,7 @@ impl Shard {
         if self.core.next_round <= now {
             self.core.next_round = now + ROUND;
             self.core.holding = self.slots.values().filter(|s| s.held.is_some()).count();
+            self.core.pace.set_repairing(self.slots.values().any(super::Slot::is_repaired));
             noticed = self.slots.iter().map(|(at, _)| at).collect();
             self.core.greet_clients();
             self.measure(now);
