@@ -1,22 +1,25 @@
 //! What a coordinator looks after. Each duty is a step from one table to the next by a pure function of the planner; all
 //! that is due travels in one table.
 
+mod admin;
+mod moves;
+mod newcomers;
+
 use super::api::{AdminReply, AdminRequest, Output};
-use super::bootstrap::name_taken;
 use super::context::{Context, Named, earlier};
 use super::council::Council;
 use super::election::Role;
-use super::event::Event;
 use super::loads::Told;
 use crate::time::Time;
-use crate::wire::{LeaveStep, Message};
+use crate::wire::LeaveStep;
+use admin::administer;
 use doyen_placement::mutant::{Mutant, broken};
-use doyen_placement::planner::{self, BalanceChange, Departure, InSyncChange, InSyncRequest, MoveLimits, Pace, Proposal, Stillness, Waits};
+use doyen_placement::planner::{self, Departure, InSyncChange, InSyncRequest, Pace, Proposal, Stillness};
 use doyen_placement::quorum::majority;
 use doyen_placement::{
-    Epoch, Keyspace, KeyspaceId, MapEntry, Member, MemberId, MemberState, Mode, OnLoss, PartitionId, PartitionRef, Paused, Reshape, Table,
-    TableName, Version,
+    Epoch, Keyspace, KeyspaceId, Member, MemberId, MemberState, OnLoss, PartitionId, PartitionRef, Reshape, Table, TableName, Version,
 };
+use moves::{BACKOFF_MAX, HALVED_MAX, RESHAPE_PATIENCE, apart, draft_moves};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,36 +34,12 @@ const BATCH_MAX: Duration = Duration::from_millis(500);
 const ADMITTED_MAX: usize = 16;
 /// How long those who were admitted last may take to answer before others are admitted.
 const ADMITTED_PATIENCE: Duration = Duration::from_millis(500);
-/// Newcomers that wait at the same time.
-const JOINERS_MAX: usize = 64;
-/// Whoever asks by way of others and is not heard for this long is told why it waits, and so are people.
-const UNHEARD_PATIENCE: Duration = Duration::from_secs(1);
-/// Whoever asks no more for so long does not wait any more.
-const UNHEARD_FORGOTTEN: Duration = Duration::from_secs(3);
 /// Requests of primaries that wait at the same time.
 const IN_SYNC_MAX: usize = 32_768;
 /// Requests of people that wait at the same time.
 const ADMIN_MAX: usize = 256;
 /// A plan that does not come is asked for again.
 const PLAN_PATIENCE: Duration = Duration::from_secs(5);
-/// A learner that failed is not tried again for this long, and twice as long each time after.
-const BACKOFF: Duration = Duration::from_secs(1);
-/// But never longer than this.
-const BACKOFF_MAX: Duration = Duration::from_secs(5);
-/// Copies under way at the same time.
-const MOVES: MoveLimits = MoveLimits { learners_per_source: 256, learners_per_target: 512, learners: 1024 };
-/// Neighbours that are brought to the same members at a time, to be merged,
-const TOGETHER_MAX: usize = 64;
-/// and for how long that is tried.
-const TOGETHER_PATIENCE: Duration = Duration::from_secs(60);
-/// Writes of a partition that is split or merged wait: what is not done after this long is given up,
-const RESHAPE_PATIENCE: Duration = Duration::from_secs(1);
-/// and others begin after this.
-const RESHAPE_PAUSE: Duration = Duration::from_secs(5);
-/// Moves for balance that fail one after the other until there are no more.
-const FAILED_MAX: u32 = 3;
-/// Partitions of a keyspace that are halved at the same time.
-const HALVED_MAX: usize = 16;
 
 /// A coordinator's list of things to do.
 #[derive(Debug)]
@@ -485,227 +464,6 @@ impl Council {
             }
         }
     }
-
-    /// A newcomer asks to be admitted, maybe through another member.
-    pub(super) fn on_join(&mut self, cx: &mut Context, from: MemberId, mut member: Member, seen: Version) {
-        member.state = MemberState::Live;
-        if seen < self.removed_at && !broken(Mutant::AdmitsLate) {
-            // It may have been let in since, and removed again: then it has acted, and others have forgotten what they kept for it. Whoever
-            // is new asks again, with what it hears of this.
-            let standing = cx.standing(self.membership());
-            return cx.send(from, Message::ProbeAnswer(standing));
-        }
-        let refuse = |cx: &mut Context, cluster, why: String| {
-            cx.send(from, Message::JoinRefused { cluster, member: member.id, why, for_now: false })
-        };
-        let cluster = self.cluster();
-        if let Err(why) = member.validate() {
-            return refuse(cx, cluster, why.to_string());
-        }
-        if self.accepted.member(member.id).is_some() {
-            return;
-        }
-        if let Some(old) = self.accepted.members.iter().find(|m| m.name == member.name).cloned() {
-            let silent = old.state == MemberState::Silent || self.silent(cx, old.id);
-            let same_place = old.addresses.control == member.addresses.control || broken(Mutant::VouchesFromAnywhere);
-            let Role::Leader(leader) = &mut self.role else { return };
-            if silent && same_place {
-                // Rule 7: a later process of its name, on its address, vouches that it is dead.
-                leader.duties.dead.insert(old.id);
-            } else {
-                let since = *leader.duties.doubted.entry(old.id).or_insert(cx.now);
-                let answered = self.detector.answered_at(old.id).is_some_and(|at| at > since);
-                if answered || old.id == cx.me() {
-                    leader.duties.doubted.remove(&old.id);
-                    return refuse(cx, cluster, name_taken(&old));
-                }
-                if silent {
-                    return refuse(cx, cluster, format!("the name {} belongs to a silent member at another address", old.name));
-                }
-                if same_place && self.detector.suspect(old.id, cx.now) {
-                    self.ping_suspect(cx, old.id);
-                }
-                return;
-            }
-        }
-        // It asks only whom it has heard. So what it asks here itself is a round trip; what others pass on is none.
-        if from != member.id {
-            return self.listen(cx, from, member, seen);
-        }
-        if let Role::Leader(leader) = &mut self.role
-            && leader.duties.joiners.len() < JOINERS_MAX
-        {
-            leader.duties.unheard.remove(&member.id);
-            leader.duties.joiners.insert(member.id, member);
-        }
-    }
-
-    /// Asks a newcomer whether it hears this node, and is heard. Whoever does not would be expelled as soon as it is admitted, join by way of
-    /// the others and be expelled again, and each time tables change and copies move.
-    fn listen(&mut self, cx: &mut Context, from: MemberId, member: Member, seen: Version) {
-        let cluster = self.cluster();
-        let Role::Leader(leader) = &mut self.role else { return };
-        let unheard = &mut leader.duties.unheard;
-        unheard.retain(|_, waits| cx.now.since(waits.asked) < UNHEARD_FORGOTTEN);
-        if unheard.len() >= JOINERS_MAX && !unheard.contains_key(&member.id) {
-            return;
-        }
-        let (id, address, now) = (member.id, member.addresses.control, cx.now);
-        let waits = unheard.entry(id).or_insert_with(|| Unheard { member: member.clone(), seen, since: now, asked: now, told: false });
-        (waits.member, waits.seen, waits.asked) = (member, seen, now);
-        if now.since(waits.since) >= UNHEARD_PATIENCE {
-            let me = &cx.config.name;
-            let why =
-                format!("{} does not answer the coordinator, {me}, at {address} (UDP): it stays outside until it does", waits.member.name);
-            if !std::mem::replace(&mut waits.told, true) {
-                cx.event(Event::note(why.clone()));
-            }
-            cx.send(from, Message::JoinRefused { cluster, member: id, why, for_now: true });
-        }
-        let standing = cx.standing(self.membership());
-        cx.dial(address, Message::Probe(standing));
-    }
-
-    /// A process that waits to be admitted somewhere answers this node.
-    pub(super) fn heard_newcomer(&mut self, cx: &mut Context, from: MemberId) {
-        if let Role::Leader(leader) = &mut self.role
-            && let Some(heard) = leader.duties.unheard.remove(&from)
-        {
-            self.on_join(cx, from, heard.member, heard.seen);
-        }
-    }
-}
-
-/// Requests of primaries, goals and the next steps towards them.
-fn draft_moves(cx: &mut Context, duties: &mut Duties, base: TableName, table: &mut Cow<'_, Table>, draft: &mut Draft) {
-    if !duties.in_sync.is_empty() {
-        let requests = std::mem::take(&mut duties.in_sync);
-        let (next, done) = planner::change_in_sync(table, &requests);
-        for (request, _) in requests.iter().zip(&done).filter(|(_, done)| **done) {
-            let balances = planner::ranges::may_stay(table, request.partition);
-            match request.change {
-                InSyncChange::Abandon(m) | InSyncChange::Withdraw(m) | InSyncChange::Remove(m) => {
-                    draft.unplanned = true;
-                    let (until, length) = duties.backoff.entry((request.partition, m)).or_insert((cx.now, BACKOFF / 2));
-                    *length = (*length * 2).min(BACKOFF_MAX);
-                    // Many that failed together do not begin together again.
-                    *until = cx.now + cx.jitter(*length, *length * 3 / 2);
-                    duties.failed += u32::from(balances && !matches!(request.change, InSyncChange::Remove(_)));
-                }
-                InSyncChange::Admit(_) if balances => duties.failed = 0,
-                InSyncChange::Admit(_) | InSyncChange::Split(_) | InSyncChange::Still { .. } => {}
-            }
-        }
-        if done.contains(&true) {
-            *table = Cow::Owned(next);
-        }
-        if duties.failed >= FAILED_MAX {
-            // Whatever it is that makes them fail, a person had better look at it; what is lost is mended all the same.
-            duties.failed = 0;
-            *table = Cow::Owned(planner::balance(table, &BalanceChange::Pause(Paused::Failures)));
-            draft.altered = true;
-        }
-    }
-    draft_reshapes(cx, duties, table, draft);
-    if let Some((planned, Proposal { mut goals, hot, reshapes, heirs })) = duties.proposal.take() {
-        // With more copies wanted by this very table it would drop one that is needed.
-        if planned != base || draft.altered {
-            duties.plan_wanted = true;
-        } else {
-            if !heirs.is_empty() {
-                *table = Cow::Owned(planner::inherit(table, &heirs));
-            }
-            // Whoever evens out what one brings to the other's members would send that one away.
-            let comes = |at: &PartitionRef| duties.together.keys().any(|(k, pair)| *k == at.keyspace && pair.contains(&at.partition));
-            goals.retain(|(at, _)| !(comes(at) && planner::ranges::may_stay(table, *at)));
-            if !goals.is_empty() {
-                *table = Cow::Owned(planner::adopt(table, &goals));
-                (duties.moving, duties.stuck) = (true, None);
-                duties.hot.retain(|at| table.partition(*at).is_some_and(|p| p.goal.is_some()));
-                duties.hot.extend(hot);
-            }
-            if cx.now >= duties.reshape_at {
-                begin_reshapes(table, reshapes);
-            }
-        }
-    }
-    let unchanged = matches!(table, Cow::Borrowed(_));
-    // Every ping comes by here, and looking for steps is work for every partition.
-    let stuck = |(at, until): (TableName, Option<Time>)| at == base && until.is_none_or(|until| cx.now < until);
-    if duties.moving && !(unchanged && duties.stuck.is_some_and(stuck)) {
-        let paused = duties.backoff.iter().filter(|(_, (until, _))| *until > cx.now).map(|(key, _)| *key).collect();
-        let waits = Waits { paused, hot: std::mem::take(&mut duties.hot) };
-        let next = planner::advance(table, &MOVES, &waits);
-        duties.hot = waits.hot;
-        if let Some(next) = next {
-            *table = Cow::Owned(next);
-        } else if unchanged {
-            let retry = duties.backoff.values().map(|(until, _)| *until).filter(|until| *until > cx.now).min();
-            duties.stuck = Some((base, retry));
-        }
-    }
-}
-
-/// What is split and merged: what is ready is done, what takes too long is given up, because writes wait for it, and some more begins.
-fn draft_reshapes(cx: &Context, duties: &mut Duties, table: &mut Cow<'_, Table>, draft: &mut Draft) {
-    let is_reshaped = |at: &PartitionRef| table.keyspace(at.keyspace).is_some_and(|k| k.is_reshaped(at.partition));
-    duties.still.retain(|at, still| is_reshaped(at) && table.partition(*at).is_some_and(|p| p.epoch == still.epoch));
-    if let Some(next) = planner::reshape::finish(table, |at| duties.still.get(&at).copied()) {
-        *table = Cow::Owned(next);
-        draft.unplanned = true;
-    }
-    let under_way = table.keyspaces.iter().flat_map(|k| k.reshaping.under_way.iter().map(|r| (k.id, r.clone())));
-    let under_way: BTreeSet<(KeyspaceId, Reshape)> = under_way.collect();
-    duties.reshaping.retain(|reshape, _| under_way.contains(reshape));
-    under_way.into_iter().for_each(|reshape| _ = duties.reshaping.entry(reshape).or_insert(cx.now));
-    let late = |since: &Time| cx.now.since(*since) >= RESHAPE_PATIENCE;
-    if duties.reshaping.values().any(late) {
-        let given_up = |keyspace, reshape: &Reshape| duties.reshaping.get(&(keyspace, reshape.clone())).is_some_and(late);
-        *table = Cow::Owned(planner::reshape::cancel(table, given_up));
-        duties.reshape_at = cx.now + RESHAPE_PAUSE;
-    }
-    if cx.now < duties.reshape_at {
-        return;
-    }
-    duties.plan_wanted |= std::mem::replace(&mut duties.reshape_at, Time::ZERO) > Time::ZERO;
-    let halves = table.keyspaces.iter().flat_map(|k| planner::reshape::doublings(k, HALVED_MAX).into_iter().map(|r| (k.id, r)));
-    let halves: Vec<(KeyspaceId, Reshape)> = halves.collect();
-    begin_reshapes(table, halves);
-    begin_reshapes(table, std::mem::take(&mut duties.told.splits));
-    let cold = std::mem::take(&mut duties.told.merges);
-    let room = TOGETHER_MAX.saturating_sub(duties.together.len());
-    cold.into_iter().take(room).for_each(|pair| _ = duties.together.entry(pair).or_insert(cx.now));
-    let there = |(keyspace, pair): &(KeyspaceId, [PartitionId; 2])| {
-        table.keyspace(*keyspace).is_some_and(|k| pair.iter().all(|p| k.partition(*p).is_some()))
-    };
-    duties.together.retain(|pair, since| there(pair) && cx.now.since(*since) < TOGETHER_PATIENCE);
-    for &(keyspace, pair) in duties.together.keys() {
-        match planner::ranges::together(table, keyspace, pair) {
-            Some(Ok(merge)) => begin_reshapes(table, vec![(keyspace, merge)]),
-            Some(Err(goals)) => {
-                *table = Cow::Owned(planner::adopt(table, &goals));
-                duties.moving = true;
-            }
-            None => {}
-        }
-    }
-}
-
-/// Neighbours that somebody wants merged, and that first have to come to the same members.
-fn apart(table: &Table, request: &AdminRequest) -> Option<(KeyspaceId, [PartitionId; 2])> {
-    let AdminRequest::MergeAt { keyspace, map, key } = request else { return None };
-    let keyspace = table.keyspace_named(keyspace).filter(|k| k.mode == Mode::Range)?;
-    let pair = planner::neighbours_at(keyspace, *map, key).ok()?;
-    matches!(planner::ranges::together(table, keyspace.id, pair), Some(Err(_))).then_some((keyspace.id, pair))
-}
-
-/// What cannot begin now is thought of again with a later table.
-fn begin_reshapes(table: &mut Cow<'_, Table>, reshapes: Vec<(KeyspaceId, Reshape)>) {
-    for (keyspace, reshape) in reshapes {
-        if let Ok(next) = planner::reshape::begin(table, keyspace, reshape) {
-            *table = Cow::Owned(next);
-        }
-    }
 }
 
 fn batch(least: Duration, members: usize) -> Duration {
@@ -735,49 +493,4 @@ fn keep_voters(base: &Table, table: &mut Table) {
         }
     }
     table.members.sort_by_key(|m| m.age);
-}
-
-type Administered = Result<(Option<Table>, Option<MapEntry>), String>;
-
-fn changed(table: &Table, next: Result<Table, impl ToString>) -> Administered {
-    let next = next.map_err(|why| why.to_string())?;
-    Ok(((next != *table).then_some(next), None))
-}
-
-fn administer(table: &Table, request: AdminRequest) -> Administered {
-    let next = match request {
-        AdminRequest::CreateMap { name, keyspace } => {
-            let (next, entry) = planner::create_map(table, &name, &keyspace).map_err(|why| why.to_string())?;
-            return Ok((next, Some(entry)));
-        }
-        AdminRequest::CreateKeyspace(wanted) => planner::create_keyspace(table, wanted),
-        AdminRequest::AlterKeyspace { name, change } => planner::alter_keyspace(table, &name, change),
-        AdminRequest::DropKeyspace { name } => planner::drop_keyspace(table, &name).map(Some),
-        AdminRequest::SplitAt { keyspace, map, key } => planner::split_at(table, &keyspace, map, &key),
-        AdminRequest::MergeAt { keyspace, map, key } => planner::merge_at(table, &keyspace, map, &key),
-        AdminRequest::ApplyPlan { base, goals } => {
-            return Ok((Some(planner::apply(table, base, &goals).map_err(|why| why.to_string())?), None));
-        }
-        AdminRequest::Schedule(schedulers) => {
-            let next = planner::schedule(table, schedulers);
-            next.validate().map_err(|why| why.to_string())?;
-            Ok((next != *table).then_some(next))
-        }
-        AdminRequest::Balance(change) => {
-            let next = planner::balance(table, &change);
-            next.validate().map_err(|why| why.to_string())?;
-            return Ok(((next != *table).then_some(next), None));
-        }
-        AdminRequest::Cancel(partition) => return changed(table, planner::cancel(table, partition)),
-        AdminRequest::Drain { name } => return changed(table, planner::drain(table, &name)),
-        AdminRequest::Fill { name } => return changed(table, planner::fill(table, &name)),
-        AdminRequest::GiveUp { name } => {
-            let member = table.members.iter().find(|m| m.name == name).ok_or_else(|| format!("there is no member {name}"))?;
-            if member.state != MemberState::Silent {
-                return Err(format!("{name} is not silent: a member that answers leaves by itself"));
-            }
-            Ok(Some(planner::reset(table, member.id)))
-        }
-    };
-    Ok((next.map_err(|why| why.to_string())?, None))
 }

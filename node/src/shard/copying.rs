@@ -25,20 +25,19 @@
 //!   <──────────────────── ack, then Finished  and so on, as above
 //! ```
 
-use super::dedup::{Dedup, Remembered};
-use super::following::Follow;
+mod sink;
+
 use super::frame::{self, Frame};
-use super::log::Log;
 use super::replication::WINDOW;
-use super::store::{Cursor, Store, digest_bytes};
-use super::{Core, ENTRY_WORK, Held, Lane, Malformed, PartitionRef, Request, SLICE, Slot};
+use super::store::{Cursor, Store};
+use super::{Core, ENTRY_WORK, Held, Lane, PartitionRef, Request, SLICE, Slot};
 use crate::fault::{self, Point};
-use bytes::Bytes;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::InSyncChange;
 use doyen_placement::loads::{CopyPhase, Progress};
 use doyen_placement::mutant::{Mutant, broken};
-use doyen_placement::{Epoch, Lineage, MemberId};
+use doyen_placement::{Epoch, MemberId};
+pub(super) use sink::Sink;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -56,8 +55,6 @@ const BEGINS_MAX: u32 = 5;
 const CHUNK_ENTRIES: usize = 1_000;
 /// Bytes of the log that a learner may lack when writes begin to wait for it.
 const ADMITTED_LAG: u64 = 256 << 10;
-/// Entries of a cleared map that are looked at and freed in one go.
-const SIFTED: usize = 500;
 
 /// Where a snapshot stands, at the primary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -218,37 +215,6 @@ impl Source {
             self.phase = Phase::Verified(seq);
             (self.asks, self.ask_at) = (0, Time::ZERO);
         }
-    }
-}
-
-/// A snapshot that arrives, at the learner.
-#[derive(Debug)]
-pub(super) struct Sink {
-    session: u32,
-    from: MemberId,
-    chunks: u32,
-    finish: Option<(u32, u64)>,
-    phase: SinkPhase,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum SinkPhase {
-    Arriving,
-    /// The log after what was kept is on its way.
-    Resuming,
-    Summing,
-    Ready,
-}
-
-impl Sink {
-    /// Whether the contents belong to one place of the log: no snapshot is missing in part.
-    pub(super) fn complete(&self) -> bool {
-        self.phase != SinkPhase::Arriving
-    }
-
-    /// Whether this session's alignment is what it waits for.
-    pub(super) fn resumes(&self, session: u32, from: MemberId) -> bool {
-        self.phase == SinkPhase::Resuming && self.session == session && self.from == from
     }
 }
 
@@ -658,197 +624,4 @@ fn summed(store: &mut Store, session: u32, work: &mut usize) -> bool {
     let (done, bytes) = store.advance_sum(session, SLICE);
     *work += bytes + ENTRY_WORK;
     done
-}
-
-/// The learner's side.
-impl Core {
-    /// A snapshot begins: whatever was here is void, unless it is a copy that was in sync and that the log can complete.
-    pub(super) fn begin_sink(
-        &mut self,
-        at: PartitionRef,
-        slot: &mut Slot,
-        from: MemberId,
-        (epoch, lineage, session): (Epoch, Lineage, u32),
-        (kept, seq): (u64, u64),
-    ) {
-        let learner = slot.installed.as_ref().is_some_and(|a| self.learners(&a.partition).any(|m| m == self.me));
-        let Some(since) = self.follows(slot, from, epoch).filter(|_| learner && seq < frame::SEQ_MAX) else { return };
-        let Some(held) = slot.held.as_mut().filter(|h| h.lineage == lineage && h.lead.is_none()) else { return };
-        let committed = held.log.committed();
-        let complete = held.was_in_sync && held.sink.as_ref().is_none_or(Sink::complete);
-        // An empty log is no reason to be sent everything as a log.
-        if complete && committed >= kept && committed <= seq && held.log.last() > 0 {
-            held.store.end_sums();
-            held.wanted = None;
-            held.fence = epoch;
-            held.follow = Some(Follow { since, session });
-            held.sink = Some(Sink { session, from, chunks: 0, finish: None, phase: SinkPhase::Resuming });
-            self.peers.send(from, Lane::Calls, &Frame::Holds { at, session, committed });
-            return;
-        }
-        self.memory = self.memory.saturating_sub(held.bytes());
-        self.garbage.append(&mut held.store.take());
-        held.was_in_sync = false;
-        held.store = held.store.emptied();
-        held.store.keep_tombstones(!broken(Mutant::RaisesTheDead));
-        self.old_logs.push(std::mem::replace(&mut held.log, Log::after(seq)));
-        if !broken(Mutant::KeepsOutcomes) {
-            held.dedup = Dedup::default();
-        }
-        held.wanted = None;
-        held.fence = epoch;
-        held.follow = Some(Follow { since, session });
-        held.sink = Some(Sink { session, from, chunks: 0, finish: None, phase: SinkPhase::Arriving });
-        self.memory += held.bytes();
-        self.acknowledge(held, from, at, epoch);
-        fault::pass(Point::TargetBegins);
-    }
-
-    /// A part of the snapshot.
-    pub(super) fn chunk(
-        &mut self,
-        at: PartitionRef,
-        slot: &mut Slot,
-        from: MemberId,
-        (session, index, digest): (u32, u32, u64),
-        body: Bytes,
-    ) -> Result<(), Malformed> {
-        let Some(held) = &mut slot.held else { return Ok(()) };
-        let expected = held.sink.as_ref().filter(|s| s.session == session && s.from == from && !s.complete()).map(|s| s.chunks + 1);
-        let Some(expected) = expected else { return Ok(()) };
-        if index != expected || digest != digest_bytes(body.len(), [&*body]) {
-            self.peers.send(from, Lane::Calls, &Frame::Verdict { at, session, equal: false });
-            return Ok(());
-        }
-        let body_bytes = body.len();
-        let entries = frame::entries(body)?;
-        let before = held.bytes();
-        for (map, entry) in entries.into_iter().skip(usize::from(broken(Mutant::LearnsUnproven))) {
-            held.store.adopt(map, entry);
-        }
-        if let Some(sink) = &mut held.sink {
-            sink.chunks = expected;
-        }
-        self.memory = (self.memory + held.bytes()).saturating_sub(before);
-        self.pace.taken(body_bytes);
-        self.late_acks.push_back((from, at, session, index));
-        self.ack_chunks(self.now);
-        fault::pass(Point::TargetReceives);
-        Ok(())
-    }
-
-    /// The connection was lost, or another epoch of the same tenure began: says how much of a snapshot has arrived.
-    pub(super) fn continue_sink(&mut self, at: PartitionRef, slot: &mut Slot, from: MemberId, epoch: Epoch, (session, next): (u32, u32)) {
-        let Some(since) = self.follows(slot, from, epoch) else { return };
-        let Some(held) = slot.held.as_mut().filter(|h| h.lead.is_none()) else { return };
-        // It may have been asked before, and the answer was lost.
-        let known = |s: u32| s == session || s == next;
-        let goes_on = held.follow.is_some_and(|f| f.since == since && known(f.session));
-        let sink = held.sink.as_mut().filter(|s| goes_on && known(s.session) && s.from == from && s.phase != SinkPhase::Resuming);
-        let Some(sink) = sink else {
-            let nothing = Frame::Arrived { at, session: next, chunks: 0, seq: 0, holds: false, finished: false };
-            return self.peers.send(from, Lane::Calls, &nothing);
-        };
-        sink.session = next;
-        held.follow = Some(Follow { since, session: next });
-        let (chunks, finished, summed) = (sink.chunks, sink.finish.is_some(), sink.phase != SinkPhase::Arriving);
-        held.wanted = None;
-        held.fence = epoch;
-        let seq = held.log.last();
-        self.peers.send(from, Lane::Calls, &Frame::Arrived { at, session: next, chunks, seq, holds: true, finished });
-        if summed {
-            // What it said of its sum may be lost, and the sum was given up once it was compared.
-            held.store.end_sums();
-            self.sum_sink(held, at);
-        }
-    }
-
-    /// What is known of some operations.
-    pub(super) fn outcomes(&mut self, slot: &mut Slot, from: MemberId, session: u32, dedup: Vec<Remembered>) {
-        let Some(held) = &mut slot.held else { return };
-        if held.sink.as_ref().is_some_and(|s| s.session == session && s.from == from && s.finish.is_none()) {
-            for (origin, finished, applied) in dedup {
-                held.dedup.adopt(origin, finished, applied);
-            }
-        }
-    }
-
-    /// The snapshot is complete as far as it goes.
-    pub(super) fn finish(&mut self, at: PartitionRef, slot: &mut Slot, from: MemberId, (session, chunks, seq): (u32, u32, u64)) {
-        let sink = slot.held.as_mut().and_then(|h| h.sink.as_mut());
-        if let Some(sink) = sink.filter(|s| s.session == session && s.from == from && s.finish.is_none()) {
-            sink.finish = Some((chunks, seq));
-            self.prepare_sink(at, slot);
-        }
-    }
-
-    /// Goes on with what was cleared while a snapshot arrives.
-    pub(super) fn sift(&mut self, at: PartitionRef, slot: &mut Slot) {
-        let Some(held) = slot.held.as_mut().filter(|h| !h.store.is_sifted()) else { return };
-        let before = held.bytes();
-        self.worked += SIFTED * ENTRY_WORK;
-        if !held.store.sift(SIFTED, &mut self.garbage) {
-            self.timers.insert((self.now + Duration::from_millis(1), at));
-        }
-        self.memory = (self.memory + held.bytes()).saturating_sub(before);
-    }
-
-    /// Once chunks and log have arrived the learner is complete, and sums its contents.
-    pub(super) fn prepare_sink(&mut self, at: PartitionRef, slot: &mut Slot) {
-        let Some(held) = &mut slot.held else { return };
-        let Some(sink) = &mut held.sink else { return };
-        let Some((chunks, seq)) = sink.finish else { return };
-        // Until all is sifted its timer comes back here.
-        if sink.phase != SinkPhase::Arriving || held.log.last() < seq || !held.store.is_sifted() {
-            return;
-        }
-        if sink.chunks != chunks {
-            // The bulk lane is in order: a chunk is missing for good.
-            let (session, from) = (sink.session, sink.from);
-            self.peers.send(from, Lane::Calls, &Frame::Verdict { at, session, equal: false });
-            return;
-        }
-        held.store.keep_tombstones(false);
-        self.sum_sink(held, at);
-    }
-
-    /// A learner has everything: it begins to sum its contents.
-    pub(super) fn sum_sink(&mut self, held: &mut Held, at: PartitionRef) {
-        let Some(sink) = &mut held.sink else { return };
-        sink.phase = SinkPhase::Summing;
-        held.store.begin_sum(sink.session);
-        self.timers.insert((self.now, at));
-    }
-
-    /// Sums a slice of a learner's contents.
-    pub(super) fn continue_sums(&mut self, at: PartitionRef, slot: &mut Slot) {
-        let Some(held) = &mut slot.held else { return };
-        let Some(sink) = held.sink.as_mut().filter(|s| s.phase == SinkPhase::Summing) else { return };
-        if summed(&mut held.store, sink.session, &mut self.worked) && held.store.is_whole() {
-            sink.phase = SinkPhase::Ready;
-            let (session, from) = (sink.session, sink.from);
-            self.peers.send(from, Lane::Calls, &Frame::Finished { at, session });
-            fault::pass(Point::TargetFinishes);
-        } else {
-            self.timers.insert((self.now + Duration::from_millis(1), at));
-        }
-    }
-
-    /// The primary's checksum: equal at the same sequence, or the snapshot is void.
-    pub(super) fn compare(&mut self, at: PartitionRef, slot: &mut Slot, from: MemberId, (session, seq, sum): (u32, u64, u64), clock: u64) {
-        let Some(held) = &mut slot.held else { return };
-        if held.sink.as_ref().is_none_or(|s| s.session != session || s.from != from || s.phase != SinkPhase::Ready) {
-            return;
-        }
-        if held.log.last() != seq {
-            self.peers.send(from, Lane::Calls, &Frame::Finished { at, session });
-            return;
-        }
-        // Where nothing was written since, this is the first word on the clock.
-        held.clock.hear(clock, self.now);
-        let equal = held.store.sum(session) == Some(sum) || broken(Mutant::LearnsUnproven) || broken(Mutant::RaisesTheDead);
-        held.store.end_sum(session);
-        self.peers.send(from, Lane::Calls, &Frame::Verdict { at, session, equal });
-        fault::pass(Point::TargetCompares);
-    }
 }

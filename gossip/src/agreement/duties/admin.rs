@@ -1,0 +1,50 @@
+//! What people asked for, as a step from one table to the next.
+
+use super::super::api::AdminRequest;
+use doyen_placement::planner;
+use doyen_placement::{MapEntry, MemberState, Table};
+
+pub(super) type Administered = Result<(Option<Table>, Option<MapEntry>), String>;
+
+fn changed(table: &Table, next: Result<Table, impl ToString>) -> Administered {
+    let next = next.map_err(|why| why.to_string())?;
+    Ok(((next != *table).then_some(next), None))
+}
+
+pub(super) fn administer(table: &Table, request: AdminRequest) -> Administered {
+    let next = match request {
+        AdminRequest::CreateMap { name, keyspace } => {
+            let (next, entry) = planner::create_map(table, &name, &keyspace).map_err(|why| why.to_string())?;
+            return Ok((next, Some(entry)));
+        }
+        AdminRequest::CreateKeyspace(wanted) => planner::create_keyspace(table, wanted),
+        AdminRequest::AlterKeyspace { name, change } => planner::alter_keyspace(table, &name, change),
+        AdminRequest::DropKeyspace { name } => planner::drop_keyspace(table, &name).map(Some),
+        AdminRequest::SplitAt { keyspace, map, key } => planner::split_at(table, &keyspace, map, &key),
+        AdminRequest::MergeAt { keyspace, map, key } => planner::merge_at(table, &keyspace, map, &key),
+        AdminRequest::ApplyPlan { base, goals } => {
+            return Ok((Some(planner::apply(table, base, &goals).map_err(|why| why.to_string())?), None));
+        }
+        AdminRequest::Schedule(schedulers) => {
+            let next = planner::schedule(table, schedulers);
+            next.validate().map_err(|why| why.to_string())?;
+            Ok((next != *table).then_some(next))
+        }
+        AdminRequest::Balance(change) => {
+            let next = planner::balance(table, &change);
+            next.validate().map_err(|why| why.to_string())?;
+            return Ok(((next != *table).then_some(next), None));
+        }
+        AdminRequest::Cancel(partition) => return changed(table, planner::cancel(table, partition)),
+        AdminRequest::Drain { name } => return changed(table, planner::drain(table, &name)),
+        AdminRequest::Fill { name } => return changed(table, planner::fill(table, &name)),
+        AdminRequest::GiveUp { name } => {
+            let member = table.members.iter().find(|m| m.name == name).ok_or_else(|| format!("there is no member {name}"))?;
+            if member.state != MemberState::Silent {
+                return Err(format!("{name} is not silent: a member that answers leaves by itself"));
+            }
+            Ok(Some(planner::reset(table, member.id)))
+        }
+    };
+    Ok((next.map_err(|why| why.to_string())?, None))
+}
