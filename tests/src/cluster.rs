@@ -91,9 +91,14 @@ impl Cluster {
     /// # Errors
     /// It ended before it was ready.
     pub fn try_start(&mut self, name: &str, seeds: &[SocketAddr], more: &[&str]) -> Result<(), Refused> {
+        let arguments = self.arguments(name, seeds, more);
+        self.start(name, &arguments)
+    }
+
+    fn start(&mut self, name: &str, arguments: &[String]) -> Result<(), Refused> {
         self.starts += 1;
         let log = self.dir.path().join(format!("{name}-{}.log", self.starts));
-        let process = Process::start(&self.binary, &self.arguments(name, seeds, more), self.dies_at.as_deref(), log)?;
+        let process = Process::start(&self.binary, arguments, self.dies_at.as_deref(), log)?;
         self.nodes.insert(name.to_owned(), process);
         Ok(())
     }
@@ -124,24 +129,29 @@ impl Cluster {
 
     /// Starts a node with flags of its own; all the living are its seeds.
     pub fn join_with(&mut self, name: &str, more: &[&str]) {
-        let seeds: Vec<SocketAddr> = self.nodes.values().map(|p| p.ready.listen).collect();
-        if let Err(refused) = self.try_start(name, &seeds, more) {
+        if let Err(refused) = self.try_join(name, more) {
             panic!("{name} does not start: {refused:?}");
         }
     }
 
+    /// Starts a node with flags of its own; all the living are its seeds.
+    ///
+    /// # Errors
+    /// It ended before it was ready.
+    pub fn try_join(&mut self, name: &str, more: &[&str]) -> Result<(), Refused> {
+        let seeds: Vec<SocketAddr> = self.nodes.values().map(|p| p.ready.listen).collect();
+        self.try_start(name, &seeds, more)
+    }
+
     /// Starts a node that is told everything by a file, but for its ports.
     pub fn join_by_file(&mut self, name: &str, file: &Path) {
-        self.starts += 1;
-        let log = self.dir.path().join(format!("{name}-{}.log", self.starts));
         let mut arguments = ["run", "--exit-with-stdin", "--config"].map(str::to_owned).to_vec();
         arguments.push(file.display().to_string());
         for flag in ["--listen", "--data", "--resp", "--resp-cluster", "--http"] {
             arguments.extend([flag.to_owned(), "127.0.0.1:0".to_owned()]);
         }
-        match Process::start(&self.binary, &arguments, self.dies_at.as_deref(), log) {
-            Ok(process) => _ = self.nodes.insert(name.to_owned(), process),
-            Err(refused) => panic!("{name} does not start: {refused:?}"),
+        if let Err(refused) = self.start(name, &arguments) {
+            panic!("{name} does not start: {refused:?}");
         }
     }
 
@@ -203,6 +213,16 @@ impl Cluster {
         (output.status.success(), String::from_utf8_lossy(said).into_owned())
     }
 
+    /// As `asks`, of what is to be changed, which must go well: what it said.
+    ///
+    /// # Panics
+    /// It did not.
+    pub fn change(&self, node: &str, words: &[&str]) -> String {
+        let (done, said) = self.asks(node, words, true);
+        assert!(done, "{words:?}: {said}");
+        said
+    }
+
     /// `doyen keyspace ...`, likewise.
     #[must_use]
     pub fn keyspace(&self, node: &str, words: &[&str]) -> (bool, String) {
@@ -213,6 +233,22 @@ impl Cluster {
     #[must_use]
     pub fn node(&self, name: &str) -> &Process {
         &self.nodes[name]
+    }
+
+    /// What a node answers by HTTP; nothing where it does not.
+    #[must_use]
+    pub fn report(&self, node: &str, path: &str) -> Value {
+        self.nodes.get(node).and_then(|n| serde_json::from_str(&n.http(path).ok()?).ok()).unwrap_or_default()
+    }
+
+    /// Copies that a member holds, in all keyspaces, as this node knows it.
+    #[must_use]
+    pub fn held(&self, node: &str, name: &str) -> usize {
+        let table = self.report(node, "/table");
+        let keyspaces = table["keyspaces"].as_array().into_iter().flatten();
+        let partitions = keyspaces.filter_map(|k| k["partitions"].as_array()).flatten();
+        let holds = |p: &&Value| p["primary"] == name || p["backups"].as_array().is_some_and(|all| all.iter().any(|b| b == name));
+        partitions.filter(holds).count()
     }
 
     /// What a node says of the cluster.

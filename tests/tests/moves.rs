@@ -7,27 +7,8 @@ use serde_json::Value;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
 
-fn report(cluster: &Cluster, path: &str) -> Value {
-    let text = cluster.node("n0").http(path).unwrap_or_default();
-    serde_json::from_str(&text).unwrap_or_default()
-}
-
-fn change(cluster: &Cluster, words: &[&str]) -> String {
-    let (done, said) = cluster.asks("n0", words, true);
-    assert!(done, "{words:?}: {said}");
-    said
-}
-
-/// Copies that a member holds.
-fn held(cluster: &Cluster, name: &str) -> usize {
-    let table = report(cluster, "/table");
-    let partitions = table["keyspaces"][0]["partitions"].as_array().cloned().unwrap_or_default();
-    let holds = |p: &&Value| p["primary"] == name || p["backups"].as_array().is_some_and(|all| all.iter().any(|b| b == name));
-    partitions.iter().filter(holds).count()
-}
-
 fn kinds(cluster: &Cluster) -> Vec<String> {
-    let events = report(cluster, "/events")["events"].as_array().cloned().unwrap_or_default();
+    let events = cluster.report("n0", "/events")["events"].as_array().cloned().unwrap_or_default();
     events.iter().filter_map(|event| Some(event["kind"].as_str()?.to_owned())).collect()
 }
 
@@ -45,34 +26,34 @@ fn fill(cluster: &Cluster, keys: usize) {
 fn an_operator_paces_pauses_cancels_and_resumes_what_moves() {
     let mut cluster = Cluster::of(BINARY, 2);
     fill(&cluster, 2_000);
-    let said = change(&cluster, &["rebalance", "--move-rate", "128kb"]);
+    let said = cluster.change("n0", &["rebalance", "--move-rate", "128kb"]);
     assert!(said.contains("move rate: 131.1 KB a second"), "{said}");
     cluster.join("n2");
     // 8 MB are on their way for a minute.
     cluster.eventually("a copy is under way", |c| {
-        let moves = report(c, "/moves")["moves"].as_array().cloned().unwrap_or_default();
+        let moves = c.report("n0", "/moves")["moves"].as_array().cloned().unwrap_or_default();
         moves.iter().any(|m| m["stage"] == "copying" && m["bytes_sent"].as_u64() > Some(0) && m["to"] == "n2")
     });
     let (_, shown) = cluster.asks("n1", &["moves"], false);
     assert!(shown.contains("under way") && shown.contains("balance of"), "{shown}");
-    let said = change(&cluster, &["rebalance", "pause"]);
+    let said = cluster.change("n0", &["rebalance", "pause"]);
     assert!(said.starts_with("balancing: paused by an operator\n"), "{said}");
-    let said = change(&cluster, &["rebalance", "cancel", "--all"]);
+    let said = cluster.change("n0", &["rebalance", "cancel", "--all"]);
     assert!(said.contains("given up"), "{said}");
     cluster.await_safe(3);
-    let kept = held(&cluster, "n2");
+    let kept = cluster.held("n0", "n2");
     assert!(kept < 43, "{kept} copies are there already");
     // Another coordinator knows it as well.
-    change(&cluster, &["rebalance", "--move-rate", "1gb"]);
+    cluster.change("n0", &["rebalance", "--move-rate", "1gb"]);
     let coordinator = cluster.coordinator();
     cluster.leave(&coordinator);
     cluster.join(&coordinator);
     cluster.await_safe(3);
-    cluster.eventually("it is paused still", |c| report(c, "/balance")["state"] == "paused by an operator");
-    let status = report(&cluster, "/balance");
+    cluster.eventually("it is paused still", |c| c.report("n0", "/balance")["state"] == "paused by an operator");
+    let status = cluster.report("n0", "/balance");
     assert_eq!(status["rate"], "1073741824", "{status}");
-    change(&cluster, &["rebalance", "resume", "--move-rate", "adaptive"]);
-    let fair = |c: &Cluster| ["n0", "n1", "n2"].iter().all(|name| (42..=43).contains(&held(c, name)));
+    cluster.change("n0", &["rebalance", "resume", "--move-rate", "adaptive"]);
+    let fair = |c: &Cluster| ["n0", "n1", "n2"].iter().all(|name| (42..=43).contains(&c.held("n0", name)));
     cluster.eventually("everybody has its share", fair);
     cluster.await_safe(3);
     let kinds = kinds(&cluster);
@@ -85,11 +66,11 @@ fn an_operator_paces_pauses_cancels_and_resumes_what_moves() {
 fn one_move_is_cancelled_and_stays_where_it_was() {
     let mut cluster = Cluster::of(BINARY, 2);
     fill(&cluster, 1_000);
-    change(&cluster, &["rebalance", "--move-rate", "64kb"]);
+    cluster.change("n0", &["rebalance", "--move-rate", "64kb"]);
     cluster.join("n2");
     let mut id = String::new();
     cluster.eventually("a move waits or is under way", |c| {
-        let moves = report(c, "/moves")["moves"].as_array().cloned().unwrap_or_default();
+        let moves = c.report("n0", "/moves")["moves"].as_array().cloned().unwrap_or_default();
         let found =
             moves.iter().find(|m| m["stage"] == "copying" || m["stage"] == "waiting").and_then(|m| Some(m["id"].as_str()?.to_owned()));
         id = found.unwrap_or_default();
@@ -97,15 +78,16 @@ fn one_move_is_cancelled_and_stays_where_it_was() {
     });
     let (done, said) = cluster.asks("n0", &["rebalance", "cancel", &id], true);
     assert!(done, "{said}");
-    cluster
-        .eventually("it is held", |c| report(c, "/balance")["held"].as_array().is_some_and(|held| held.iter().any(|h| *h == id.as_str())));
+    cluster.eventually("it is held", |c| {
+        c.report("n0", "/balance")["held"].as_array().is_some_and(|held| held.iter().any(|h| *h == id.as_str()))
+    });
     let wrong = cluster.asks("n0", &["rebalance", "cancel", "default/9999"], true);
     assert!(!wrong.0 && wrong.1.contains("no partition"), "{wrong:?}");
     let both = cluster.asks("n0", &["rebalance", "cancel"], true);
     assert!(!both.0 && both.1.contains("--all"), "{both:?}");
-    change(&cluster, &["rebalance", "resume", "--move-rate", "adaptive"]);
+    cluster.change("n0", &["rebalance", "resume", "--move-rate", "adaptive"]);
     cluster.await_safe(3);
-    assert_eq!(report(&cluster, "/balance")["held"], serde_json::json!([]));
+    assert_eq!(cluster.report("n0", "/balance")["held"], serde_json::json!([]));
 }
 
 #[test]
@@ -113,9 +95,9 @@ fn a_member_is_drained_under_load_and_filled_again() {
     let cluster = Cluster::of(BINARY, 4);
     let load = Load::start(cluster.resp_addresses(), 4);
     cluster.eventually("some writes", |_| load.acknowledged() > 500);
-    let said = change(&cluster, &["drain", "n2"]);
+    let said = cluster.change("n0", &["drain", "n2"]);
     assert!(said.contains("n2 holds nothing any more"), "{said}");
-    assert_eq!(held(&cluster, "n2"), 0);
+    assert_eq!(cluster.held("n0", "n2"), 0);
     let (_, shown) = cluster.asks("n1", &["moves"], false);
     assert!(shown.contains("n2 is drained"), "{shown}");
     let wrong = cluster.asks("n0", &["drain", "n9"], true);
@@ -125,8 +107,8 @@ fn a_member_is_drained_under_load_and_filled_again() {
     // Nothing is lost with it, and nobody notices: it may simply be killed.
     let written = load.acknowledged();
     cluster.eventually("writes go on", |_| load.acknowledged() > written + 500);
-    change(&cluster, &["drain", "n2", "--cancel"]);
-    cluster.eventually("it has its share again", |c| (31..=33).contains(&held(c, "n2")));
+    cluster.change("n0", &["drain", "n2", "--cancel"]);
+    cluster.eventually("it has its share again", |c| (31..=33).contains(&c.held("n0", "n2")));
     cluster.await_safe(4);
     let tally = load.finish();
     assert_eq!((tally.stale.len(), tally.unknown, tally.refused), (0, 0, 0), "{:?}", tally.errors);
@@ -139,7 +121,7 @@ fn a_member_is_drained_under_load_and_filled_again() {
 #[test]
 fn events_are_told_from_a_number_on_and_as_they_come() {
     let mut cluster = Cluster::of(BINARY, 2);
-    let last = report(&cluster, "/events")["last"].as_u64().expect("a number");
+    let last = cluster.report("n0", "/events")["last"].as_u64().expect("a number");
     cluster.join("n2");
     cluster.await_safe(3);
     let (_, said) = cluster.asks("n0", &["events", "--since", &last.to_string()], false);

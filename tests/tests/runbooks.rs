@@ -4,7 +4,6 @@ use doyen_tests::cluster::Cluster;
 use doyen_tests::resp::Reply;
 use doyen_tests::runbook::{Operator, metrics};
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
-use serde_json::Value;
 use std::collections::BTreeMap;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
@@ -21,25 +20,6 @@ fn begin(options: &[&str], members: &[(&str, &[&str])]) -> (Cluster, Operator) {
     (cluster, operator)
 }
 
-fn report(cluster: &Cluster, node: &str, path: &str) -> Value {
-    let text = cluster.node(node).http(path).unwrap_or_default();
-    serde_json::from_str(&text).unwrap_or_default()
-}
-
-/// What an operator did before, so that there is something to mend.
-fn change(cluster: &Cluster, words: &[&str]) {
-    let (done, said) = cluster.asks("n1", words, true);
-    assert!(done, "{words:?}: {said}");
-}
-
-/// Copies that a member holds.
-fn held(cluster: &Cluster, name: &str) -> usize {
-    let table = report(cluster, "n1", "/table");
-    let partitions = table["keyspaces"][0]["partitions"].as_array().cloned().unwrap_or_default();
-    let holds = |p: &&Value| p["primary"] == name || p["backups"].as_array().is_some_and(|all| all.iter().any(|b| b == name));
-    partitions.iter().filter(holds).count()
-}
-
 /// SIGKILL to both at once: nobody goes on without the one while the other still has a vote.
 fn kill_both(cluster: &mut Cluster, both: [&str; 2]) {
     for name in both {
@@ -50,13 +30,13 @@ fn kill_both(cluster: &mut Cluster, both: [&str; 2]) {
 
 /// How many members are waited for because they alone hold something.
 fn silent(cluster: &Cluster, node: &str) -> usize {
-    let status = report(cluster, node, "/status");
+    let status = cluster.report(node, "/status");
     status["members"].as_array().map_or(0, |members| members.iter().filter(|m| m["state"] == "silent").count())
 }
 
 /// Members that a member knows, and their process ids.
 fn members(cluster: &Cluster, node: &str) -> BTreeMap<String, String> {
-    let status = report(cluster, node, "/status");
+    let status = cluster.report(node, "/status");
     let members = status["members"].as_array().into_iter().flatten();
     members.filter_map(|m| Some((m["name"].as_str()?.to_owned(), m["id"].as_str()?.to_owned()))).collect()
 }
@@ -66,7 +46,7 @@ fn names(cluster: &Cluster, node: &str) -> Vec<String> {
 }
 
 fn is_safe(cluster: &Cluster, node: &str) -> bool {
-    report(cluster, node, "/status")["safe"] == true
+    cluster.report(node, "/status")["safe"] == true
 }
 
 fn write(cluster: &Cluster, node: &str, keys: usize, bytes: usize) {
@@ -101,14 +81,14 @@ fn a_cluster_is_scaled_out_drained_scaled_in_and_restarted() {
     operator.types(&mut cluster, "n1", "Scale out");
     assert!(is_safe(&cluster, "n1"));
     // Zones a, b and c take a third of 128 copies each, or half of them in the zone of two members where that comes nearer to equal shares.
-    assert!((31..=33).contains(&held(&cluster, "n4")), "n4 holds {}", held(&cluster, "n4"));
+    assert!((31..=33).contains(&cluster.held("n1", "n4")), "n4 holds {}", cluster.held("n1", "n4"));
     assert_all_there(&cluster, "n4");
 
     operator.types(&mut cluster, "n2", "Drain");
-    assert_eq!(held(&cluster, "n3"), 0);
+    assert_eq!(cluster.held("n1", "n3"), 0);
     assert_all_there(&cluster, "n3");
     operator.types(&mut cluster, "n3", "Drain");
-    cluster.eventually("n3 has its share again", |c| (31..=33).contains(&held(c, "n3")) && is_safe(c, "n1"));
+    cluster.eventually("n3 has its share again", |c| (31..=33).contains(&c.held("n1", "n3")) && is_safe(c, "n1"));
 
     operator.types(&mut cluster, "n1", "Scale in");
     assert_eq!(names(&cluster, "n1"), ["n1", "n2", "n3"]);
@@ -128,8 +108,8 @@ fn a_cluster_is_scaled_out_drained_scaled_in_and_restarted() {
 fn a_lost_zone_is_done_without_and_what_it_alone_held_is_given_up() {
     let (mut cluster, mut operator) =
         begin(&[], &[("n1", &["--zone", "a"]), ("n2", &["--zone", "a"]), ("n3", &["--zone", "b"]), ("n4", &["--zone", "b"])]);
-    change(&cluster, &["keyspace", "alter", "default", "--rule", "copies 1 per zone"]);
-    change(&cluster, &["keyspace", "create", "sessions", "--partitions", "16", "--backups", "0", "--on-loss", "wait"]);
+    cluster.change("n1", &["keyspace", "alter", "default", "--rule", "copies 1 per zone"]);
+    cluster.change("n1", &["keyspace", "create", "sessions", "--partitions", "16", "--backups", "0", "--on-loss", "wait"]);
     write(&cluster, "n1", KEYS, 10);
     cluster.await_safe(4);
 
@@ -175,32 +155,32 @@ fn what_stands_still_or_is_uneven_goes_on() {
     write(&cluster, "n1", KEYS, 10);
 
     // Nobody evens out what a newcomer lacks.
-    change(&cluster, &["rebalance", "manual"]);
+    cluster.change("n1", &["rebalance", "manual"]);
     cluster.join("n4");
     cluster.await_safe(4);
     cluster.eventually("that is told", |c| worst(c, "doyen_partitions_surplus", "of=\"copies\"") > 2.0);
     let plan = operator.types(&mut cluster, "n1", "DoyenPartitionsUneven");
     assert!(plan.contains("n4"), "{plan}");
     operator.types(&mut cluster, "n1", "DoyenPartitionsUneven");
-    cluster.eventually("everybody has its share", |c| worst(c, "doyen_partitions_surplus", "") == 0.0 && held(c, "n4") == 32);
+    cluster.eventually("everybody has its share", |c| worst(c, "doyen_partitions_surplus", "") == 0.0 && c.held("n1", "n4") == 32);
 
-    change(&cluster, &["rebalance", "pause"]);
+    cluster.change("n1", &["rebalance", "pause"]);
     cluster.eventually("it is paused", |c| metrics(c, "n1")["doyen_balance_paused{by=\"operator\"}"] == 1.0);
     let events = operator.types(&mut cluster, "n1", "DoyenMovesFailing");
     assert!(events.contains("nothing moves for balance, by an operator") && events.contains("paused by an operator"), "{events}");
     operator.types(&mut cluster, "n1", "DoyenMovesFailing");
     cluster.eventually("balance goes on", |c| worst(c, "doyen_balance_paused", "") == 0.0);
 
-    change(&cluster, &["rebalance", "manual"]);
+    cluster.change("n1", &["rebalance", "manual"]);
     let shown = operator.types(&mut cluster, "n1", "DoyenLoadUneven");
     assert!(shown.contains("default"), "{shown}");
     operator.types(&mut cluster, "n1", "DoyenLoadUneven");
     cluster.eventually("load is evened out by itself", |c| {
-        report(c, "n1", "/balance")["automatic"].as_array().is_some_and(|all| all.iter().any(|reason| reason == "hot"))
+        c.report("n1", "/balance")["automatic"].as_array().is_some_and(|all| all.iter().any(|reason| reason == "hot"))
     });
 
     // Nobody makes anew what dies with a member.
-    change(&cluster, &["rebalance", "--automatic", "copies,primaries"]);
+    cluster.change("n1", &["rebalance", "--automatic", "copies,primaries"]);
     cluster.kill("n4");
     cluster.eventually("copies are lacking", |c| worst(c, "doyen_keyspace_under_replicated", "default") > 0.0);
     operator.types(&mut cluster, "n1", "DoyenUnderReplicated");
@@ -214,17 +194,17 @@ fn what_stands_still_or_is_uneven_goes_on() {
         let reply = client.command(&[b"SET", format!("large-{key}").as_bytes(), &[b'v'; 4_000]]).expect("a reply");
         assert_eq!(reply, Reply::Simple("OK".into()));
     }
-    change(&cluster, &["rebalance", "--move-rate", "64kb"]);
+    cluster.change("n1", &["rebalance", "--move-rate", "64kb"]);
     cluster.join("n4");
     cluster.eventually("copies are under way", |c| {
-        report(c, "n1", "/moves")["moves"].as_array().is_some_and(|all| all.iter().any(|m| m["stage"] == "copying"))
+        c.report("n1", "/moves")["moves"].as_array().is_some_and(|all| all.iter().any(|m| m["stage"] == "copying"))
     });
     let moves = operator.types(&mut cluster, "n1", "DoyenMovesStuck");
     assert!(moves.contains("under way") && moves.contains("n4 joined"), "{moves}");
     let said = operator.types(&mut cluster, "n1", "DoyenMovesStuck");
     assert!(said.contains("given up") && said.contains("balancing: on"), "{said}");
-    change(&cluster, &["rebalance", "--move-rate", "adaptive"]);
-    cluster.eventually("n4 has its share", |c| held(c, "n4") == 32);
+    cluster.change("n1", &["rebalance", "--move-rate", "adaptive"]);
+    cluster.eventually("n4 has its share", |c| c.held("n1", "n4") == 32);
     cluster.await_safe(4);
     assert!(worst(&cluster, "doyen_move_steps_total", "stage=\"in_sync\"") >= 32.0);
     operator.finish();
@@ -253,7 +233,7 @@ fn clocks_are_compared_and_a_member_whose_clock_is_wrong_is_taken_out() {
     assert_all_there(&cluster, "n3");
 
     // A keyspace that waits for what only one member has.
-    change(&cluster, &["keyspace", "create", "sessions", "--partitions", "16", "--backups", "0", "--on-loss", "wait"]);
+    cluster.change("n1", &["keyspace", "create", "sessions", "--partitions", "16", "--backups", "0", "--on-loss", "wait"]);
     cluster.await_safe(2);
     cluster.kill("n3");
     cluster.eventually("n3 is waited for", |c| silent(c, "n1") == 1);

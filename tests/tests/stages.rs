@@ -6,8 +6,6 @@ use doyen_tests::cluster::Cluster;
 use doyen_tests::process::http;
 use doyen_tests::resp::{Client, Reply};
 use doyen_tests::witness::Witness;
-use serde_json::Value;
-use std::net::SocketAddr;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
 /// One of each mode.
@@ -60,8 +58,7 @@ fn ended_there(log: &str, point: &str) {
 /// A node joins and ends at a point, which it may come to before it says that it is ready.
 fn join_and_die(cluster: &mut Cluster, name: &str, point: &str) {
     cluster.dies_at = Some(point.to_owned());
-    let seeds: Vec<SocketAddr> = cluster.nodes.values().map(|p| p.ready.listen).collect();
-    match cluster.try_start(name, &seeds, &[]) {
+    match cluster.try_join(name, &[]) {
         Ok(()) => await_death(cluster, name, point),
         Err(refused) => ended_there(&refused.stderr, point),
     }
@@ -133,45 +130,27 @@ fn a_source_and_a_target_die_with_the_table_of_a_stage() {
     }
 }
 
-fn report(cluster: &Cluster, path: &str) -> Value {
-    serde_json::from_str(&cluster.node("n0").http(path).unwrap_or_default()).unwrap_or_default()
-}
-
-/// Copies that a member holds, in all keyspaces.
-fn held(cluster: &Cluster, name: &str) -> usize {
-    let table = report(cluster, "/table");
-    let keyspaces = table["keyspaces"].as_array().cloned().unwrap_or_default();
-    let partitions = keyspaces.iter().filter_map(|k| k["partitions"].as_array()).flatten();
-    let holds = |p: &&Value| p["primary"] == name || p["backups"].as_array().is_some_and(|all| all.iter().any(|b| b == name));
-    partitions.filter(holds).count()
-}
-
-fn change(cluster: &Cluster, words: &[&str]) {
-    let (done, said) = cluster.asks("n0", words, true);
-    assert!(done, "{words:?}: {said}");
-}
-
 #[test]
 fn three_become_five_and_three_again_while_an_operator_pauses_and_cancels() {
     let mut cluster = three(None);
     let witness = Witness::start(cluster.resp_addresses(), &KEYSPACES);
     progress(&cluster, &witness, 100);
-    change(&cluster, &["rebalance", "--move-rate", "64kb"]);
+    cluster.change("n0", &["rebalance", "--move-rate", "64kb"]);
     cluster.join("n3");
     cluster.join("n4");
-    let copying = |c: &Cluster| report(c, "/moves")["moves"].as_array().is_some_and(|all| all.iter().any(|m| m["stage"] == "copying"));
+    let copying = |c: &Cluster| c.report("n0", "/moves")["moves"].as_array().is_some_and(|all| all.iter().any(|m| m["stage"] == "copying"));
     cluster.eventually("a copy is under way", copying);
-    change(&cluster, &["rebalance", "pause"]);
-    change(&cluster, &["rebalance", "cancel", "--all"]);
+    cluster.change("n0", &["rebalance", "pause"]);
+    cluster.change("n0", &["rebalance", "cancel", "--all"]);
     cluster.eventually("nothing is copied", |c| !copying(c));
     progress(&cluster, &witness, 100);
-    change(&cluster, &["rebalance", "resume", "--move-rate", "adaptive"]);
-    cluster.eventually("both have something", |c| held(c, "n3") > 8 && held(c, "n4") > 8);
+    cluster.change("n0", &["rebalance", "resume", "--move-rate", "adaptive"]);
+    cluster.eventually("both have something", |c| c.held("n0", "n3") > 8 && c.held("n0", "n4") > 8);
     cluster.await_safe(5);
     progress(&cluster, &witness, 100);
     for name in ["n4", "n3"] {
-        change(&cluster, &["drain", name]);
-        assert_eq!(held(&cluster, name), 0);
+        cluster.change("n0", &["drain", name]);
+        assert_eq!(cluster.held("n0", name), 0);
         assert!(cluster.leave(name).success());
         witness.redirect(cluster.resp_addresses());
     }
