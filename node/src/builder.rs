@@ -341,6 +341,7 @@ fn assemble(config: Config) -> Result<Node, StartError> {
         settings: config.settings.clone(),
         default_keyspace: config.keyspace.clone(),
         timing,
+        drained: false,
         rng_seed: rand::random(),
     };
 

@@ -282,7 +282,7 @@ fn gauge(seen: &Seen<'_>) {
     ] {
         metrics::gauge!(name).set(value as f64);
     }
-    metrics::gauge!("doyen_memory_filled_ratio").set(f64::from(shard.memory_filled) / 100.0);
+    metrics::gauge!("doyen_memory_filled_ratio").set(shard.memory_filled as f64 / 1000.0);
     metrics::gauge!("doyen_wall_clock_timestamp_seconds").set(seen.clocks.wall);
     metrics::gauge!("doyen_boot_clock_seconds").set(seen.clocks.boot);
     if let Some(ends) = seen.certificate.ends {

@@ -5,7 +5,7 @@ use crate::config::value::Size;
 use doyen_gossip::agreement::{AdminRequest, BalanceChange};
 use doyen_placement::loads::CopyPhase;
 use doyen_placement::planner::{self, Action, Reason};
-use doyen_placement::{Balancing, Loads, MemberId, MemberState, MoveRate, Partition, PartitionRef, Paused, Table, Window};
+use doyen_placement::{Balancing, Loads, MemberId, MemberState, MoveRate, Partition, PartitionRef, Paused, Schedulers, Table, Window};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -169,7 +169,8 @@ impl MovesReport {
             moves.extend(all.into_iter().map(|(phase, report)| (reason.priority(), phase, report)));
         }
         moves.sort_by_key(|(priority, phase, _)| (*priority, std::cmp::Reverse(*phase)));
-        let draining = table.members.iter().filter(|m| m.state == MemberState::Draining);
+        let drains = |id| table.settings.balancing.drains(id);
+        let draining = table.members.iter().filter(|m| m.state == MemberState::Draining || drains(m.id));
         Self {
             moves: moves.into_iter().map(|(.., report)| report).collect(),
             balance: BalanceReport::new(table),
@@ -219,13 +220,18 @@ fn steps(table: &Table, loads: &Loads, at: PartitionRef, partition: &Partition, 
 }
 
 impl BalanceReport {
+    /// Its state where everything moves by itself.
+    pub(crate) const ON: &'static str = "on";
+
     /// What this table says.
     pub(crate) fn new(table: &Table) -> Self {
-        let Balancing { paused, window, closed, rate, held } = &table.settings.balancing;
+        let Balancing { paused, window, closed, rate, held, drained: _ } = &table.settings.balancing;
         let state = match (paused, closed) {
             (Some(by), _) => format!("paused {by}"),
             (None, true) => "outside its window".into(),
-            (None, false) => "on".into(),
+            (None, false) if table.settings.schedulers == Schedulers::ALL => Self::ON.into(),
+            (None, false) if table.settings.schedulers.iter().next().is_none() => "manual".into(),
+            (None, false) => "on in part".into(),
         };
         Self {
             state,
@@ -248,6 +254,7 @@ impl DrainReport {
         let active = table.settings.active();
         let waits_for = match () {
             () if held().next().is_none() => None,
+            () if table.member(member).is_some_and(|m| m.state == MemberState::Silent) => Some("it does not answer".to_owned()),
             () if receivers == 0 => Some("no other member may hold data: start one".to_owned()),
             () if !active.has(doyen_placement::Scheduler::Drain) || !active.has(doyen_placement::Scheduler::Repair) => {
                 Some("drain or repair does not happen by itself: `doyen rebalance auto`".to_owned())

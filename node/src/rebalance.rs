@@ -139,7 +139,7 @@ impl RebalancePlan {
         };
         Self {
             table: table.name().to_string(),
-            automatic: table.settings.schedulers.iter().map(|scheduler| scheduler.to_string()).collect(),
+            automatic: table.settings.active().iter().map(|scheduler| scheduler.to_string()).collect(),
             goals: goals.iter().map(goal).collect(),
             operators: operators.iter().map(step).collect(),
             bytes: operators.iter().filter_map(|operator| operator.bytes).fold(0, u64::saturating_add),

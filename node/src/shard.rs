@@ -53,7 +53,7 @@ use copying::Sink;
 use dedup::Dedup;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest, View};
-use doyen_placement::loads::{MemberLoad, Meter};
+use doyen_placement::loads::Meter;
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::{Epoch, Eviction, KeyspaceId, Lineage, MapId, MemberId, Mode, Partition, PartitionRef, Reshape, Table, TableName};
 use eviction::Evicting;
@@ -145,6 +145,8 @@ struct Core {
     next_n: u64,
     next_session: u32,
     copying: usize,
+    /// Bytes that are still to arrive, of each copy that is made here.
+    expected: BTreeMap<PartitionRef, u64>,
     /// Partitions held, which share the tail.
     holding: usize,
     used: bool,
@@ -377,6 +379,7 @@ impl Shard {
             next_n: 1,
             next_session: 1,
             copying: 0,
+            expected: BTreeMap::new(),
             holding: 0,
             used: false,
             asked_used: false,
@@ -864,6 +867,8 @@ impl Shard {
             | Frame::NotServing { at, .. }
             | Frame::Want { at, .. }
             | Frame::Begin { at, .. }
+            | Frame::NoRoom { at, .. }
+            | Frame::Later { at, .. }
             | Frame::Holds { at, .. }
             | Frame::Chunk { at, .. }
             | Frame::ChunkAck { at, .. }
@@ -901,9 +906,11 @@ impl Shard {
             Frame::Align { head, base, last, entries } => core.align(slot, peer, &head, (base, last), entries),
             Frame::Append { head, entries } => core.append(slot, peer, &head, entries),
             Frame::Want { epoch, session, next, .. } => core.wanted(at, slot, peer, (epoch, session, next)),
-            Frame::Begin { epoch, lineage, session, kept, seq, .. } => {
-                core.begin_sink(at, slot, peer, (epoch, lineage, session), (kept, seq));
+            Frame::Begin { epoch, lineage, session, kept, seq, bytes, .. } => {
+                core.begin_sink(at, slot, peer, (epoch, lineage, session), (kept, seq, bytes));
             }
+            Frame::NoRoom { session, .. } => core.refused_there(slot, peer, session),
+            Frame::Later { session, ms, .. } => core.put_off_there(slot, peer, session, ms),
             Frame::Holds { session, committed, .. } => core.resume(at, slot, peer, session, committed),
             Frame::Chunk { session, index, digest, body, .. } => core.chunk(at, slot, peer, (session, index, digest), body)?,
             Frame::ChunkAck { session, index, .. } => core.chunk_acked(at, slot, peer, (session, index)),
@@ -1009,7 +1016,7 @@ impl Shard {
         let mut stats = self.core.stats.clone();
         let (memory, memory_max) = (self.core.memory as u64, self.core.limits.memory_bytes_max as u64);
         (stats.memory_bytes, stats.memory_bytes_max) = (memory, memory_max);
-        stats.memory_filled = MemberLoad { memory, memory_max, ..MemberLoad::default() }.filled();
+        stats.memory_filled = memory.saturating_mul(1000) / memory_max.max(1);
         stats.divided = self.core.drawing.len() as u64;
         for slot in self.slots.values() {
             stats.parked += slot.calls.parked.len() as u64;

@@ -2,6 +2,7 @@
 
 use crate::config::value::{EvictionPolicy, Lifetime, LossPolicy};
 use crate::control::ClusterStatus;
+use crate::moves::BalanceReport;
 use doyen_placement::division::RangeStart;
 use doyen_placement::planner::{self, Unmet};
 use doyen_placement::quorum;
@@ -39,6 +40,9 @@ pub struct ClusterReport {
     /// Why nothing moves, where nothing does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<String>,
+    /// Whether copies move for balance: `on`, or why not.
+    #[serde(default)]
+    pub balancing: String,
 }
 
 /// A member.
@@ -52,6 +56,21 @@ pub struct MemberReport {
     pub age: u64,
     /// `live`, `draining`, `leaving` or `silent`; `unanswered` where the table says `live` and it does not answer now.
     pub state: String,
+    /// `data` or `witness`.
+    #[serde(default)]
+    pub role: String,
+    /// Its zone, if one was named.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub zone: String,
+    /// Its rack, if one was named.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub rack: String,
+    /// Its host, if one was named.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub host: String,
+    /// Its capacity; 100 is the default.
+    #[serde(default)]
+    pub weight: u32,
     /// QUIC, control.
     pub address: SocketAddr,
     /// QUIC, data.
@@ -292,6 +311,7 @@ impl ClusterReport {
                 keyspaces: Vec::new(),
                 moves: Vec::new(),
                 waiting: status.waiting.clone(),
+                balancing: String::new(),
             };
         };
         let closed: BTreeSet<PartitionRef> = status.closed.iter().copied().collect();
@@ -327,6 +347,7 @@ impl ClusterReport {
             keyspaces,
             moves,
             waiting: status.waiting.clone(),
+            balancing: BalanceReport::new(table).state,
         }
     }
 }
@@ -451,6 +472,11 @@ fn member(m: &doyen_placement::Member, unanswered: bool) -> MemberReport {
         id: m.id.to_string(),
         age: m.age.0,
         state: if unanswered && m.state == MemberState::Live { "unanswered" } else { state(m.state) }.into(),
+        role: if m.role == Role::Data { "data" } else { "witness" }.into(),
+        zone: m.location.zone.clone(),
+        rack: m.location.rack.clone(),
+        host: m.location.host.clone(),
+        weight: m.weight,
         address: m.addresses.control,
         data: m.addresses.data,
         resp: m.addresses.resp,
@@ -706,8 +732,9 @@ mod tests {
     fn the_json_has_the_fields_that_programs_rely_on() {
         let json = serde_json::to_value(ClusterReport::new(&seen(cluster(2), vec![], true))).expect("json");
         let keys = |v: &serde_json::Value| v.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
-        assert_eq!(keys(&json), ["cluster_id", "coordinator", "keyspaces", "members", "moves", "safe", "term", "version"]);
-        assert_eq!(keys(&json["members"][0]), ["address", "age", "data", "http", "id", "name", "resp", "resp_cluster", "state", "threads"]);
+        assert_eq!(keys(&json), ["balancing", "cluster_id", "coordinator", "keyspaces", "members", "moves", "safe", "term", "version"]);
+        let member = ["address", "age", "data", "http", "id", "name", "resp", "resp_cluster", "role", "state", "threads", "weight"];
+        assert_eq!(keys(&json["members"][0]), member);
         let keyspace = [
             "backups",
             "default_ttl",

@@ -1,6 +1,7 @@
 //! What people say of moves: whether anything moves for balance, at what time of day, how fast, and what had better stay.
 
-use crate::id::PartitionRef;
+use crate::id::{MemberId, PartitionRef};
+use crate::mutant::{Mutant, broken};
 use crate::scheduler::{Scheduler, Schedulers};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -23,6 +24,8 @@ pub struct Balancing {
     /// Partitions whose move was cancelled, in order: they stay where they are for as long as they have all their copies, until somebody
     /// resumes, or members come or go.
     pub held: Vec<PartitionRef>,
+    /// Members that somebody wants emptied, in order. They stay, and may hold data again once somebody says so, or once nobody else is left.
+    pub drained: Vec<MemberId>,
 }
 
 /// Who said that nothing shall move for balance.
@@ -62,6 +65,21 @@ impl Balancing {
     /// Partitions that are held at most.
     pub const HELD_MAX: usize = 1 << 16;
 
+    /// Whether somebody wants this member emptied.
+    #[must_use]
+    pub fn drains(&self, member: MemberId) -> bool {
+        self.drained.binary_search(&member).is_ok()
+    }
+
+    /// Somebody wants it emptied, or does not any more.
+    pub(crate) fn set_drained(&mut self, member: MemberId, drained: bool) {
+        match (self.drained.binary_search(&member), drained) {
+            (Ok(at), false) => _ = self.drained.remove(at),
+            (Err(at), true) => self.drained.insert(at, member),
+            (Ok(_), true) | (Err(_), false) => {}
+        }
+    }
+
     /// Whether nothing may move for balance now.
     #[must_use]
     pub const fn rests(&self) -> bool {
@@ -72,7 +90,7 @@ impl Balancing {
     #[must_use]
     pub fn active(&self, on: Schedulers) -> Schedulers {
         use Scheduler::{Drain, Place, Repair, Splits};
-        if !self.rests() {
+        if !self.rests() || broken(Mutant::BalancesPaused) {
             return on;
         }
         // A range that grows too large is split at any time: that moves nothing.
@@ -83,6 +101,7 @@ impl Balancing {
     #[must_use]
     pub fn is_valid(&self) -> bool {
         let sorted = self.held.len() <= Self::HELD_MAX && self.held.windows(2).all(|pair| pair[0] < pair[1]);
+        let sorted = sorted && self.drained.windows(2).all(|pair| pair[0] < pair[1]);
         let window = self.window.is_none_or(|w| w.from < DAY && w.to < DAY && w.from != w.to);
         let rate = match self.rate {
             MoveRate::Adaptive => true,

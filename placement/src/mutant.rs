@@ -136,6 +136,10 @@ mutants! {
     LeavesByProposal = ("leaves-by-proposal", "rule 10"),
     /// A leaver waits for no member that is silent, though the table keeps it.
     LeavesTheSilent = ("leaves-the-silent", "rule 10"),
+    /// A leaver goes with what it holds though others could take it, because somebody had them emptied.
+    LeavesTheDrained = ("leaves-the-drained", "rule 10"),
+    /// A leaver that dies is handed over again and again.
+    HandsOverTheDead = ("hands-over-the-dead", "rule 10"),
     /// A deposed primary commits and acknowledges.
     CommitsDeposed = ("commits-deposed", "rule 10"),
     /// A pulled table is installed though it is older.
@@ -182,6 +186,24 @@ mutants! {
     LearnsUnproven = ("learns-unproven", "learner checksum"),
     /// A snapshot brings back what was deleted meanwhile.
     RaisesTheDead = ("raises-the-dead", "copying"),
+    /// A snapshot whose connection was lost goes on behind a chunk that did not arrive.
+    ContinuesTooFar = ("continues-too-far", "copying"),
+    /// A learner that was found equal acknowledges what follows, and does not take it.
+    LosesTail = ("loses-tail", "copying"),
+    /// Who is only learning leads.
+    SwitchesEarly = ("switches-early", "moves"),
+    /// Who held a partition before is dropped from it while its successor learns.
+    DropsUnready = ("drops-unready", "moves"),
+    /// Balance goes on while it is paused, or outside of its window.
+    BalancesPaused = ("balances-paused", "moves"),
+    /// Moves that fail one after the other are made for ever.
+    FailsForEver = ("fails-for-ever", "moves"),
+    /// A member that is drained is told to hold nothing while it still does.
+    CallsItEmpty = ("calls-it-empty", "drain"),
+    /// A copy is made where it leaves too little memory.
+    FillsTheFull = ("fills-the-full", "watermarks"),
+    /// What no table gives to a member is deleted there at once, however few others have it.
+    DiscardsEarly = ("discards-early", "deletion of old copies"),
     /// A copy is deleted as soon as a table that is only proposed leaves it out.
     DeletesByProposal = ("deletes-by-proposal", "deletion of old copies"),
     /// Copies expire by themselves.
@@ -204,6 +226,8 @@ mutants! {
     WritesWhileReshaped = ("writes-while-reshaped", "splits"),
     /// A primary says that all copies have everything without their word in that epoch.
     ReshapesUnconfirmed = ("reshapes-unconfirmed", "splits"),
+    /// Serves what the accepted table has split or merged.
+    ServesFormer = ("serves-former", "splits"),
     /// What was deleted while a partition was divided comes back.
     DrawsTheDead = ("draws-the-dead", "splits"),
     /// What a partition had before it was divided replaces what was written since.

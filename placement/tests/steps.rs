@@ -68,7 +68,7 @@ fn act() -> impl Strategy<Value = Act> {
         1 => (0_u8..4).prop_map(Act::Double),
         3 => prop::option::of(number()).prop_map(Act::Finish),
         1 => Just(Act::Cancel),
-        4 => (number(), number(), 0_u8..4, any::<bool>()).prop_map(|(p, m, what, stale)| Act::Ask(p, m, what, stale)),
+        4 => (number(), number(), 0_u8..5, any::<bool>()).prop_map(|(p, m, what, stale)| Act::Ask(p, m, what, stale)),
     ]
 }
 
@@ -189,6 +189,7 @@ fn perform(table: &Table, act: &Act, next_id: &mut u64) -> Table {
                 0 => InSyncChange::Remove(member),
                 1 => InSyncChange::Admit(member),
                 2 => InSyncChange::Abandon(member),
+                3 => InSyncChange::NoRoom(member),
                 _ => InSyncChange::Withdraw(member),
             };
             let epoch = if *stale { partition.epoch.next() } else { partition.epoch };

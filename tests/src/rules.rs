@@ -8,6 +8,7 @@ mod data;
 mod elections;
 mod members;
 mod membership;
+mod moves;
 mod orders;
 mod shards;
 mod tenures;
@@ -75,8 +76,20 @@ pub const CHECKS: &[(Mutant, Check)] = &[
     (Mutant::FinishesEarly, data::a_retry_finds_its_outcome),
     (Mutant::AsksNewLineage, data::what_was_applied_before_a_loss_is_not_applied_after_it),
     (Mutant::RaisesTheDead, data::a_snapshot_brings_nothing_back),
+    (Mutant::ContinuesTooFar, moves::a_snapshot_goes_on_where_it_was_broken_off),
+    (Mutant::LosesTail, moves::what_follows_a_comparison_is_on_the_copy),
+    (Mutant::SwitchesEarly, moves::a_step_waits_for_who_learns),
+    (Mutant::DropsUnready, moves::a_step_waits_for_who_learns),
+    (Mutant::BalancesPaused, moves::what_is_paused_rests),
+    (Mutant::FailsForEver, moves::what_fails_again_and_again_rests),
+    (Mutant::CallsItEmpty, moves::who_is_drained_is_empty_when_that_is_said),
+    (Mutant::LeavesTheDrained, moves::who_leaves_last_gives_what_it_holds_to_the_drained),
+    (Mutant::HandsOverTheDead, moves::who_dies_while_it_leaves_is_dead),
+    (Mutant::FillsTheFull, moves::a_copy_leaves_room),
+    (Mutant::DiscardsEarly, moves::what_others_lack_is_kept),
     (Mutant::DeafToTheClock, data::a_deadline_holds_after_a_failover),
     (Mutant::WritesWhileReshaped, data::what_is_split_takes_no_writes),
+    (Mutant::ServesFormer, moves::what_was_split_is_served_no_more),
     (Mutant::PingsThoughHung, membership::a_hung_data_thread_deposes_its_member),
     (Mutant::FoundsWithMost, membership::two_write_a_first_table),
     (Mutant::PromisesTwice, membership::two_write_a_first_table),

@@ -82,6 +82,8 @@ pub struct Report {
     pub maps: u64,
     /// Learners that caught up from the log, without a snapshot.
     pub caught_up: u64,
+    /// Snapshots that went on where their connection was lost.
+    pub continued: u64,
     /// Reads answered in the pass that they came with.
     pub read_at_once: u64,
     /// Reads that were taken back before they were answered, because the lease was over or the table another.
@@ -137,6 +139,7 @@ impl Report {
         self.evicted += other.evicted;
         self.maps += other.maps;
         self.caught_up += other.caught_up;
+        self.continued += other.continued;
         self.read_at_once += other.read_at_once;
         self.reads_again += other.reads_again;
         self.set_at_once += other.set_at_once;
@@ -257,7 +260,7 @@ pub fn seeds(from: u64, count: u64) -> Result<Range<u64>, String> {
 pub fn summary(total: &Report) -> String {
     let faults: Vec<String> = total.faults.iter().map(|(kind, n)| format!("{n} {kind}")).collect();
     format!(
-        "{:.2} cluster-hours, {} events, {} tables, {} failovers, {} moves ({} without a snapshot), {} partitions made by splits and merges, {} partitions lost, {} maps\n\
+        "{:.2} cluster-hours, {} events, {} tables, {} failovers, {} moves ({} without a snapshot, {} gone on with), {} partitions made by splits and merges, {} partitions lost, {} maps\n\
          {} operations: {} answered ({} reads at once, {} taken back; {} writes the short way; {} overtaken and asked again, {} refused; {} batches between threads of a process), {} refused ({} for memory), {} unknown, {} keys expired, {} evicted; {} keys judged, {} undecided, {} copies compared, {} times congested\n\
          healed within {:.2} s at worst; faults: {}",
         total.hours(),
@@ -266,6 +269,7 @@ pub fn summary(total: &Report) -> String {
         total.failovers,
         total.moves,
         total.caught_up,
+        total.continued,
         total.reshaped,
         total.lost,
         total.maps,

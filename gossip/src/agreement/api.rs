@@ -31,6 +31,8 @@ pub struct Config {
     pub location: Location,
     /// Its capacity; 100 is the default.
     pub weight: u32,
+    /// Somebody wanted this process emptied before the cluster went on without it: it joins, and is given nothing.
+    pub drained: bool,
     /// Seed addresses (control ports), resolved; the shell replaces them through `Input::Seeds` when it resolves names again.
     pub seeds: Vec<SocketAddr>,
     /// How many initial members form the first cluster; `None`: the distinct seeds with oneself among them.

@@ -92,9 +92,10 @@ impl Context {
 
     /// This process as a member; the coordinator sets the age.
     pub(super) fn member(&self) -> Member {
-        let Config { id, name, role, addresses, location, weight, .. } = &self.config;
+        let Config { id, name, role, addresses, location, weight, drained, .. } = &self.config;
+        let state = if *drained { MemberState::Draining } else { MemberState::Live };
         let (name, addresses, location) = (name.clone(), addresses.clone(), location.clone());
-        Member { id: *id, age: Age(0), name, role: *role, state: MemberState::Live, addresses, location, weight: *weight }
+        Member { id: *id, age: Age(0), name, role: *role, state, addresses, location, weight: *weight }
     }
 
     pub(super) fn standing(&mut self, state: Stand) -> Box<Standing> {

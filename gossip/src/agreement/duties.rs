@@ -30,6 +30,11 @@ use std::time::Duration;
 const BATCH_MEMBERS: usize = 8;
 /// ... but no further than this, for a copy that is silent is dropped by such a table.
 const BATCH_MAX: Duration = Duration::from_millis(500);
+/// While a table is on its way, everybody has something to do at once, and whoever asks for something waits. Where nothing is lacking it may wait itself,
+/// for so many times as long as the one before took,
+const REST: u32 = 50;
+/// but never longer than this.
+const REST_MAX: Duration = Duration::from_secs(1);
 /// Newcomers admitted at a time: everybody there connects with each of them.
 const ADMITTED_MAX: usize = 16;
 /// How long those who were admitted last may take to answer before others are admitted.
@@ -72,6 +77,12 @@ pub(super) struct Duties {
     /// Partitions that move because somebody has too much to do.
     hot: BTreeSet<PartitionRef>,
     batch_at: Time,
+    /// When the last table was proposed.
+    proposed_at: Time,
+    /// Before this no table of its own is made for what only balances.
+    rest_until: Time,
+    /// Whether every partition of this table is where it may stay.
+    whole: Option<(TableName, bool)>,
     /// A member holds a proposal of an earlier term that came to nothing.
     outdone: bool,
     /// Tenures that their primaries reported as open.
@@ -87,6 +98,8 @@ pub(super) struct Duties {
     pub(super) told: Told,
     /// Moves for balance that failed, one after the other.
     failed: u32,
+    /// Who had no room for a copy, and when people were told.
+    no_room: BTreeMap<MemberId, Time>,
 }
 
 /// A newcomer that is asked whether it hears and is heard.
@@ -135,6 +148,9 @@ impl Duties {
             stuck: None,
             hot: BTreeSet::new(),
             batch_at: now,
+            proposed_at: now,
+            rest_until: now,
+            whole: None,
             outdone: false,
             opened: BTreeMap::new(),
             still: BTreeMap::new(),
@@ -143,6 +159,7 @@ impl Duties {
             together: BTreeMap::new(),
             told: Told::default(),
             failed: 0,
+            no_room: BTreeMap::new(),
         }
     }
 
@@ -153,7 +170,20 @@ impl Duties {
         let plan = self.plan_asked.map(|at| at + PLAN_PATIENCE);
         let given_up = self.reshaping.values().map(|since| *since + RESHAPE_PATIENCE).min();
         let reshape = (self.reshape_at > cx.now).then_some(self.reshape_at);
-        [batch, retry, plan, given_up, reshape, self.reset_at.filter(|at| *at > cx.now)].into_iter().fold(None, earlier)
+        let rest = (batched && self.rest_until > cx.now).then_some(self.rest_until);
+        [batch, rest, retry, plan, given_up, reshape, self.reset_at.filter(|at| *at > cx.now)].into_iter().fold(None, earlier)
+    }
+
+    /// Whether the next step cannot wait: copies are lacking, somebody is in the way of writes, or writes wait for a split or a merge.
+    fn presses(&mut self, base: &Named) -> bool {
+        let waits = |r: &InSyncRequest| matches!(r.change, InSyncChange::Admit(_)) && planner::ranges::may_stay(&base.table, r.partition);
+        if !self.still.is_empty() || !self.reshaping.is_empty() || !self.in_sync.iter().all(waits) {
+            return true;
+        }
+        let known = self.whole.filter(|(name, _)| *name == base.name).map(|(_, whole)| whole);
+        let whole = known.unwrap_or_else(|| base.partitions().all(|(at, _)| planner::ranges::may_stay(&base.table, at)));
+        self.whole = Some((base.name, whole));
+        !whole
     }
 
     /// A member follows, and holds a proposal that its proposer could not commit. Only a newer table takes it out of that
@@ -272,7 +302,8 @@ impl Council {
             table = Cow::Owned(next);
             (draft.unplanned, draft.altered) = (true, true);
         }
-        if cx.now >= duties.batch_at {
+        let goes_along = matches!(table, Cow::Owned(_));
+        if cx.now >= duties.batch_at && (goes_along || cx.now >= duties.rest_until || duties.presses(&base)) {
             draft_moves(cx, duties, base.name, &mut table, &mut draft);
         }
         self.draft_voters(&base, &mut table, joined);
@@ -286,6 +317,7 @@ impl Council {
             return None;
         }
         duties.batch_at = cx.now + batch(cx.config.timing.batch, table.members.len());
+        duties.proposed_at = cx.now;
         draft.table = changed.then(|| table.into_owned());
         Some(draft)
     }
@@ -339,7 +371,10 @@ impl Council {
         if !back.is_empty() {
             *table = Cow::Owned(planner::revive(table, &back));
         }
-        duties.leaving.retain(|m, _| self.accepted.member(*m).is_some_and(|m| m.state != MemberState::Leaving));
+        // Who is silent may be dead; if not, it asks again.
+        let goes_on = |state| !matches!(state, MemberState::Leaving | MemberState::Silent) || broken(Mutant::HandsOverTheDead);
+        let leaves = |m: &MemberId| table.member(*m).is_some_and(|m| goes_on(m.state));
+        duties.leaving.retain(|m, _| leaves(m));
         duties.departing.retain(|m| self.accepted.member(*m).is_some());
         for (&member, &pace) in &duties.leaving {
             if table.members.len() > 1 && table.member(member).is_some() {
@@ -363,6 +398,9 @@ impl Council {
             let newcomers: Vec<Member> = (0..ADMITTED_MAX).map_while(|_| duties.joiners.pop_first()).map(|(_, m)| m).collect();
             duties.admitted = Some((cx.now, newcomers.iter().map(|m| m.id).collect()));
             *table = Cow::Owned(planner::admit(table, newcomers));
+        }
+        if let Some(next) = planner::refill(table) {
+            *table = Cow::Owned(next);
         }
     }
 
@@ -440,10 +478,12 @@ impl Council {
         let now = self.committed.clone();
         if let Role::Leader(leader) = &mut self.role {
             let duties = &mut leader.duties;
+            duties.rest_until = cx.now + (cx.now.since(duties.proposed_at) * REST).min(REST_MAX);
             let halved = |k: &Keyspace| !planner::reshape::doublings(k, HALVED_MAX).is_empty();
             let moving = now.partitions().any(|(_, p)| p.goal.is_some());
             duties.moving = moving || now.keyspaces.iter().any(halved);
             duties.plan_wanted |= draft.unplanned || before.members != now.members || !moving;
+            duties.no_room.retain(|m, _| now.member(*m).is_some());
             duties.opened.retain(|at, since| now.partition(*at).is_some_and(|p| p.since == *since));
             duties
                 .backoff

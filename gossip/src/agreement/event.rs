@@ -60,6 +60,16 @@ pub enum Event {
         /// Its name.
         name: String,
     },
+    /// A copy does not fit on a member, beside what is kept there for those who write.
+    NoRoom {
+        /// Its name.
+        name: String,
+    },
+    /// A member that was to be emptied may hold data again: somebody said so, or nobody else is left who may.
+    Filled {
+        /// Its name.
+        name: String,
+    },
     /// A coordinator was heard of for the first time.
     Coordinator {
         /// Its name.
@@ -183,6 +193,8 @@ impl Event {
             Self::Suspected { .. } => "suspected",
             Self::Draining { .. } => "draining",
             Self::Drained { .. } => "drained",
+            Self::Filled { .. } => "filled",
+            Self::NoRoom { .. } => "no_room",
             Self::Coordinator { .. } => "coordinator",
             Self::NoCoordinator { .. } => "no_coordinator",
             Self::Lost { .. } => "lost",
@@ -211,6 +223,7 @@ impl Event {
             | Self::Differed { .. }
             | Self::Moved { stage: Stage::GivenUp, .. }
             | Self::Imbalance { .. }
+            | Self::NoRoom { .. }
             | Self::Note { .. } => Severity::Warning,
             Self::Watermark { percent, .. } if *percent > 0 => Severity::Warning,
             Self::Watermark { .. }
@@ -218,6 +231,7 @@ impl Event {
             | Self::Left { .. }
             | Self::Draining { .. }
             | Self::Drained { .. }
+            | Self::Filled { .. }
             | Self::Coordinator { .. }
             | Self::Moved { .. }
             | Self::Reshaped { .. }
@@ -237,6 +251,10 @@ impl fmt::Display for Event {
             Self::Suspected { name, id } => write!(f, "{name} may be dead (process {id}): it is asked whether it is"),
             Self::Draining { name } => write!(f, "{name} is being emptied"),
             Self::Drained { name } => write!(f, "{name} holds nothing any more: it may be stopped"),
+            Self::NoRoom { name } => {
+                write!(f, "{name} has no room for a copy that it was to get: add a member, or memory (--memory-max)")
+            }
+            Self::Filled { name } => write!(f, "{name} may hold data again"),
             Self::Coordinator { name, term } => write!(f, "{name} coordinates, term {term}"),
             Self::NoCoordinator { why } => write!(f, "nobody coordinates: {why}"),
             Self::Lost { partitions, keyspace, why } => {
@@ -340,15 +358,20 @@ fn members(old: &Named, new: &Named) -> Vec<Event> {
     let mut told = Vec::new();
     for member in new.members.iter().filter(|m| old.member(m.id).is_none()) {
         told.push(Event::Joined { name: member.name.clone(), id: member.id });
+        if member.state == MemberState::Draining {
+            told.push(Event::Draining { name: member.name.clone() });
+        }
     }
     for member in &old.members {
         let (name, id) = (member.name.clone(), member.id);
         match (member.state, new.member(id).map(|m| m.state)) {
             (MemberState::Leaving, None) => told.push(Event::Left { name, id }),
-            (MemberState::Silent, Some(MemberState::Live)) => told.push(Event::note(format!("{name} answers again"))),
+            (MemberState::Silent, Some(MemberState::Live | MemberState::Draining)) => {
+                told.push(Event::note(format!("{name} answers again")))
+            }
             (_, None) => told.push(Event::Expelled { name, id, why: "it does not answer".into() }),
             (MemberState::Live, Some(MemberState::Draining)) => told.push(Event::Draining { name }),
-            (MemberState::Draining, Some(MemberState::Live)) => told.push(Event::note(format!("{name} may hold data again"))),
+            (MemberState::Draining, Some(MemberState::Live)) => told.push(Event::Filled { name }),
             (MemberState::Draining, Some(MemberState::Draining))
                 if planner::holds_anything(&old.table, id) && !planner::holds_anything(&new.table, id) =>
             {

@@ -67,11 +67,10 @@ fn requests_with_wrong_epochs_change_nothing() {
         for partition in &table.keyspaces[0].partitions {
             let at = PartitionRef { keyspace: KeyspaceId(0), partition: partition.id };
             for epoch in wrong(partition.epoch) {
-                let requests =
-                    table.members.iter().flat_map(|m| {
-                        [InSyncChange::Remove, InSyncChange::Admit, InSyncChange::Abandon, InSyncChange::Withdraw]
-                            .map(|change| InSyncRequest { partition: at, epoch, change: change(m.id) })
-                    });
+                let requests = table.members.iter().flat_map(|m| {
+                    [InSyncChange::Remove, InSyncChange::Admit, InSyncChange::Abandon, InSyncChange::NoRoom, InSyncChange::Withdraw]
+                        .map(|change| InSyncRequest { partition: at, epoch, change: change(m.id) })
+                });
                 said.push(Message::InSync { cluster: table.cluster, origin: me, requests: requests.collect() });
                 said.push(Message::Opened { cluster: table.cluster, sequence: u64::MAX, partitions: vec![(at, epoch)] });
             }

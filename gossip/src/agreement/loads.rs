@@ -201,7 +201,8 @@ impl Council {
         let moves: Vec<Progress> = telling.moves.values().flatten().copied().take(PROGRESS_MAX).collect();
         telling.due = cx.now + if moves.is_empty() { REPORT } else { REPORT_MOVES };
         let table = &self.committed.table;
-        let partitions = telling.reporter.report(|at| table.partition(at).is_some_and(|p| p.primary() == me));
+        let tenure = |at| table.partition(at).filter(|p| p.primary() == me).map(|p| p.since);
+        let partitions = telling.reporter.report(tenure);
         let report = Report { member: telling.member(), partitions, moves };
         let cluster = self.cluster();
         self.tell_coordinator(cx, Message::Loads { cluster, origin: me, report: Box::new(report) });

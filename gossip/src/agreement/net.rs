@@ -171,6 +171,7 @@ impl Net {
                 reshaping: Reshaping::default(),
             },
             timing: Timing::default(),
+            drained: false,
             rng_seed: self.random(),
         }
     }

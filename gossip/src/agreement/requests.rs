@@ -10,8 +10,8 @@ use crate::time::Time;
 use crate::wire::{LeaveStep, Message};
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::planner::{self, InSyncRequest, Pace};
-use doyen_placement::{Epoch, MemberId, MemberState, PartitionRef, Role as MemberRole};
-use std::collections::BTreeMap;
+use doyen_placement::{Epoch, Member, MemberId, MemberState, PartitionRef, Role as MemberRole};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Between two attempts.
@@ -167,12 +167,14 @@ impl Council {
     /// what only the leaver knows and holds would be missing when it is back.
     fn nobody_stays(&self, cx: &Context) -> bool {
         let me = cx.me();
-        let may_stay = |state| match state {
+        let may_stay = |m: &Member| match m.state {
             MemberState::Live => true,
             MemberState::Silent => !broken(Mutant::LeavesTheSilent),
-            MemberState::Draining | MemberState::Leaving => false,
+            // Emptied by somebody's word it takes what nobody else can take (`planner::refill`); otherwise it leaves itself.
+            MemberState::Draining => self.committed.settings.balancing.drains(m.id) && !broken(Mutant::LeavesTheDrained),
+            MemberState::Leaving => false,
         };
-        let stays = self.committed.members.iter().any(|m| m.id != me && m.role == MemberRole::Data && may_stay(m.state));
+        let stays = self.committed.members.iter().any(|m| m.id != me && m.role == MemberRole::Data && may_stay(m));
         let knows = |v: MemberId| self.heard_committed.get(&v).is_some_and(|name| name.order() >= self.committed.name.order());
         !stays && self.committed.voters.iter().all(|v| *v == me || knows(*v) || self.silent(cx, *v))
     }
@@ -341,6 +343,15 @@ impl Council {
         let left = |v: &MemberId| *v == cx.me() || (!dead.contains(v) && !self.silent(cx, *v));
         if !self.accepted.voters.iter().chain(&self.committed_voters).any(left) {
             return refuse(cx, "no voter is left here: run this on a voter that lives".into());
+        }
+        // Whoever has no vote coordinates nothing.
+        let me = cx.me();
+        let voters = || self.accepted.voters.iter().chain(&self.committed_voters);
+        if !voters().any(|v| *v == me) {
+            let named = |m: &MemberId| self.accepted.member(*m).or_else(|| self.committed.member(*m)).map(|m| m.name.clone());
+            let names: BTreeSet<String> = voters().filter(|v| left(v)).filter_map(named).collect();
+            let names: Vec<String> = names.into_iter().collect();
+            return refuse(cx, format!("this member has no vote: ask one that has, {}", names.join(" or ")));
         }
         self.asserted_dead = dead.into_iter().collect();
         self.requests.recover = Some((ticket, cx.now + ADMIN_PATIENCE));

@@ -602,6 +602,7 @@ impl Driver {
             return self.leave();
         }
         let former = self.view.take();
+        self.config.drained = former.as_ref().is_some_and(|view| view.installed.settings.balancing.drains(self.config.id));
         self.config.id = MemberId::of_member(rand::random());
         self.config.rng_seed = rand::random();
         tracing::warn!(me = %self.config.id, "the cluster went on without this process: it joins again as a new member");

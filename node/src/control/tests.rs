@@ -61,6 +61,7 @@ impl Node {
                 reshaping: Reshaping::default(),
             },
             timing: Timing::default(),
+            drained: false,
             rng_seed: rand::random(),
         };
         let (shared, changed) = (Arc::new(Shared::new(id)), Arc::new(Notify::new()));

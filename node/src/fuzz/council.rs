@@ -74,6 +74,7 @@ fn config(place: usize) -> Config {
             reshaping: Reshaping::default(),
         },
         timing: Timing::default(),
+        drained: false,
         rng_seed: 7,
     }
 }

@@ -180,7 +180,8 @@ fn use_table(table: &Table, further: u32) {
         for partition in keyspace.partitions.iter().take(4) {
             let at = PartitionRef { keyspace: keyspace.id, partition: partition.id };
             for member in members.iter().take(3) {
-                let changes = [InSyncChange::Remove, InSyncChange::Admit, InSyncChange::Abandon, InSyncChange::Withdraw];
+                let changes =
+                    [InSyncChange::Remove, InSyncChange::Admit, InSyncChange::Abandon, InSyncChange::NoRoom, InSyncChange::Withdraw];
                 requests.extend(changes.map(|c| InSyncRequest { partition: at, epoch: partition.epoch, change: c(*member) }));
             }
         }

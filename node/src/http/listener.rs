@@ -15,8 +15,8 @@ use tokio::time::{Instant, Sleep};
 
 /// Connections at a time; more wait in the system's queue.
 const CONNECTIONS_MAX: usize = 256;
-/// A connection on which nothing moves for this long is closed.
-const IDLE_MAX: Duration = Duration::from_secs(10);
+/// A connection on which nothing moves for this long is closed: longer than an answer may take.
+const IDLE_MAX: Duration = Duration::from_secs(15);
 /// A question may take this long, where others wait.
 const ASKING_MAX: Duration = Duration::from_secs(2);
 /// Between two looks for somebody who may go.

@@ -29,8 +29,8 @@ use std::time::Duration;
 const BODY_BYTES_MAX: usize = 16 << 10;
 /// A keyspace's body at most: 4 MiB of splits, of which each byte may be written as five.
 const KEYSPACE_BYTES_MAX: usize = 24 << 20;
-/// How long an answer may take.
-const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// How long an answer may take: longer than a change waits for a coordinator.
+const ANSWER_MAX: Duration = Duration::from_secs(12);
 /// How long `GET /events` may wait for one.
 const EVENTS_WAIT_MAX: Duration = Duration::from_secs(5);
 /// How long the node's threads may take to answer `/healthz`.
@@ -87,21 +87,34 @@ pub(super) fn router(state: Arc<State>) -> Router {
         .fallback(unknown)
         .method_not_allowed_fallback(not_allowed)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .layer(middleware::from_fn(in_time))
+        .layer(middleware::from_fn_with_state(state.clone(), in_time))
         .with_state(state)
 }
 
-async fn in_time(request: Request, next: Next) -> Response {
-    match tokio::time::timeout(ANSWER_MAX, next.run(request)).await {
-        Ok(response) => response,
-        Err(_) => Failure(StatusCode::GATEWAY_TIMEOUT, format!("no answer within {ANSWER_MAX:?}: try again")).into_response(),
+async fn in_time(Shared(state): Shared<Arc<State>>, request: Request, next: Next) -> Response {
+    if let Ok(response) = tokio::time::timeout(ANSWER_MAX, next.run(request)).await {
+        return response;
     }
+    // What changes the cluster waits for its coordinator.
+    let status = tokio::time::timeout(HEALTH_MAX, state.control.status()).await;
+    let why = match status {
+        Ok(Ok(cluster)) if cluster.status.coordinator.is_none() => {
+            let waiting = ClusterReport::new(&cluster).waiting;
+            Some(waiting.unwrap_or_else(|| "nobody coordinates at the moment".into()))
+        }
+        _ => None,
+    };
+    match why {
+        Some(why) => Failure(StatusCode::SERVICE_UNAVAILABLE, format!("not done within {ANSWER_MAX:?}: {why}")),
+        None => Failure(StatusCode::GATEWAY_TIMEOUT, format!("no answer within {ANSWER_MAX:?}: try again")),
+    }
+    .into_response()
 }
 
 async fn unknown() -> Failure {
     Failure(
         StatusCode::NOT_FOUND,
-        "there are /status, /table, /loads, /placement, /keyspaces, /moves, /balance, /rebalance, /events, /healthz, /readyz, /metrics and POST /recover"
+        "there are /status, /table, /loads, /placement, /keyspaces, /moves, /balance, /rebalance, /events, /healthz, /readyz, /metrics, POST /recover, POST /members/NAME/drain and DELETE /members/NAME"
             .into(),
     )
 }
@@ -214,18 +227,29 @@ struct EventsQuery {
     follow: bool,
 }
 
-async fn events(Shared(state): Shared<Arc<State>>, query: Result<Query<EventsQuery>, QueryRejection>) -> Answer<Response> {
+async fn events(
+    Shared(state): Shared<Arc<State>>,
+    headers: HeaderMap,
+    query: Result<Query<EventsQuery>, QueryRejection>,
+) -> Answer<Response> {
     let refused = "there is /events, with since=NUMBER, wait=MILLISECONDS, or follow=true, joined by &";
     let Query(query) = query.map_err(|_| Failure(StatusCode::BAD_REQUEST, refused.into()))?;
     let mut last = state.control.watch_events();
     if query.follow {
         let stopped = state.stopped.clone();
-        let begin = (state.control.clone(), last, stopped, query.since);
+        // What a browser says when it connects again.
+        let seen = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
+        let begin = (state.control.clone(), last, stopped, seen.unwrap_or(query.since));
         let lines = futures_util::stream::unfold(begin, |(control, mut last, mut stopped, since)| async move {
-            tokio::select! {
+            let woken = tokio::select! {
                 // The sender is gone with the node.
-                waited = last.wait_for(|number| *number > since) => drop(waited.ok()?),
-                () = super::wait(&mut stopped) => return None,
+                waited = last.wait_for(|number| *number > since) => waited.is_ok().then_some(true),
+                () = super::wait(&mut stopped) => None,
+                // Somebody who listens wants to know that nothing happens, and a connection on which nothing moves is closed.
+                () = tokio::time::sleep(EVENTS_WAIT_MAX) => Some(false),
+            };
+            if !woken? {
+                return Some((Ok(": nothing\n\n".to_owned()), (control, last, stopped, since)));
             }
             let events = control.logged_events(since);
             let since = events.last().map_or(since, |event| event.number);

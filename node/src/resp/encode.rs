@@ -17,18 +17,25 @@ pub enum Protocol {
 pub struct Encoder<'a> {
     out: &'a mut BytesMut,
     protocol: Protocol,
+    errors: u64,
 }
 
 impl<'a> Encoder<'a> {
     /// Appends to `out`.
     pub fn new(out: &'a mut BytesMut, protocol: Protocol) -> Self {
-        Self { out, protocol }
+        Self { out, protocol, errors: 0 }
     }
 
     /// Bytes in the buffer.
     #[must_use]
     pub fn len(&self) -> usize {
         self.out.len()
+    }
+
+    /// Error lines that were appended.
+    #[must_use]
+    pub const fn errors(&self) -> u64 {
+        self.errors
     }
 
     /// Whether the buffer is empty.
@@ -44,6 +51,7 @@ impl<'a> Encoder<'a> {
 
     /// An error line, such as `ERR syntax error`. Line breaks become blanks.
     pub fn error(&mut self, text: &str) {
+        self.errors += 1;
         self.out.extend_from_slice(b"-");
         self.out.extend(text.bytes().map(|b| if matches!(b, b'\r' | b'\n') { b' ' } else { b }));
         self.out.extend_from_slice(b"\r\n");

@@ -447,6 +447,7 @@ impl Client {
             if self.output.is_empty() {
                 let mut session = self.connection.session.borrow_mut();
                 session.encode_ready();
+                core.inner.counters.errors += std::mem::take(&mut session.errors);
                 if session.out.is_empty() {
                     break;
                 }
@@ -579,7 +580,6 @@ impl Client {
         // The common room gets it back once no operation holds a key of it.
         self.chunk = Bytes::new();
         if let Some(text) = self.error.take() {
-            core.inner.counters.errors += 1;
             core.inner.counters.protocol_errors += 1;
             self.connection.session.borrow_mut().protocol_error(&text);
         }

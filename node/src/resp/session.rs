@@ -95,6 +95,8 @@ pub(crate) struct Session {
     provisional_from: usize,
     pending_bytes: usize,
     sweeping: bool,
+    /// Replies that were errors, since somebody counted them.
+    pub(crate) errors: u64,
     /// Nothing more is taken; closed when everything is answered.
     pub(crate) closing: bool,
     pub(crate) out: Output,
@@ -192,6 +194,7 @@ impl Connection {
             provisional_from: 0,
             pending_bytes: 0,
             sweeping: false,
+            errors: 0,
             closing: false,
             out: Output::default(),
             partway: None,
@@ -334,7 +337,6 @@ impl Connection {
             return true;
         }
         if let Some(what) = args.too_large() {
-            inner.counters.errors += 1;
             let max = inner.limits.value_bytes_max;
             let text = match what {
                 TooLarge::Argument => format!("ERR the argument is too large: at most {max} bytes (--value-max)"),
@@ -346,7 +348,6 @@ impl Connection {
         match session.understand(inner, args) {
             Ok(request) => session.run(self, inner, args, request),
             Err(error) => {
-                inner.counters.errors += 1;
                 session.answer(|e| e.error(&error.0));
             }
         }
@@ -572,6 +573,7 @@ impl Session {
                     if !gather.encode(&mut encoder) {
                         break;
                     }
+                    self.errors += encoder.errors();
                     self.sweeping &= !gather.is_sweep();
                 }
                 State::Done { outcome: Outcome::Bulk(value), .. } if value.len() >= APART_BYTES_MIN => {
@@ -579,7 +581,10 @@ impl Session {
                     self.out.push(value.clone());
                     Encoder::new(&mut self.out.bytes, slot.protocol).bulk_end();
                 }
-                State::Done { shape, outcome } => reply::outcome(&mut encoder, *shape, outcome),
+                State::Done { shape, outcome } => {
+                    reply::outcome(&mut encoder, *shape, outcome);
+                    self.errors += encoder.errors();
+                }
                 State::Encoded(bytes) => self.out.bytes.extend_from_slice(bytes),
             }
             self.pending_bytes = self.pending_bytes.saturating_sub(slot.weight);
@@ -615,7 +620,9 @@ impl Session {
     fn answer(&mut self, encode: impl FnOnce(&mut Encoder<'_>)) {
         if self.slots.is_empty() {
             let start = self.out.bytes.len();
-            encode(&mut Encoder::new(&mut self.out.bytes, self.protocol));
+            let mut encoder = Encoder::new(&mut self.out.bytes, self.protocol);
+            encode(&mut encoder);
+            self.errors += encoder.errors();
             if !self.provisional.is_empty() {
                 self.provisional.push(Provisional::Encoded(start..self.out.bytes.len()));
                 self.first += 1;
@@ -623,7 +630,9 @@ impl Session {
             return;
         }
         let mut bytes = BytesMut::new();
-        encode(&mut Encoder::new(&mut bytes, self.protocol));
+        let mut encoder = Encoder::new(&mut bytes, self.protocol);
+        encode(&mut encoder);
+        self.errors += encoder.errors();
         let weight = bytes.len();
         self.push(State::Encoded(bytes.freeze()), weight);
     }
@@ -702,7 +711,6 @@ impl Session {
         };
         let parts = (args.len() - 1) / step;
         if parts > inner.shard.room() {
-            inner.counters.errors += 1;
             return self.answer(|e| e.error(super::reply::failure(Failure::Overloaded, Shape::Plain)));
         }
         self.push(State::Gathering(Box::new(Gather::of_parts(kind, parts))), 0);

@@ -101,8 +101,8 @@ pub struct Stats {
     pub memory_bytes: u64,
     /// Of these, as many as there may be.
     pub memory_bytes_max: u64,
-    /// How much of that is taken, in percent: of several threads, by the fullest.
-    pub memory_filled: u8,
+    /// How much of that is taken, in thousandths: of several threads, by the fullest.
+    pub memory_filled: u64,
     /// Operations executed here as primary.
     pub executed: u64,
     /// Operations forwarded to another primary.

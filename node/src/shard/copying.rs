@@ -51,6 +51,12 @@ const UNREADY_FACTOR: u32 = 2;
 const BEGIN_AGAIN: Duration = Duration::from_millis(200);
 /// and so often in all.
 const BEGINS_MAX: u32 = 5;
+/// A learner that has no room is asked again after this,
+const REFUSED_PAUSE: Duration = Duration::from_millis(500);
+/// and so often in all: then others may have room.
+const REFUSALS_MAX: u32 = 4;
+/// A learner that says that it takes no more for a while is believed for so long at most.
+const PUT_OFF_MAX: Duration = Duration::from_secs(1);
 /// Entries looked at for one chunk at most.
 const CHUNK_ENTRIES: usize = 1_000;
 /// Bytes of the log that a learner may lack when writes begin to wait for it.
@@ -116,6 +122,9 @@ pub(super) struct Source {
     failures: u32,
     /// How often a beginning was sent.
     begins: u32,
+    /// How often the learner had no room, and when it is asked again.
+    refusals: u32,
+    again_at: Time,
     progress: Time,
     asks: u32,
     ask_at: Time,
@@ -141,6 +150,8 @@ impl Source {
             whole: false,
             failures: 0,
             begins: 0,
+            refusals: 0,
+            again_at: Time::ZERO,
             progress: now,
             asks: 0,
             ask_at: Time::ZERO,
@@ -228,18 +239,18 @@ pub(super) fn under_way(slot: &Slot) -> usize {
 impl Core {
     /// Begins a snapshot, or queues it.
     pub(super) fn start_teaching(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId) {
-        let copying = self.copying;
+        let (copying, has_room) = (self.copying, self.has_room(slot, id));
         let Some(held) = &mut slot.held else { return };
         let Held { lead: Some(lead), log, store, epoch, lineage, .. } = &mut **held else { return };
-        let ready =
-            lead.open && lead.serving && store.is_whole() && self.peers.up(id) && self.peers.headroom(id).left > store.bytes() as u64;
+        let ready = lead.open && lead.serving && store.is_whole() && self.peers.up(id) && has_room && self.peers.takes_copies(id, self.now);
+        let now = self.now;
         let Some(link) = lead.links.get_mut(&id) else { return };
         let Some(teaching) = &mut link.teaching else { return };
         store.end_sum(teaching.sum);
         link.aligned = false;
         let running = !matches!(teaching.phase, Phase::Queued);
         teaching.phase = Phase::Queued;
-        if !ready || (!running && copying >= self.limits.copies_max) {
+        if !ready || now < teaching.again_at || (!running && copying >= self.limits.copies_max) {
             return;
         }
         if !running {
@@ -249,8 +260,8 @@ impl Core {
         self.next_session = self.next_session.wrapping_add(1).max(1);
         let seq = log.last();
         let whole = teaching.whole;
-        let (failures, begins) = (teaching.failures, teaching.begins + 1);
-        *teaching = Source { session, sum: session, phase: Phase::Begun, failures, begins, whole, ..Source::new(self.now) };
+        let (failures, refusals, begins) = (teaching.failures, teaching.refusals, teaching.begins + 1);
+        *teaching = Source { session, sum: session, phase: Phase::Begun, failures, refusals, begins, whole, ..Source::new(self.now) };
         link.session = session;
         link.aligned = true;
         link.acked = seq;
@@ -258,8 +269,32 @@ impl Core {
         link.stalled = None;
         store.begin_sum(session);
         let kept = if whole { u64::MAX } else { log.base() };
-        self.peers.send(id, Lane::Calls, &Frame::Begin { at, epoch: *epoch, lineage: *lineage, session, kept, seq });
+        let bytes = store.bytes() as u64;
+        self.peers.send(id, Lane::Calls, &Frame::Begin { at, epoch: *epoch, lineage: *lineage, session, kept, seq, bytes });
         fault::pass(Point::SourceBegins);
+    }
+
+    /// The learner has no room, as it knows better: others fill it as well.
+    pub(super) fn refused_there(&mut self, slot: &mut Slot, from: MemberId, session: u32) {
+        let again_at = self.now + REFUSED_PAUSE;
+        let Some(teaching) = teaching(slot, from).filter(|t| t.phase == Phase::Begun && t.session == session) else { return };
+        (teaching.phase, teaching.begins) = (Phase::Queued, 0);
+        (teaching.refusals, teaching.again_at) = (teaching.refusals + 1, again_at);
+    }
+
+    /// The learner takes no more at the moment: nothing begins there before it does.
+    pub(super) fn put_off_there(&mut self, slot: &mut Slot, from: MemberId, session: u32, ms: u32) {
+        let until = self.now + Duration::from_millis(ms.into()).min(PUT_OFF_MAX);
+        let Some(teaching) = teaching(slot, from).filter(|t| t.phase == Phase::Begun && t.session == session) else { return };
+        (teaching.phase, teaching.begins) = (Phase::Queued, 0);
+        self.peers.put_copies_off(from, until);
+    }
+
+    /// Whether a copy fits there, beside what is kept for those who write: a copy more is worth less than that all of them can be written.
+    fn has_room(&self, slot: &Slot, id: MemberId) -> bool {
+        let Some(room) = self.peers.headroom(id) else { return false };
+        let kept = if broken(Mutant::FillsTheFull) { 0 } else { room.kept };
+        slot.held.as_ref().is_some_and(|held| room.left.saturating_sub(kept) > held.store.bytes() as u64)
     }
 
     /// The learner was in sync not long ago: it gets the log after what it has instead of a snapshot.
@@ -296,6 +331,7 @@ impl Core {
         let now = self.now;
         let silent = self.limits.copy_silent_max * SILENT_FACTOR;
         let unready = self.limits.copy_silent_max * UNREADY_FACTOR;
+        let has_room = self.has_room(slot, id);
         let Some(held) = &mut slot.held else { return };
         let Held { lead: Some(lead), log, store, epoch, clock, .. } = &mut **held else { return };
         let epoch = *epoch;
@@ -303,11 +339,11 @@ impl Core {
         let Some(teaching) = &mut link.teaching else { return };
         match teaching.phase {
             Phase::Queued => {
-                if teaching.failures >= FAILURES_MAX
-                    || now.since(teaching.progress) > unready && self.peers.headroom(id).left <= store.bytes() as u64
-                    || now.since(teaching.progress) > unready && !self.peers.up(id)
-                {
+                let late = now.since(teaching.progress) > unready;
+                if teaching.failures >= FAILURES_MAX || late && !self.peers.up(id) {
                     self.abandon(at, slot, id);
+                } else if teaching.refusals >= REFUSALS_MAX || late && !has_room {
+                    self.give_up_learner(at, slot, id, epoch, InSyncChange::NoRoom);
                 } else {
                     self.start_teaching(at, slot, id);
                 }
@@ -357,7 +393,7 @@ impl Core {
         // Where the way to it is narrow, what others are sent comes between.
         let progress = teaching.progress.max(self.peers.copied_at(id));
         if !teaching.verified() && now.since(progress) > silent {
-            self.abandon_at(at, slot, id, epoch);
+            self.give_up_learner(at, slot, id, epoch, InSyncChange::Abandon);
         }
     }
 
@@ -420,11 +456,18 @@ impl Core {
 
     fn abandon(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId) {
         if let Some(epoch) = slot.held.as_ref().map(|h| h.epoch) {
-            self.abandon_at(at, slot, id, epoch);
+            self.give_up_learner(at, slot, id, epoch, InSyncChange::Abandon);
         }
     }
 
-    fn abandon_at(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId, epoch: Epoch) {
+    fn give_up_learner(
+        &mut self,
+        at: PartitionRef,
+        slot: &mut Slot,
+        id: MemberId,
+        epoch: Epoch,
+        why: impl FnOnce(MemberId) -> InSyncChange,
+    ) {
         let Some(teaching) = teaching(slot, id) else { return };
         if self.now < teaching.ask_at {
             return;
@@ -435,7 +478,7 @@ impl Core {
         if let Some(teaching) = self::teaching(slot, id) {
             teaching.ask_at = self.now + pause;
         }
-        self.ask(at, epoch, InSyncChange::Abandon(id.member()));
+        self.ask(at, epoch, why(id.member()));
     }
 
     /// A chunk arrived there.
@@ -490,7 +533,7 @@ impl Core {
         });
         let Some((chunks, seq, finished)) = known else { return self.start_teaching(at, slot, from) };
         let arrived = teaching.unacked.len() - (teaching.sent - chunks) as usize;
-        if let Some((cursor, total)) = teaching.unacked.get(arrived).cloned() {
+        if let Some((cursor, total)) = teaching.unacked.get(arrived + usize::from(broken(Mutant::ContinuesTooFar))).cloned() {
             (teaching.cursor, teaching.total) = (cursor, total);
         }
         teaching.unacked.clear();
@@ -543,6 +586,10 @@ impl Core {
     pub(super) fn verdict(&mut self, at: PartitionRef, slot: &mut Slot, from: MemberId, session: u32, equal: bool) {
         let now = self.now;
         let Some(teaching) = teaching(slot, from).filter(|t| t.session == session && !t.verified()) else { return };
+        if teaching.phase == Phase::Queued {
+            // It begins anew in any case.
+            return;
+        }
         teaching.progress = now;
         // It may have said twice that it is ready, where it was asked twice how far it has come.
         let compared = teaching.compared.filter(|_| matches!(teaching.phase, Phase::Comparing | Phase::Comparable));

@@ -3,7 +3,7 @@
 //! ```text
 //!   0 ──────────────────── 88 % ── 90 % ──────────── 100 % of --memory-max, or of a data thread's part of it
 //!         nobody is asked    <──────┤ full: writes that grow make room or are refused, primaries evict
-//!                                   ├─ kept: moves, tails, snapshots ─┤ nothing that grows is written
+//!                                   ├─ kept: tails, what is on its way ─┤ nothing that grows is written
 //! ```
 //! A member is full by what it holds, as primary and as copy; what others are, acks say. Only primaries evict, by deletions in the log, as they
 //! expire: so all copies lack the same keys, and a copy that is full is relieved by whoever leads there. Every 100 ms it is looked at how much is
@@ -110,7 +110,7 @@ impl Evicting {
 pub(super) enum Room {
     /// None: a member would have no memory left.
     None,
-    /// Only in what is kept for moves, tails and snapshots.
+    /// Only in what is kept for tails and for what is on its way.
     Kept,
     /// Enough.
     Plenty,

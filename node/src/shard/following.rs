@@ -220,6 +220,8 @@ impl Held {
         let undo = if self.sink.as_ref().is_some_and(|s| !s.complete()) {
             self.store.apply_fuzzy(seq, &logged.effect);
             super::store::Undo::Nothing
+        } else if self.sink.is_some() && broken(Mutant::LosesTail) {
+            super::store::Undo::Nothing
         } else {
             self.store.apply(seq, &logged.effect)
         };

@@ -48,8 +48,13 @@ pub(super) enum Frame {
     Acks { headroom: Headroom, received: u64, acks: Vec<Ack> },
     /// Send from `next` on: something is missing, or the sender installed this epoch just now.
     Want { at: PartitionRef, epoch: Epoch, session: u32, next: u64 },
-    /// A copy for a learner begins after `seq`; one that was in sync and has everything up to `kept` answers with `Holds`.
-    Begin { at: PartitionRef, epoch: Epoch, lineage: Lineage, session: u32, kept: u64, seq: u64 },
+    /// A copy for a learner begins after `seq`; one that was in sync and has everything up to `kept` answers with `Holds`. What the primary
+    /// stores takes so many bytes.
+    Begin { at: PartitionRef, epoch: Epoch, lineage: Lineage, session: u32, kept: u64, seq: u64, bytes: u64 },
+    /// The learner has no room for that.
+    NoRoom { at: PartitionRef, session: u32 },
+    /// The learner takes no more at the moment, by its pace: after so many milliseconds it does.
+    Later { at: PartitionRef, session: u32, ms: u32 },
     /// The learner keeps what it holds: everything up to `committed` is as in every copy.
     Holds { at: PartitionRef, session: u32, committed: u64 },
     /// A part of the snapshot, with the digest of its bytes.
@@ -122,7 +127,7 @@ pub(super) struct Head {
 pub(super) struct Headroom {
     /// All that it has left.
     pub(super) left: u64,
-    /// With less than this it is full: it is kept for moves, tails and snapshots.
+    /// With less than this it is full: it is kept for tails and for what is on its way.
     pub(super) kept: u64,
 }
 
@@ -171,6 +176,8 @@ const FORWARD_SET: u8 = 24;
 const FORWARD_AGAIN: u8 = 25;
 const CONTINUE: u8 = 26;
 const ARRIVED: u8 = 27;
+const NO_ROOM: u8 = 28;
+const LATER: u8 = 29;
 
 /// Reads one frame off the front, if all of it is there; and how many bytes it had.
 pub(super) fn take(bytes: &mut BytesMut, frame_bytes_max: usize) -> Result<Option<(Frame, usize)>, Malformed> {
@@ -346,13 +353,19 @@ impl Frame {
                 out.bytes.put_u32_le(*session);
                 out.bytes.put_u64_le(*next);
             }),
-            Self::Begin { at, epoch, lineage, session, kept, seq } => framed(out, BEGIN, |out| {
+            Self::Begin { at, epoch, lineage, session, kept, seq, bytes } => framed(out, BEGIN, |out| {
                 put_at(out, *at);
                 out.bytes.put_u64_le(epoch.0);
                 out.bytes.put_u32_le(lineage.0);
                 out.bytes.put_u32_le(*session);
                 out.bytes.put_u64_le(*kept);
                 out.bytes.put_u64_le(*seq);
+                out.bytes.put_u64_le(*bytes);
+            }),
+            Self::NoRoom { at, session } => framed(out, NO_ROOM, |out| put_session(out, *at, *session)),
+            Self::Later { at, session, ms } => framed(out, LATER, |out| {
+                put_session(out, *at, *session);
+                out.bytes.put_u32_le(*ms);
             }),
             Self::Holds { at, session, committed } => framed(out, HOLDS, |out| {
                 put_session(out, *at, *session);
@@ -473,8 +486,10 @@ impl Frame {
             WANT => Self::Want { at: r.at()?, epoch: Epoch(r.u64()?), session: r.u32()?, next: r.u64()? },
             BEGIN => {
                 let (at, epoch, lineage, session) = (r.at()?, Epoch(r.u64()?), Lineage(r.u32()?), r.u32()?);
-                Self::Begin { at, epoch, lineage, session, kept: r.u64()?, seq: r.u64()? }
+                Self::Begin { at, epoch, lineage, session, kept: r.u64()?, seq: r.u64()?, bytes: r.u64()? }
             }
+            NO_ROOM => Self::NoRoom { at: r.at()?, session: r.u32()? },
+            LATER => Self::Later { at: r.at()?, session: r.u32()?, ms: r.u32()? },
             HOLDS => Self::Holds { at: r.at()?, session: r.u32()?, committed: r.u64()? },
             CHUNK => {
                 let (at, session, index, digest) = (r.at()?, r.u32()?, r.u32()?, r.u64()?);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   answers that leave ──> how long they took: p99 of a window ──┐     above what is normal, by ratio and by gap: slower
-//!   failures ────────────────────────────────────────────────────┼──>  more than one in a hundred fails:          hardly at all
+//!   failures ────────────────────────────────────────────────────┼──>  more than one in a hundred fails:          not at all
 //!   others want the processor ───────────────────────────────────┘     no faster; else faster, and where nobody asks: at will
 //! ```
 //! Where copies are lacking, it never goes below what repairs a gigabyte in a minute.
@@ -119,7 +119,7 @@ impl Pace {
 
     /// Bytes a second.
     pub(super) fn rate(&self) -> u64 {
-        self.fixed.unwrap_or_else(|| self.allowed.max(if self.repairing { REPAIR } else { LEAST }))
+        self.fixed.unwrap_or(if self.repairing { self.allowed.max(REPAIR) } else { self.allowed })
     }
 
     /// So many answers leave that were wanted for so long.
@@ -179,7 +179,7 @@ impl Pace {
         }
         let late = self.normal.is_some_and(|normal| p99.as_micros() * 100 > normal.as_micros() * u128::from(RATIO) && p99 > normal + GAP);
         self.allowed = if failed > 0 && failed * 100 > count {
-            LEAST
+            0
         } else if count == 0 {
             MOST
         } else if count < ANSWERS_LEAST {
@@ -304,7 +304,16 @@ mod tests {
         pace.answered(Duration::from_micros(100), 1000);
         (0..30).for_each(|_| pace.failed());
         pace.judge(at(now + 250));
-        assert_eq!(pace.rate(), LEAST, "three in a hundred fail");
+        now += 250;
+        assert_eq!(pace.rate(), 0, "three in a hundred fail");
+        // What may pass after a pause is let pass, then nothing does, and it is judged again before long.
+        while pace.may_send(at(now)).is_ok() {
+            pace.sent(1 << 20);
+        }
+        let next = pace.may_send(at(now)).expect_err("it pauses");
+        assert!(next <= at(now) + Duration::from_secs(1));
+        second(&mut pace, &mut now, Duration::from_micros(100), 1000, true);
+        assert!(pace.rate() >= LEAST, "nothing fails any more");
     }
 
     #[test]

@@ -61,6 +61,8 @@ pub(super) struct Peer {
     pressure: Pressure,
     /// When a part of a snapshot last arrived there.
     copied: Time,
+    /// When it takes copies again, where it said so.
+    copies_at: Time,
     /// Frames of each lane that were taken and not handled.
     batches: [VecDeque<Frame>; 2],
     out: [Out; 2],
@@ -375,6 +377,18 @@ impl Peers {
         self.all.get(&id).is_some_and(|p| p.under_way() >= COPY_AHEAD_MAX)
     }
 
+    /// It takes no copies before then.
+    pub(super) fn put_copies_off(&mut self, id: MemberId, until: Time) {
+        if let Some(peer) = self.all.get_mut(&id) {
+            peer.copies_at = until;
+        }
+    }
+
+    /// Whether it takes copies now, as far as it said.
+    pub(super) fn takes_copies(&self, id: MemberId, now: Time) -> bool {
+        self.all.get(&id).is_none_or(|p| p.copies_at <= now)
+    }
+
     /// A part of a snapshot has arrived there.
     pub(super) fn note_copied(&mut self, id: MemberId, now: Time) {
         if let Some(peer) = self.all.get_mut(&id) {
@@ -394,13 +408,14 @@ impl Peers {
         }
     }
 
-    /// How much memory a peer has left once everything in flight has arrived; unknown counts as plenty.
-    pub(super) fn headroom(&self, id: MemberId) -> Headroom {
-        let (said, under_way) = self.said(id);
-        Headroom { left: said.left.saturating_sub(under_way), ..said }
+    /// How much memory a peer has left once everything in flight has arrived, as soon as it has said so.
+    pub(super) fn headroom(&self, id: MemberId) -> Option<Headroom> {
+        let peer = self.all.get(&id)?;
+        let (said, _) = peer.headroom?;
+        Some(Headroom { left: said.left.saturating_sub(peer.under_way()), ..said })
     }
 
-    /// What a peer said of its memory, and how many bytes are on their way to it.
+    /// What a peer said of its memory, and how many bytes are on their way to it; unknown counts as plenty.
     pub(super) fn said(&self, id: MemberId) -> (Headroom, u64) {
         self.all.get(&id).and_then(|p| Some((p.headroom?.0, p.under_way()))).unwrap_or((Headroom::PLENTY, 0))
     }

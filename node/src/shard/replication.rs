@@ -241,7 +241,7 @@ impl Core {
     fn lead(&mut self, at: PartitionRef, slot: &mut Slot, installed: &Arc<Partition>, accepted: Option<&Partition>) {
         // A table that drops the keyspace ends it as one that names another primary does, whether it will be committed or not.
         let same = |a: &Partition| self.peer_of(a.primary(), at) == self.me && a.since == installed.since && a.lineage == installed.lineage;
-        let serving = accepted.is_some_and(same);
+        let serving = accepted.map_or(broken(Mutant::ServesFormer), same);
         let said = self.opens.get(&at).filter(|(since, _)| *since == installed.since).map(|(_, time)| *time);
         let held_since = slot.held.as_ref().and_then(|h| h.lead.as_ref()).map(|l| l.since);
         if held_since != Some(installed.since) && !(held_since.is_some() && broken(Mutant::KeepsTenure)) {
@@ -253,6 +253,8 @@ impl Core {
             held.follow = None;
             held.sink = None;
             held.drop_at = None;
+            // Nobody knows what it carries from whoever led it before.
+            held.said = None;
             held.lead = Some(Lead {
                 since: installed.since,
                 opens_at,
@@ -642,8 +644,8 @@ impl Core {
     /// Whether what no table gives to this node may go: after a while, earlier where memory is short, and not while too few others have it.
     fn may_discard(&self, at: PartitionRef, slot: &Slot) -> bool {
         let Some(due) = slot.held.as_ref().and_then(|h| h.drop_at) else { return false };
-        if broken(Mutant::DeletesByProposal) {
-            return due <= self.now;
+        if broken(Mutant::DeletesByProposal) || broken(Mutant::DiscardsEarly) {
+            return due <= self.now || broken(Mutant::DiscardsEarly);
         }
         let short = self.memory as u64 * 100 >= self.limits.memory_bytes_max as u64 * u64::from(FILLED);
         let soon = due.since(self.now) <= DROP_DELAY - DROP_SOON;

@@ -111,6 +111,9 @@ impl Shard {
         if self.core.next_round <= now {
             self.core.next_round = now + ROUND;
             self.core.holding = self.slots.values().filter(|s| s.held.is_some()).count();
+            let arrives =
+                |at| self.slots.get(at).and_then(|s| s.held.as_ref()).and_then(|h| h.sink.as_ref()).is_some_and(|s| !s.complete());
+            self.core.expect_only(arrives);
             self.core.pace.set_repairing(self.slots.values().any(super::Slot::is_repaired));
             noticed = self.slots.iter().map(|(at, _)| at).collect();
             self.core.greet_clients();

@@ -17,7 +17,11 @@ pub fn admit(table: &Table, newcomers: Vec<Member>) -> Table {
         if known || newcomer.validate().is_err() || next.members.len() >= MEMBERS_MAX {
             continue;
         }
-        next.members.push(Arc::new(Member { age: next.next_age, state: MemberState::Live, ..newcomer }));
+        // Somebody wanted it emptied when the cluster went on without it.
+        let drained = newcomer.state == MemberState::Draining;
+        next.settings.balancing.set_drained(newcomer.id, drained);
+        let state = if drained { MemberState::Draining } else { MemberState::Live };
+        next.members.push(Arc::new(Member { age: next.next_age, state, ..newcomer }));
         next.next_age = next.next_age.next();
         release_held(&mut next);
     }

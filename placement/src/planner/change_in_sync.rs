@@ -29,6 +29,8 @@ pub enum InSyncChange {
     Admit(MemberId),
     /// This learner failed: drop it, in a new epoch.
     Abandon(MemberId),
+    /// This learner has no room: drop it, in a new epoch. That is no failure.
+    NoRoom(MemberId),
     /// The admission of this learner is withdrawn: a new epoch without it.
     Withdraw(MemberId),
     /// The partition has grown too large or too busy for one: split it there.
@@ -76,7 +78,11 @@ fn change_one(table: &mut Table, request: &InSyncRequest) -> Option<()> {
 
 fn changed(partition: &Partition, change: &InSyncChange, may_count: impl Fn(MemberId) -> bool) -> Option<Partition> {
     let member = match *change {
-        InSyncChange::Remove(m) | InSyncChange::Admit(m) | InSyncChange::Abandon(m) | InSyncChange::Withdraw(m) => m,
+        InSyncChange::Remove(m)
+        | InSyncChange::Admit(m)
+        | InSyncChange::Abandon(m)
+        | InSyncChange::NoRoom(m)
+        | InSyncChange::Withdraw(m) => m,
         InSyncChange::Split(_) | InSyncChange::Still { .. } => return None,
     };
     if member == partition.primary() {
@@ -89,7 +95,7 @@ fn changed(partition: &Partition, change: &InSyncChange, may_count: impl Fn(Memb
     match change {
         InSyncChange::Remove(_) if counts || learns => {}
         InSyncChange::Admit(_) if learns && may_count(member) => in_sync.push(member),
-        InSyncChange::Abandon(_) if learns => {}
+        InSyncChange::Abandon(_) | InSyncChange::NoRoom(_) if learns => {}
         // The primary requires this learner's acks until it installs another epoch, whether or not it is still listed.
         InSyncChange::Withdraw(_) => {
             let mut next = partition.with_replicas(&in_sync, &learners);

@@ -1,7 +1,11 @@
 //! Emptying a member that stays: what it leads goes to others at once, its copies as they are made elsewhere.
+//!
+//! Who is to be emptied stands in the settings (`Balancing::drained`), so that it is known of a member that is silent for a while, and of one that
+//! leaves, too.
 
 use super::edit::set_state;
 use super::{Pace, hand_over, may_receive};
+use crate::id::MemberId;
 use crate::table::{Member, MemberState, Role, Table};
 use std::sync::Arc;
 
@@ -21,7 +25,7 @@ pub enum NotDrained {
     #[error("{0} is leaving already")]
     Leaves(String),
     /// Nobody could take anything.
-    #[error("no other member may hold data: what {0} holds can go nowhere")]
+    #[error("no other member may hold data, so what {0} holds can go nowhere: start another, or end a drain (`doyen drain NAME --cancel`)")]
     Nobody(String),
     /// It is not being drained.
     #[error("{0} is not being drained")]
@@ -39,7 +43,9 @@ pub fn drain(table: &Table, name: &str) -> Result<Table, NotDrained> {
         _ if member.role == Role::Witness => return Err(NotDrained::Witness(name.into())),
         MemberState::Silent => return Err(NotDrained::Silent(name.into())),
         MemberState::Leaving => return Err(NotDrained::Leaves(name.into())),
-        MemberState::Draining => return Ok(table.clone()),
+        MemberState::Draining if table.settings.balancing.drains(member.id) => return Ok(table.clone()),
+        // It leaves, and has not handed over everything.
+        MemberState::Draining => return Err(NotDrained::Leaves(name.into())),
         MemberState::Live => {}
     }
     if !table.members.iter().any(|m| m.id != member.id && may_receive(m)) {
@@ -48,6 +54,7 @@ pub fn drain(table: &Table, name: &str) -> Result<Table, NotDrained> {
     let mut next = hand_over(table, member.id, Pace::Repair);
     // It stays until somebody stops it.
     set_state(&mut next, member.id, MemberState::Draining);
+    next.settings.balancing.set_drained(member.id, true);
     Ok(next)
 }
 
@@ -58,14 +65,42 @@ pub fn drain(table: &Table, name: &str) -> Result<Table, NotDrained> {
 pub fn fill(table: &Table, name: &str) -> Result<Table, NotDrained> {
     let member = named(table, name)?;
     match member.state {
-        MemberState::Draining => {}
-        MemberState::Leaving => return Err(NotDrained::Leaves(name.into())),
+        _ if table.settings.balancing.drains(member.id) => {}
+        MemberState::Draining | MemberState::Leaving => return Err(NotDrained::Leaves(name.into())),
         MemberState::Silent => return Err(NotDrained::Silent(name.into())),
         MemberState::Live => return Err(NotDrained::Holds(name.into())),
     }
     let mut next = table.clone();
-    set_state(&mut next, member.id, MemberState::Live);
+    filled(&mut next, member.id);
     Ok(next)
+}
+
+/// The table in which those who are being emptied may hold data after all, where nobody else may: whoever leaves last, or lost all others, has
+/// somebody to give it to. `None` where somebody else may, or nobody is being emptied.
+#[must_use]
+pub fn refill(table: &Table) -> Option<Table> {
+    let drained = |m: &Arc<Member>| m.state == MemberState::Draining && table.settings.balancing.drains(m.id);
+    if table.members.iter().any(|m| may_receive(m)) {
+        return None;
+    }
+    let again: Vec<MemberId> = table.members.iter().filter(|m| drained(m)).map(|m| m.id).collect();
+    let mut next = table.clone();
+    again.iter().for_each(|member| filled(&mut next, *member));
+    (!again.is_empty()).then_some(next)
+}
+
+fn filled(table: &mut Table, member: MemberId) {
+    table.settings.balancing.set_drained(member, false);
+    // One that does not answer is live once it does.
+    if table.member(member).is_some_and(|m| m.state == MemberState::Draining) {
+        set_state(table, member, MemberState::Live);
+    }
+}
+
+/// Whoever is no member any more is not waited for.
+pub(super) fn forget_drained(table: &mut Table) {
+    let members: Vec<MemberId> = table.members.iter().map(|m| m.id).collect();
+    table.settings.balancing.drained.retain(|m| members.contains(m));
 }
 
 fn named<'a>(table: &'a Table, name: &str) -> Result<&'a Arc<Member>, NotDrained> {

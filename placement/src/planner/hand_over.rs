@@ -43,6 +43,8 @@ pub fn hand_over(table: &Table, leaver: MemberId, pace: Pace) -> Table {
     });
     let state = if holds_anything(&next, leaver) { MemberState::Draining } else { MemberState::Leaving };
     set_state(&mut next, leaver, state);
+    // Nobody waits for it to hold data again.
+    next.settings.balancing.set_drained(leaver, false);
     next
 }
 

@@ -2,6 +2,7 @@
 
 use super::edit::may_receive;
 use crate::id::{KeyspaceId, MemberId};
+use crate::mutant::{Mutant, broken};
 use crate::table::{Keyspace, MemberState, Partition, Table};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,7 +40,8 @@ pub fn health(table: &Table) -> Health {
 /// Whether this member holds a copy of anything, counted or not.
 #[must_use]
 pub fn holds_anything(table: &Table, member: MemberId) -> bool {
-    table.keyspaces.iter().flat_map(|k| &k.partitions).any(|p| p.holds(member))
+    let leads = |p: &Partition| p.primary() == member || !broken(Mutant::CallsItEmpty);
+    table.keyspaces.iter().flat_map(|k| &k.partitions).any(|p| p.holds(member) && leads(p))
 }
 
 /// Every member that holds a copy of anything.

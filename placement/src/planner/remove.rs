@@ -1,6 +1,7 @@
 //! Failover: one table without the dead.
 
 use super::balance::release_held;
+use super::drain::forget_drained;
 use super::edit::{change_partitions, may_receive, set_state, states};
 use super::elders;
 use super::health::holders;
@@ -71,6 +72,7 @@ pub(super) fn without(table: &Table, gone: &BTreeMap<MemberId, Departure>, reset
     let holders = holders(&next);
     release_held(&mut next);
     next.members.retain(|m| !gone.contains_key(&m.id) || holders.contains(&m.id));
+    forget_drained(&mut next);
     for (&member, departure) in gone {
         if *departure != Departure::Left {
             set_state(&mut next, member, MemberState::Silent);

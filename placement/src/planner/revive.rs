@@ -1,12 +1,13 @@
 //! Silent members that answer again.
 
+use super::drain::forget_drained;
 use super::edit::{change_partitions, set_state, states};
 use super::health::holders;
 use crate::id::MemberId;
 use crate::table::{MemberState, Table};
 use std::collections::BTreeSet;
 
-/// The table in which these silent members are live again.
+/// The table in which these silent members are live again, or being emptied as before.
 ///
 /// What they hold in sync they lead, if its primary is still silent; the other silent copies of that partition are dropped,
 /// because every acknowledged write is on each of them. A silent member that then holds nothing is a member no longer.
@@ -27,9 +28,12 @@ pub fn revive(table: &Table, back: &BTreeSet<MemberId>) -> Table {
         (!in_sync.is_empty()).then(|| partition.with_replicas(&in_sync, &learners))
     });
     for &member in back.iter().filter(|m| silent(**m)) {
-        set_state(&mut next, member, MemberState::Live);
+        // What somebody wanted of it before is still wanted.
+        let state = if table.settings.balancing.drains(member) { MemberState::Draining } else { MemberState::Live };
+        set_state(&mut next, member, state);
     }
     let holders = holders(&next);
     next.members.retain(|m| m.state != MemberState::Silent || holders.contains(&m.id));
+    forget_drained(&mut next);
     next
 }

@@ -215,6 +215,7 @@ impl Members {
                 reshaping: Reshaping::default(),
             },
             timing: Timing { listen: Duration::from_millis(300), ..Timing::default() },
+            drained: false,
             rng_seed: place,
         };
         let process = Process {

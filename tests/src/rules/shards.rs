@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 use doyen::shard::op::{Action, Operation, Outcome, PartitionAction, PartitionOperation, Value};
-use doyen::shard::{Lane, Limits, Request, Shard, Token};
+use doyen::shard::{Lane, Limits, Request, Shard, Stats, Token};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{InSyncRequest, View};
 use doyen_placement::mutant::{Mutant, broken};
@@ -39,10 +39,14 @@ struct Node {
 impl Node {
     /// With a lease that does not end, and no table.
     fn new(place: Place, now: Time) -> Self {
+        Self::with_memory(place, now, 64 << 20)
+    }
+
+    fn with_memory(place: Place, now: Time, memory_bytes_max: usize) -> Self {
         let limits = Limits {
             value_bytes_max: 1 << 20,
             key_bytes_max: 1 << 10,
-            memory_bytes_max: 64 << 20,
+            memory_bytes_max,
             tail_bytes_max: 8 << 20,
             tail_bytes_least: 4 << 10,
             range_bytes_max: 64 << 20,
@@ -213,6 +217,14 @@ impl Shards {
         let members: Vec<Place> = self.nodes.keys().copied().collect();
         self.nodes.insert(CLIENT, Node::new(CLIENT, self.now));
         members.into_iter().for_each(|member| self.connect(CLIENT, member));
+    }
+
+    /// A node has so many bytes for data. It begins anew.
+    pub(super) fn gives(&mut self, place: Place, memory_bytes_max: usize) {
+        self.kill(place);
+        self.nodes.insert(place, Node::with_memory(place, self.now, memory_bytes_max));
+        let others: Vec<Place> = self.nodes.keys().copied().filter(|other| *other != place).collect();
+        others.into_iter().for_each(|other| self.connect(place, other));
     }
 
     /// Both ends learn that their connection is up.
@@ -425,6 +437,22 @@ impl Shards {
 
     pub(super) fn outcome(&self, token: Token) -> Option<&Outcome> {
         self.outcomes.get(&token)
+    }
+
+    /// What a node has counted.
+    pub(super) fn stats(&self, place: Place) -> Stats {
+        self.nodes.get(&place).map(|node| node.shard.stats()).unwrap_or_default()
+    }
+
+    /// Runs until this holds.
+    pub(super) fn until(&mut self, ms: u64, what: &str, holds: impl Fn(&Self) -> bool) -> Result<(), String> {
+        for _ in 0..ms {
+            if holds(self) {
+                return Ok(());
+            }
+            self.run(1)?;
+        }
+        Err(format!("no {what} within {ms} ms"))
     }
 
     /// An operation that must be done within so many milliseconds.

@@ -126,6 +126,7 @@ impl World {
         let former: Vec<_> = former.filter(|a| *a != config.addresses.control && !config.seeds.contains(a)).collect();
         config.seeds.extend(former);
         config.expect = None;
+        config.drained = self.processes[p].view.as_ref().is_some_and(|v| v.installed.settings.balancing.drains(old));
         let now = self.processes[p].clock(self.schedule.now());
         let process = &mut self.processes[p];
         process.me = me;

@@ -125,6 +125,7 @@ impl World {
         let id = self.processes[p].thread_id(t);
         let thread = &mut self.processes[p].threads[t];
         self.caught_up += thread.shard.stats().caught_up;
+        self.continued += thread.shard.stats().continued;
         self.expired += thread.shard.stats().expired;
         self.evicted += thread.shard.stats().evicted;
         thread.shard_me = me;
@@ -362,8 +363,8 @@ impl World {
                 self.oracle.asked(&changes);
                 self.upcall((p, t), |_| Input::InSync(changes));
             }
-            // The world knows what it has spoilt.
-            Request::Differed(..) => {}
+            // Nothing here spoils what is on its way.
+            Request::Differed(at, learner) => self.broken(format!("I13: the copy of {at} that p{p} makes at {learner} differs")),
             Request::Loads(member, partitions, moves) => {
                 let thread = u8::try_from(t).unwrap_or(u8::MAX);
                 self.upcall((p, t), |_| Input::Loads { thread, member, partitions, moves });

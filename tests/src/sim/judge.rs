@@ -94,7 +94,13 @@ impl World {
         let lives: BTreeSet<MemberId> = running.iter().map(|p| self.processes[*p].me).collect();
         let views = || running.iter().filter_map(|p| self.processes[*p].view.as_ref());
         let lost = views().flat_map(|v| [&v.installed, &v.accepted]).any(|t| !majority(&t.voters, |m| lives.contains(&m)));
-        let ahead = running.iter().filter_map(|p| self.processes[*p].view.as_ref().map(|v| (v.accepted.name().order(), *p))).max();
+        // Others say whom to ask.
+        let ahead = running.iter().filter_map(|p| {
+            let (view, me) = (self.processes[*p].view.as_ref()?, self.processes[*p].me);
+            let votes = view.accepted.voters.contains(&me) || view.installed.voters.contains(&me);
+            votes.then(|| (view.accepted.name().order(), *p))
+        });
+        let ahead = ahead.max();
         if let (false, true, Some((_, p))) = (led, lost, ahead)
             && self.operator_speaks(p)
         {
@@ -263,6 +269,7 @@ impl World {
             refused: self.histories.refused,
             full: self.histories.full,
             caught_up: self.caught_up + self.processes.iter().flat_map(|p| &p.threads).map(|t| t.shard.stats().caught_up).sum::<u64>(),
+            continued: self.continued + self.processes.iter().flat_map(|p| &p.threads).map(|t| t.shard.stats().continued).sum::<u64>(),
             read_at_once: self.read_at_once,
             reads_again: self.reads_again,
             set_at_once: self.set_at_once,

@@ -78,6 +78,7 @@ pub(crate) struct World {
     pub(crate) longest_stall: Nanos,
     /// What shards that are gone had counted: learners that needed the log only, keys that expired, or were evicted.
     pub(crate) caught_up: u64,
+    pub(crate) continued: u64,
     /// Reads that were answered in the pass that they came with, and those that had to be asked again.
     pub(crate) read_at_once: u64,
     pub(crate) reads_again: u64,
@@ -153,6 +154,7 @@ impl World {
             events: 0,
             longest_stall: 0,
             caught_up: 0,
+            continued: 0,
             read_at_once: 0,
             reads_again: 0,
             set_at_once: 0,
@@ -390,6 +392,7 @@ impl World {
                 reshaping: Reshaping::default(),
             },
             timing: timing(),
+            drained: false,
             rng_seed: self.rng.random(),
         }
     }

@@ -41,7 +41,11 @@ pub(super) fn administer(table: &Table, request: AdminRequest) -> Administered {
         AdminRequest::GiveUp { name } => {
             let member = table.members.iter().find(|m| m.name == name).ok_or_else(|| format!("there is no member {name}"))?;
             if member.state != MemberState::Silent {
-                return Err(format!("{name} is not silent: a member that answers leaves by itself"));
+                // A process of that name that died is called otherwise since another one has it.
+                let former = format!("{name}~");
+                let dead = table.members.iter().find(|m| m.state == MemberState::Silent && m.name.starts_with(&former));
+                let hint = dead.map(|m| format!("; the one before it, which is waited for, is called {}", m.name)).unwrap_or_default();
+                return Err(format!("{name} is not silent: a member that answers leaves by itself{hint}"));
             }
             Ok(Some(planner::reset(table, member.id)))
         }

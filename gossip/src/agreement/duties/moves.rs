@@ -2,8 +2,10 @@
 
 use super::super::api::AdminRequest;
 use super::super::context::Context;
+use super::super::event::Event;
 use super::{Draft, Duties};
 use crate::time::Time;
+use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::planner::{self, BalanceChange, InSyncChange, MoveLimits, Proposal, Waits};
 use doyen_placement::{KeyspaceId, Mode, PartitionId, PartitionRef, Paused, Reshape, Table, TableName};
 use std::borrow::Cow;
@@ -14,6 +16,8 @@ use std::time::Duration;
 const BACKOFF: Duration = Duration::from_secs(1);
 /// But never longer than this.
 pub(super) const BACKOFF_MAX: Duration = Duration::from_secs(5);
+/// People are told so often of a member that has no room.
+const NO_ROOM_PAUSE: Duration = Duration::from_secs(60);
 /// Copies under way at the same time.
 const MOVES: MoveLimits = MoveLimits { learners_per_source: 256, learners_per_target: 512, learners: 1024 };
 /// Neighbours that are brought to the same members at a time, to be merged,
@@ -37,13 +41,20 @@ pub(super) fn draft_moves(cx: &mut Context, duties: &mut Duties, base: TableName
         for (request, _) in requests.iter().zip(&done).filter(|(_, done)| **done) {
             let balances = planner::ranges::may_stay(table, request.partition);
             match request.change {
-                InSyncChange::Abandon(m) | InSyncChange::Withdraw(m) | InSyncChange::Remove(m) => {
+                InSyncChange::Abandon(m) | InSyncChange::NoRoom(m) | InSyncChange::Withdraw(m) | InSyncChange::Remove(m) => {
                     draft.unplanned = true;
                     let (until, length) = duties.backoff.entry((request.partition, m)).or_insert((cx.now, BACKOFF / 2));
                     *length = (*length * 2).min(BACKOFF_MAX);
                     // Many that failed together do not begin together again.
                     *until = cx.now + cx.jitter(*length, *length * 3 / 2);
-                    duties.failed += u32::from(balances && !matches!(request.change, InSyncChange::Remove(_)));
+                    if matches!(request.change, InSyncChange::NoRoom(_))
+                        && duties.no_room.get(&m).is_none_or(|at| cx.now.since(*at) >= NO_ROOM_PAUSE)
+                    {
+                        duties.no_room.insert(m, cx.now);
+                        let name = table.member(m).map_or_else(|| m.to_string(), |m| m.name.clone());
+                        cx.event(Event::NoRoom { name });
+                    }
+                    duties.failed += u32::from(balances && !matches!(request.change, InSyncChange::Remove(_) | InSyncChange::NoRoom(_)));
                 }
                 InSyncChange::Admit(_) if balances => duties.failed = 0,
                 InSyncChange::Admit(_) | InSyncChange::Split(_) | InSyncChange::Still { .. } => {}
@@ -52,7 +63,7 @@ pub(super) fn draft_moves(cx: &mut Context, duties: &mut Duties, base: TableName
         if done.contains(&true) {
             *table = Cow::Owned(next);
         }
-        if duties.failed >= FAILED_MAX {
+        if duties.failed >= FAILED_MAX && !broken(Mutant::FailsForEver) {
             // Whatever it is that makes them fail, a person had better look at it; what is lost is mended all the same.
             duties.failed = 0;
             *table = Cow::Owned(planner::balance(table, &BalanceChange::Pause(Paused::Failures)));

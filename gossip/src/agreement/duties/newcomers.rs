@@ -21,7 +21,9 @@ const UNHEARD_FORGOTTEN: Duration = Duration::from_secs(3);
 impl Council {
     /// A newcomer asks to be admitted, maybe through another member.
     pub(in crate::agreement) fn on_join(&mut self, cx: &mut Context, from: MemberId, mut member: Member, seen: Version) {
-        member.state = MemberState::Live;
+        if member.state != MemberState::Draining {
+            member.state = MemberState::Live;
+        }
         if seen < self.removed_at && !broken(Mutant::AdmitsLate) {
             // It may have been let in since, and removed again: then it has acted, and others have forgotten what they kept for it. Whoever
             // is new asks again, with what it hears of this.

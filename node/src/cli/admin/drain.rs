@@ -61,6 +61,10 @@ impl Drain {
             write(&format!("{name} is being drained: `doyen moves` shows how far it is\n"))?;
             return Ok(ExitCode::SUCCESS);
         }
+        // Members may be named by their ids, too.
+        let status: ClusterReport = client::get(&address, "/status").await.map_err(failed)?;
+        let name = status.members.iter().find(|m| m.id == *name).map_or_else(|| name.clone(), |m| m.name.clone());
+        let name = &name;
         let mut said: Option<(Instant, usize)> = None;
         loop {
             let moves: MovesReport = client::get(&address, "/moves").await.map_err(failed)?;
@@ -74,6 +78,12 @@ impl Drain {
             let lacking: usize = status.keyspaces.iter().map(|k| k.under_replicated).sum();
             if drain.holds == 0 && lacking == 0 {
                 write(&format!("{name} holds nothing any more: it may be stopped without anything being lost\n"))?;
+                // Where fewer members are left than there shall be copies, "all copies" is fewer than somebody wanted.
+                let left = status.members.iter().filter(|m| m.state == "live" && m.role == "data").count();
+                let wanted = status.keyspaces.iter().map(|k| 1 + usize::from(k.backups)).max().unwrap_or(1);
+                if left < wanted {
+                    write(&format!("beware: {left} of {wanted} copies are left of everything: no other member may hold data\n"))?;
+                }
                 return Ok(ExitCode::SUCCESS);
             }
             if let Some(why) = &drain.waits_for {
@@ -84,6 +94,8 @@ impl Drain {
                 let rate: u64 = moves.moves.iter().map(|m| m.rate).fold(0, u64::saturating_add);
                 let text = match drain.holds {
                     0 => format!("{name} holds nothing; {lacking} partitions have fewer copies than they should yet\n"),
+                    // Nothing is known of what is to go before the first copies begin.
+                    holds if left == 0 => format!("{name} leads {}, holds {holds}\n", drain.leads),
                     holds => format!("{name} leads {}, holds {holds}; {} to go at {} a second\n", drain.leads, bytes(left), bytes(rate)),
                 };
                 said = Some((Instant::now(), drain.holds));

@@ -73,5 +73,7 @@ fn line(event: &Value) -> String {
         "error" => "ERROR    ",
         _ => "         ",
     };
-    format!("{}  {mark}{}", field("at"), field("text"))
+    // What `--since` takes.
+    let number = event.get("number").and_then(Value::as_u64).unwrap_or_default();
+    format!("{number:>6}  {}  {mark}{}", field("at"), field("text"))
 }

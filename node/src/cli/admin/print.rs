@@ -2,6 +2,7 @@
 
 use crate::cli::{PARTITIONS, bytes, counted, wrap};
 use crate::loads::PartitionLoadReport;
+use crate::moves::BalanceReport;
 use crate::status::{ClusterReport, KeysReport, KeyspaceReport, PartitionState, PartitionsReport, StartReport, TableReport};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -42,10 +43,17 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
     if let Some(waiting) = &report.waiting {
         let _ = writeln!(text, "waiting: {waiting}");
     }
+    if report.balancing != BalanceReport::ON && !report.balancing.is_empty() {
+        let _ = writeln!(text, "balancing: {} (`doyen rebalance status`)", report.balancing);
+    }
     let several = report.members.iter().any(|m| m.threads.len() > 1);
     let mut rows = vec![row(["", "member", "age", "state", "resp", "cluster-aware", "http", "control"])];
     if several {
         rows[0].push("threads".into());
+    }
+    let zones = report.members.iter().any(|m| !m.zone.is_empty());
+    if zones {
+        rows[0].push("zone".into());
     }
     let address = |a: Option<std::net::SocketAddr>| a.map_or_else(|| "off".to_owned(), |a| a.to_string());
     for m in &report.members {
@@ -62,6 +70,9 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
         ]);
         if let Some(row) = rows.last_mut().filter(|_| several) {
             row.push(m.threads.len().to_string());
+        }
+        if let Some(row) = rows.last_mut().filter(|_| zones) {
+            row.push(m.zone.clone());
         }
     }
     let _ = write!(text, "\n{}", columns(&rows));

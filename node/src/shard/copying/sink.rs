@@ -56,10 +56,11 @@ impl Core {
         slot: &mut Slot,
         from: MemberId,
         (epoch, lineage, session): (Epoch, Lineage, u32),
-        (kept, seq): (u64, u64),
+        (kept, seq, bytes): (u64, u64, u64),
     ) {
         let learner = slot.installed.as_ref().is_some_and(|a| self.learners(&a.partition).any(|m| m == self.me));
         let Some(since) = self.follows(slot, from, epoch).filter(|_| learner && seq < frame::SEQ_MAX) else { return };
+        let fits = self.fits(at, slot, bytes);
         let Some(held) = slot.held.as_mut().filter(|h| h.lineage == lineage && h.lead.is_none()) else { return };
         let committed = held.log.committed();
         let complete = held.was_in_sync && held.sink.as_ref().is_none_or(Sink::complete);
@@ -73,6 +74,16 @@ impl Core {
             self.peers.send(from, Lane::Calls, &Frame::Holds { at, session, committed });
             return;
         }
+        if !fits {
+            return self.peers.send(from, Lane::Calls, &Frame::NoRoom { at, session });
+        }
+        if let Err(next) = self.pace.may_take(self.now) {
+            let ms = u32::try_from(next.since(self.now).as_millis()).unwrap_or(u32::MAX).saturating_add(1);
+            return self.peers.send(from, Lane::Calls, &Frame::Later { at, session, ms });
+        }
+        // Its first chunk comes whatever else begins meanwhile.
+        self.pace.taken(self.first_chunk(bytes));
+        self.expected.insert(at, bytes);
         self.memory = self.memory.saturating_sub(held.bytes());
         self.garbage.append(&mut held.store.take());
         held.was_in_sync = false;
@@ -89,6 +100,20 @@ impl Core {
         self.memory += held.bytes();
         self.acknowledge(held, from, at, epoch);
         fault::pass(Point::TargetBegins);
+    }
+
+    /// How much of so many bytes comes in one chunk.
+    fn first_chunk(&self, bytes: u64) -> usize {
+        usize::try_from(bytes).unwrap_or(usize::MAX).min(self.limits.chunk_bytes)
+    }
+
+    /// Whether so much fits here, beside what is kept for those who write and what else is on its way.
+    fn fits(&self, at: PartitionRef, slot: &Slot, bytes: u64) -> bool {
+        let room = self.headroom();
+        // What is here of it goes first.
+        let left = room.left.saturating_add(slot.held.as_ref().map_or(0, |held| held.bytes() as u64));
+        let others = self.expected.iter().filter(|(p, _)| **p != at).fold(0_u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
+        left >= bytes.saturating_add(room.kept).saturating_add(others) || broken(Mutant::FillsTheFull)
     }
 
     /// A part of the snapshot.
@@ -116,8 +141,11 @@ impl Core {
         if let Some(sink) = &mut held.sink {
             sink.chunks = expected;
         }
+        let grown = held.bytes().saturating_sub(before) as u64;
         self.memory = (self.memory + held.bytes()).saturating_sub(before);
-        self.pace.taken(body_bytes);
+        self.expected.entry(at).and_modify(|bytes| *bytes = bytes.saturating_sub(grown));
+        let counted = if index == 1 { self.first_chunk(body_bytes as u64) } else { 0 };
+        self.pace.taken(body_bytes - counted);
         self.late_acks.push_back((from, at, session, index));
         self.ack_chunks(self.now);
         fault::pass(Point::TargetReceives);
@@ -203,7 +231,13 @@ impl Core {
             return;
         }
         held.store.keep_tombstones(false);
+        self.expected.remove(&at);
         self.sum_sink(held, at);
+    }
+
+    /// What does not arrive any more takes no room.
+    pub(in crate::shard) fn expect_only(&mut self, arrives: impl Fn(PartitionRef) -> bool) {
+        self.expected.retain(|at, _| arrives(*at));
     }
 
     /// A learner has everything: it begins to sum its contents.
@@ -245,9 +279,13 @@ impl Core {
             self.peers.send(from, Lane::Calls, &Frame::Finished { at, session });
             return;
         }
+        let Some(mine) = held.store.sum(session) else {
+            // It was compared before, and asked how far it had come twice.
+            return self.sum_sink(held, at);
+        };
         // Where nothing was written since, this is the first word on the clock.
         held.clock.hear(clock, self.now);
-        let equal = held.store.sum(session) == Some(sum) || broken(Mutant::LearnsUnproven) || broken(Mutant::RaisesTheDead);
+        let equal = mine == sum || broken(Mutant::LearnsUnproven) || broken(Mutant::RaisesTheDead);
         held.store.end_sum(session);
         self.peers.send(from, Lane::Calls, &Frame::Verdict { at, session, equal });
         fault::pass(Point::TargetCompares);

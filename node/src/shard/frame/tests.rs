@@ -167,14 +167,17 @@ fn frame() -> impl Strategy<Value = Frame> {
             acks
         }),
         (at(), n(), s(), n()).prop_map(|(at, e, session, next)| Frame::Want { at, epoch: Epoch(e), session, next }),
-        (at(), n(), s(), s(), n(), n()).prop_map(|(at, e, l, session, kept, seq)| Frame::Begin {
+        (at(), n(), s(), s(), n(), n(), n()).prop_map(|(at, e, l, session, kept, seq, bytes)| Frame::Begin {
             at,
             epoch: Epoch(e),
             lineage: Lineage(l),
             session,
             kept,
-            seq
+            seq,
+            bytes
         }),
+        (at(), s()).prop_map(|(at, session)| Frame::NoRoom { at, session }),
+        (at(), s(), s()).prop_map(|(at, session, ms)| Frame::Later { at, session, ms }),
         (at(), s(), n()).prop_map(|(at, session, committed)| Frame::Holds { at, session, committed }),
         (at(), s(), s(), n(), bytes()).prop_map(|(at, session, index, digest, body)| Frame::Chunk { at, session, index, digest, body }),
         (at(), s(), s()).prop_map(|(at, session, index)| Frame::ChunkAck { at, session, index }),

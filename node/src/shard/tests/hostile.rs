@@ -79,7 +79,7 @@ fn frames_of_wrong_epochs_and_of_whoever_does_not_lead_change_nothing() {
                     w.say(BROKEN, to, &Frame::Align { head, base: first - 1, last: first + 1, entries: entries.clone() });
                 }
                 let (lineage, session) = (Lineage(1), 1);
-                w.say(BROKEN, to, &Frame::Begin { at: at(p), epoch, lineage, session, kept: 0, seq: 0 });
+                w.say(BROKEN, to, &Frame::Begin { at: at(p), epoch, lineage, session, kept: 0, seq: 0, bytes: 0 });
                 w.say(BROKEN, to, &Frame::Finish { at: at(p), session, chunks: 0, seq: 0 });
                 w.say(BROKEN, to, &Frame::Compare { at: at(p), session, seq: 0, sum: 0, clock: 0 });
                 w.say(BROKEN, to, &Frame::Want { at: at(p), epoch, session, next: u64::MAX });

@@ -3,6 +3,11 @@
 use super::Schedule;
 use crate::planner::layout::Seats;
 
+/// Partitions in a row of which two copies at once help no more than one: then rules cannot be obeyed, and others are not tried.
+const TANGLED_MAX: u32 = 64;
+/// Kinds of members that are tried for that.
+const KINDS_MAX: usize = 64;
+
 pub(super) struct Place;
 
 impl Schedule for Place {
@@ -15,15 +20,51 @@ impl Schedule for Place {
 impl Seats<'_> {
     /// Moves copies that stand nearer to others than they must.
     fn spread(&mut self) {
+        let mut tangled = 0;
         for p in 0..self.partitions.len() {
             if self.partitions[p].fixed {
                 continue;
             }
             // Each move takes something off the nearness of the partition's copies, so this ends.
-            while let Some((seat, better)) = self.spreading_move(p) {
-                self.reseat(p, seat, better);
+            loop {
+                while let Some((seat, better)) = self.spreading_move(p) {
+                    self.reseat(p, seat, better);
+                }
+                if tangled >= TANGLED_MAX || self.rules.harm(self.beside(p, None, None)) == 0 {
+                    break;
+                }
+                if !self.untangle(p) {
+                    tangled += 1;
+                    break;
+                }
+                tangled = 0;
             }
         }
+    }
+
+    /// Moves two copies at once, where one alone makes nothing better, so that fewer rules are broken. False: no two do.
+    fn untangle(&mut self, p: usize) -> bool {
+        let before = self.rules.harm(self.beside(p, None, None));
+        for seat in 0..self.partitions[p].members.len() {
+            let giver = self.partitions[p].members[seat];
+            let kinds = self.rules.kinds().iter().take(KINDS_MAX);
+            let free =
+                |kind: &Vec<usize>| kind.iter().copied().filter(|m| !self.partitions[p].members.contains(m)).min_by_key(|m| self.over(*m));
+            let takers: Vec<usize> = kinds.filter_map(free).collect();
+            for taker in takers {
+                self.reseat(p, seat, taker);
+                if let Some((other, better)) = self.spreading_move(p).filter(|(other, _)| *other != seat) {
+                    let second = self.partitions[p].members[other];
+                    self.reseat(p, other, better);
+                    if self.rules.harm(self.beside(p, None, None)) < before {
+                        return true;
+                    }
+                    self.reseat(p, other, second);
+                }
+                self.reseat(p, seat, giver);
+            }
+        }
+        false
     }
 
     fn spreading_move(&self, p: usize) -> Option<(usize, usize)> {

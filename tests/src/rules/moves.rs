@@ -1,0 +1,323 @@
+//! Checks of moves (I13, I14): what a copy has when it counts, who leads meanwhile, when what was there before goes; and of who is in charge.
+
+use super::members::{Members, Setup, id};
+use super::shards::{self, AT, Shards, bulk, change, next, replicas, table};
+use doyen::shard::Lane;
+use doyen_gossip::Input;
+use doyen_gossip::agreement::{AdminRequest, Event, InSyncChange, InSyncRequest};
+use doyen_placement::division::Cut;
+use doyen_placement::planner::{self, BalanceChange, MoveLimits, Pace, Stillness, Waits, reshape};
+use doyen_placement::{MemberState, OnLoss, PartitionRef, Paused, ReplicaState, Reshape, Table};
+use std::sync::Arc;
+use std::time::Duration;
+
+const NOW: Duration = Duration::ZERO;
+/// As long as a tenure of a new primary waits where nothing is known, in milliseconds.
+const WAIT: u64 = 515;
+/// What no table gives to a member stays there so long, in milliseconds.
+const KEPT: u64 = 60_000;
+
+/// Values that fill more chunks than may be on their way at the same time.
+fn fill(s: &mut Shards, through: u64) -> Result<(), String> {
+    (0..20).try_for_each(|n| s.write(through, &format!("key {n}"), &"v".repeat(100)))
+}
+
+/// A table in which the second member learns what the first holds, and the one in which it counts.
+fn learns(table: &Table) -> (Table, Table) {
+    let learning = change(table, |p| p.replicas = replicas(&[1], &[2]));
+    let admitted = change(&learning, |p| {
+        p.replicas = replicas(&[1, 2], &[]);
+        p.epoch = p.epoch.next();
+    });
+    (learning, admitted)
+}
+
+fn is_to_count(s: &Shards) -> bool {
+    s.asked.iter().any(|request| request.change == InSyncChange::Admit(shards::id(2)))
+}
+
+/// A learner was found equal, and its primary has asked to count it; until it does, writes go on.
+pub(super) fn what_follows_a_comparison_is_on_the_copy() -> Result<(), String> {
+    let mut s = Shards::new(2);
+    let first = table(2, &[1]);
+    let (learning, admitted) = learns(&first);
+    s.show_all(&first);
+    s.write(1, "x", "1")?;
+    s.show_all(&learning);
+    s.run(1000)?;
+    if !is_to_count(&s) {
+        return Err("I16: a learner never catches up".into());
+    }
+    s.write(1, "x", "2")?;
+    s.show_all(&admitted);
+    s.kill(1);
+    s.show_all(&next(&admitted, &[2], &[]));
+    s.expect(2, "x", &bulk("2"), "I5: what was acknowledged while a copy was about to count is not on it")
+}
+
+/// A connection is lost while chunks are on their way.
+pub(super) fn a_snapshot_goes_on_where_it_was_broken_off() -> Result<(), String> {
+    let mut s = Shards::new(2);
+    let first = table(2, &[1]);
+    let (learning, _) = learns(&first);
+    s.show_all(&first);
+    fill(&mut s, 1)?;
+    s.show_all(&learning);
+    s.until(1000, "chunk", |s| s.stats(1).snapshot_bytes > 0)?;
+    s.run(1)?;
+    // Some have arrived; those that are sent now do not.
+    s.hold(1, 2, Lane::Bulk);
+    s.run(5)?;
+    s.disconnect(1, 2);
+    s.let_go(1, 2, Lane::Bulk);
+    s.run(10)?;
+    s.connect(1, 2);
+    s.run(3000)?;
+    let stats = s.stats(1);
+    match (stats.continued, stats.checksum_mismatches) {
+        (0, _) => Err("not as the check needs it: nothing was continued".into()),
+        (_, 0) if is_to_count(&s) => Ok(()),
+        (_, 0) => Err("I16: a learner that goes on never catches up".into()),
+        (_, n) => Err(format!("I13: a copy that went on where it was broken off was another one, {n} times")),
+    }
+}
+
+/// A copy that was dropped while others lack: a table gives it back, and the log alone is sent.
+pub(super) fn what_others_lack_is_kept() -> Result<(), String> {
+    let mut s = Shards::new(2);
+    let first = table(2, &[1, 2]);
+    let without = next(&first, &[1], &[]);
+    let again = change(&without, |p| p.replicas = replicas(&[1], &[2]));
+    s.show_all(&first);
+    fill(&mut s, 1)?;
+    s.show_all(&without);
+    s.write(1, "x", "1")?;
+    s.run(KEPT + 5_000)?;
+    s.show_all(&again);
+    s.run(1000)?;
+    match (is_to_count(&s), s.stats(1).snapshot_bytes) {
+        (true, 0) => Ok(()),
+        (true, bytes) => Err(format!("I14: n2 had deleted its copy, of which there was one other: {bytes} bytes came again")),
+        (false, _) => Err("I16: a copy that comes back never catches up".into()),
+    }
+}
+
+/// A copy that would fill its learner beyond what is kept for those who write goes elsewhere; a smaller one comes.
+pub(super) fn a_copy_leaves_room() -> Result<(), String> {
+    // Of 1 MiB, 10 % are kept.
+    for (keys, fits) in [(80, true), (97, false)] {
+        let mut s = Shards::new(2);
+        s.gives(2, 1 << 20);
+        let first = table(2, &[1]);
+        let (learning, _) = learns(&first);
+        s.show_all(&first);
+        (0..keys).try_for_each(|n| s.write(1, &format!("key {n:02}"), &"v".repeat(10_000)))?;
+        s.show_all(&learning);
+        s.run(10_000)?;
+        let given_up = s.asked.iter().any(|request| request.change == InSyncChange::NoRoom(shards::id(2)));
+        match (fits, is_to_count(&s), given_up) {
+            (true, true, false) | (false, false, true) => {}
+            (false, true, _) => return Err("watermarks: a copy leaves its member too little memory".into()),
+            (_, to_count, _) => return Err(format!("watermarks: {keys} keys fit: {fits}; to count: {to_count}, given up: {given_up}")),
+        }
+    }
+    Ok(())
+}
+
+/// A partition is split in a table that its primary has accepted, and another one leads a part of it in the next: the primary has sealed.
+pub(super) fn what_was_split_is_served_no_more() -> Result<(), String> {
+    let mut s = Shards::new(3);
+    let first = table(3, &[1, 2]);
+    s.show_all(&first);
+    s.write(1, "x", "1")?;
+    let split = Reshape::Split { partition: AT.partition, cut: Cut::Half };
+    let begun = reshape::begin(&first, AT.keyspace, split).map_err(|why| why.to_string())?;
+    let begun = change(&begun, |_| {});
+    s.show_all(&begun);
+    s.run(100)?;
+    let epoch = begun.partition(AT).map(|p| p.epoch).unwrap_or_default();
+    let done = reshape::finish(&begun, |_| Some(Stillness { epoch, ahead_ms: 0 })).ok_or("not as the check needs it: no split")?;
+    let done = change(&done, |_| {});
+    s.show(2, &done, &done, NOW);
+    s.show(3, &done, &done, NOW);
+    // Both parts are led by the second, in tenures that wait for nobody: the first has accepted.
+    let held_by = |table: &Table, members: &[u64]| {
+        let mut next = table.clone();
+        next.version = next.version.next();
+        for partition in next.keyspaces[0].partitions.iter_mut().map(Arc::make_mut) {
+            let leads_on = partition.primary() == shards::id(members[0]);
+            partition.replicas = replicas(members, &[]);
+            partition.epoch = partition.epoch.next();
+            partition.since = if leads_on { partition.since } else { partition.epoch };
+        }
+        next
+    };
+    let moved = held_by(&done, &[2, 1]);
+    s.show(1, &begun, &moved, NOW);
+    let alone = held_by(&moved, &[2]);
+    s.show(1, &begun, &alone, NOW);
+    s.show(2, &alone, &alone, NOW);
+    s.show(3, &alone, &alone, NOW);
+    s.run(WAIT)?;
+    s.write(2, "x", "2")?;
+    let read = s.get(1, "x");
+    s.run(20)?;
+    match s.outcome(read) {
+        Some(outcome) if *outcome == bulk("1") => Err("I10: n1 reads 1 in what was split, after n2 acknowledged 2 in a part of it".into()),
+        _ => Ok(()),
+    }
+}
+
+/// Each table of a move, from every stage of it: who leads and who counts has what is acknowledged.
+pub(super) fn a_step_waits_for_who_learns() -> Result<(), String> {
+    let limits = MoveLimits { learners_per_source: 8, learners_per_target: 8, learners: 8 };
+    let start = table(3, &[1, 2]);
+    // The third leads instead of the first, or instead of the second follows.
+    for goal in [[3, 2], [1, 3]] {
+        let learning = change(&start, |p| {
+            p.replicas = replicas(&[1, 2], &[3]);
+            p.goal = Some(goal.iter().map(|m| shards::id(*m)).collect());
+        });
+        let next = planner::advance(&learning, &limits, &Waits::default()).unwrap_or_else(|| learning.clone());
+        let counts = |t: &Table| t.partition(AT).map(|p| (p.primary(), p.in_sync().collect::<Vec<_>>()));
+        if counts(&next) != counts(&learning) {
+            return Err(format!("I13: towards {goal:?} while n3 learns: {:?} leads and counts", counts(&next)));
+        }
+        // Once it counts, the move ends where it shall.
+        let mut at = change(&learning, |p| {
+            p.replicas.iter_mut().for_each(|r| r.state = ReplicaState::InSync);
+            p.epoch = p.epoch.next();
+        });
+        for _ in 0..4 {
+            at = planner::advance(&at, &limits, &Waits::default()).unwrap_or(at);
+        }
+        let there = at.partition(AT).map(|p| p.replicas.iter().map(|r| r.member).collect::<Vec<_>>());
+        if there != Some(goal.iter().map(|m| shards::id(*m)).collect()) {
+            return Err(format!("I16: a move towards {goal:?} ends at {there:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// A fourth member, for which three have to give something up; with what an operator says before.
+fn joined(says: Option<BalanceChange>) -> Result<Members, String> {
+    let mut m = Members::of(Setup::of(3))?;
+    if let Some(change) = says {
+        m.input(1, Input::Admin { ticket: 1, request: AdminRequest::Balance(change) });
+        m.run(200);
+    }
+    m.start(4, &[1, 2, 3], None);
+    m.until(3000, "fourth member", |m| m.table(1).is_ok_and(|t| t.member(id(4)).is_some()))?;
+    m.run(1000);
+    Ok(m)
+}
+
+fn learners(m: &Members) -> Result<Vec<PartitionRef>, String> {
+    Ok(m.table(1)?.partitions().filter(|(_, p)| p.learners().next().is_some()).map(|(at, _)| at).collect())
+}
+
+/// Their primaries ask for this of every learner there is.
+fn ask(m: &mut Members, what: impl Fn(doyen_placement::MemberId) -> InSyncChange) -> Result<usize, String> {
+    let table = m.table(1)?;
+    let mut asked = 0;
+    for (at, partition) in table.partitions() {
+        for learner in partition.learners() {
+            let request = InSyncRequest { partition: at, epoch: partition.epoch, change: what(learner) };
+            m.input(partition.primary().0 >> 4, Input::InSync(vec![request]));
+            asked += 1;
+        }
+    }
+    m.run(100);
+    Ok(asked)
+}
+
+/// An operator has paused balancing when somebody joins; then it goes on.
+pub(super) fn what_is_paused_rests() -> Result<(), String> {
+    let mut m = joined(Some(BalanceChange::Pause(Paused::Operator)))?;
+    let moving = learners(&m)?;
+    m.verdict()?;
+    if !moving.is_empty() {
+        return Err(format!("{} partitions move for balance, which is paused", moving.len()));
+    }
+    m.input(1, Input::Admin { ticket: 2, request: AdminRequest::Balance(BalanceChange::Resume) });
+    m.until(3000, "learner once it goes on", |m| learners(m).is_ok_and(|l| !l.is_empty()))?;
+    m.verdict()
+}
+
+/// No copy for a newcomer ever succeeds.
+pub(super) fn what_fails_again_and_again_rests() -> Result<(), String> {
+    let mut m = joined(None)?;
+    let mut failed = 0;
+    for _ in 0..60 {
+        failed += ask(&mut m, InSyncChange::Abandon)?;
+        m.run(500);
+    }
+    m.verdict()?;
+    match m.table(1)?.settings.balancing.paused {
+        Some(Paused::Failures) => Ok(()),
+        paused if failed >= 3 => Err(format!("{failed} moves for balance failed, and balancing is not paused by that: {paused:?}")),
+        _ => Err("not as the check needs it: nothing was to move".into()),
+    }
+}
+
+/// A member is drained: its copies are made elsewhere, one after the other.
+pub(super) fn who_is_drained_is_empty_when_that_is_said() -> Result<(), String> {
+    let mut m = Members::of(Setup::of(3))?;
+    m.input(1, Input::Admin { ticket: 1, request: AdminRequest::Drain { name: "n3".into() } });
+    let said = |m: &Members| {
+        let drained = |e: &Event| matches!(e, Event::Drained { name } if name == "n3");
+        m.process(1).is_some_and(|p| p.events.iter().any(drained))
+    };
+    for _ in 0..40 {
+        m.run(200);
+        let held = m.table(1)?.partitions().filter(|(_, p)| p.replicas.iter().any(|r| r.member == id(3))).count();
+        m.verdict()?;
+        match (said(&m), held) {
+            (true, 0) => return Ok(()),
+            (true, held) => return Err(format!("n3 is said to hold nothing, and holds {held} partitions")),
+            (false, _) => _ = ask(&mut m, InSyncChange::Admit)?,
+        }
+    }
+    Err(format!("I16: n3 is never empty: {}", m.summary()))
+}
+
+/// All others were drained when the last one that holds data is told to leave: they live, and take it.
+pub(super) fn who_leaves_last_gives_what_it_holds_to_the_drained() -> Result<(), String> {
+    let mut m = Members::of(Setup::of(3))?;
+    for (ticket, name) in [(1, "n2"), (2, "n3")] {
+        m.input(1, Input::Admin { ticket, request: AdminRequest::Drain { name: name.into() } });
+        for _ in 0..10 {
+            m.run(200);
+            ask(&mut m, InSyncChange::Admit)?;
+        }
+    }
+    let held = |m: &Members, place: u64| {
+        m.table(1).map(|t| t.partitions().filter(|(_, p)| p.replicas.iter().any(|r| r.member == id(place))).count())
+    };
+    if held(&m, 2)? + held(&m, 3)? > 0 {
+        return Err("not as the check needs it: who was drained holds something".into());
+    }
+    m.input(1, Input::Leave(Pace::Repair));
+    for _ in 0..50 {
+        m.run(200);
+        m.verdict()?;
+        let gone = m.process(1).is_none_or(|p| p.handed_over);
+        match (gone, m.table(2)?.partitions().all(|(_, p)| p.primary() != id(1))) {
+            (true, true) => return Ok(()),
+            (true, false) => return Err(format!("I14: n1 goes with all that it holds, and n2 and n3 live: {}", m.summary())),
+            (false, _) => _ = ask(&mut m, InSyncChange::Admit)?,
+        }
+    }
+    Err(format!("I16: n1 never goes: {}", m.summary()))
+}
+
+/// A leaver that alone holds something dies before anybody else has it: it is silent, and what it held begins anew as its keyspace says.
+pub(super) fn who_dies_while_it_leaves_is_dead() -> Result<(), String> {
+    let mut m = Members::of(Setup { backups: 0, on_loss: OnLoss::Reset { after_ms: 2_000 }, ..Setup::of(3) })?;
+    m.input(3, Input::Leave(Pace::Repair));
+    let state = |m: &Members| m.table(1).ok().and_then(|t| Some(t.member(id(3))?.state));
+    m.until(1000, "hand-over that goes on", |m| state(m) == Some(MemberState::Draining))?;
+    m.kill(3);
+    m.until(10_000, "end of what is dead", |m| state(m).is_none())?;
+    m.verdict()
+}
