@@ -27,7 +27,7 @@
 
 mod sink;
 
-use super::frame::{self, Frame};
+use super::frame::{self, Frame, Headroom};
 use super::replication::WINDOW;
 use super::store::{Cursor, Store};
 use super::{Core, ENTRY_WORK, Held, Lane, PartitionRef, Request, SLICE, Slot};
@@ -36,6 +36,7 @@ use doyen_gossip::Time;
 use doyen_gossip::agreement::InSyncChange;
 use doyen_placement::loads::{CopyPhase, Progress};
 use doyen_placement::mutant::{Mutant, broken};
+use doyen_placement::planner;
 use doyen_placement::{Epoch, MemberId};
 pub(super) use sink::Sink;
 use std::collections::VecDeque;
@@ -239,7 +240,7 @@ pub(super) fn under_way(slot: &Slot) -> usize {
 impl Core {
     /// Begins a snapshot, or queues it.
     pub(super) fn start_teaching(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId) {
-        let (copying, has_room) = (self.copying, self.has_room(slot, id));
+        let (copying, has_room) = (self.copying, self.has_room(at, slot, id));
         let Some(held) = &mut slot.held else { return };
         let Held { lead: Some(lead), log, store, epoch, lineage, .. } = &mut **held else { return };
         let ready = lead.open && lead.serving && store.is_whole() && self.peers.up(id) && has_room && self.peers.takes_copies(id, self.now);
@@ -291,10 +292,16 @@ impl Core {
     }
 
     /// Whether a copy fits there, beside what is kept for those who write: a copy more is worth less than that all of them can be written.
-    fn has_room(&self, slot: &Slot, id: MemberId) -> bool {
+    fn has_room(&self, at: PartitionRef, slot: &Slot, id: MemberId) -> bool {
         let Some(room) = self.peers.headroom(id) else { return false };
-        let kept = if broken(Mutant::FillsTheFull) { 0 } else { room.kept };
+        let kept = if broken(Mutant::FillsTheFull) { 0 } else { self.kept_from(at, room) };
         slot.held.as_ref().is_some_and(|held| room.left.saturating_sub(kept) > held.store.bytes() as u64)
+    }
+
+    /// How much of that room a copy of a partition leaves. One that only balances leaves twice as much: with 80 % filled, copies move away again.
+    fn kept_from(&self, at: PartitionRef, room: Headroom) -> u64 {
+        let balances = self.view.as_ref().is_some_and(|view| planner::ranges::may_stay(&view.installed, at));
+        if balances { room.kept.saturating_mul(2) } else { room.kept }
     }
 
     /// The learner was in sync not long ago: it gets the log after what it has instead of a snapshot.
@@ -331,7 +338,7 @@ impl Core {
         let now = self.now;
         let silent = self.limits.copy_silent_max * SILENT_FACTOR;
         let unready = self.limits.copy_silent_max * UNREADY_FACTOR;
-        let has_room = self.has_room(slot, id);
+        let has_room = waits(slot, id) && self.has_room(at, slot, id);
         let Some(held) = &mut slot.held else { return };
         let Held { lead: Some(lead), log, store, epoch, clock, .. } = &mut **held else { return };
         let epoch = *epoch;
@@ -660,6 +667,12 @@ impl Core {
         self.ask(at, epoch, InSyncChange::Admit(id.member()));
         fault::pass(Point::SourceAdmits);
     }
+}
+
+/// Whether a snapshot is not begun.
+fn waits(slot: &Slot, id: MemberId) -> bool {
+    let link = slot.held.as_ref().and_then(|h| h.lead.as_ref()).and_then(|l| l.links.get(&id));
+    link.and_then(|l| l.teaching.as_ref()).is_some_and(|t| t.phase == Phase::Queued)
 }
 
 fn teaching(slot: &mut Slot, id: MemberId) -> Option<&mut Source> {

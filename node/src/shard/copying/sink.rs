@@ -113,7 +113,7 @@ impl Core {
         // What is here of it goes first.
         let left = room.left.saturating_add(slot.held.as_ref().map_or(0, |held| held.bytes() as u64));
         let others = self.expected.iter().filter(|(p, _)| **p != at).fold(0_u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
-        left >= bytes.saturating_add(room.kept).saturating_add(others) || broken(Mutant::FillsTheFull)
+        left >= bytes.saturating_add(self.kept_from(at, room)).saturating_add(others) || broken(Mutant::FillsTheFull)
     }
 
     /// A part of the snapshot.
