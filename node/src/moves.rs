@@ -3,9 +3,11 @@
 
 use crate::config::value::Size;
 use doyen_gossip::agreement::{AdminRequest, BalanceChange};
-use doyen_placement::loads::CopyPhase;
+use doyen_placement::loads::{CopyPhase, FULL, MemberLoad};
 use doyen_placement::planner::{self, Action, Reason};
-use doyen_placement::{Balancing, Loads, MemberId, MemberState, MoveRate, Partition, PartitionRef, Paused, Schedulers, Table, Window};
+use doyen_placement::{
+    Balancing, Loads, Member, MemberId, MemberState, MoveRate, Partition, PartitionRef, Paused, Role, Schedulers, Table, Window,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -174,7 +176,7 @@ impl MovesReport {
         Self {
             moves: moves.into_iter().map(|(.., report)| report).collect(),
             balance: BalanceReport::new(table),
-            draining: draining.map(|m| DrainReport::new(table, m.id)).collect(),
+            draining: draining.map(|m| DrainReport::new(table, loads, m.id)).collect(),
         }
     }
 }
@@ -248,10 +250,15 @@ impl BalanceReport {
 }
 
 impl DrainReport {
-    fn new(table: &Table, member: MemberId) -> Self {
+    fn new(table: &Table, loads: &Loads, member: MemberId) -> Self {
         let held = || table.partitions().filter(|(_, p)| p.replicas.iter().any(|r| r.member == member));
-        let receivers = table.members.iter().filter(|m| m.state == MemberState::Live && m.role == doyen_placement::Role::Data).count();
+        let receivers = table.members.iter().filter(|m| m.state == MemberState::Live && m.role == Role::Data).count();
         let active = table.settings.active();
+        // The smallest of what it holds, as far as that is known.
+        let least = held().filter_map(|(at, _)| loads.partition(at)).map(|load| load.bytes).min().unwrap_or(0);
+        let fits = |m: &MemberLoad| MemberLoad { memory: m.memory.saturating_add(least), ..*m }.filled() < FULL;
+        let receives = |m: &&std::sync::Arc<Member>| m.state == MemberState::Live && m.role == Role::Data;
+        let room = table.members.iter().filter(receives).any(|m| loads.member(m.id).is_none_or(fits));
         let waits_for = match () {
             () if held().next().is_none() => None,
             () if table.member(member).is_some_and(|m| m.state == MemberState::Silent) => Some("it does not answer".to_owned()),
@@ -259,6 +266,7 @@ impl DrainReport {
             () if !active.has(doyen_placement::Scheduler::Drain) || !active.has(doyen_placement::Scheduler::Repair) => {
                 Some("drain or repair does not happen by itself: `doyen rebalance auto`".to_owned())
             }
+            () if !room => Some("the others have no room for it: start another, or give them more memory (--memory-max)".to_owned()),
             () => None,
         };
         Self {

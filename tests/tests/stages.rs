@@ -135,14 +135,23 @@ fn three_become_five_and_three_again_while_an_operator_pauses_and_cancels() {
     let mut cluster = three(None);
     let witness = Witness::start(cluster.resp_addresses(), &KEYSPACES);
     progress(&cluster, &witness, 100);
+    // Enough to be on its way for a while at that rate.
+    let mut client = cluster.client("n0");
+    for n in 0..300 {
+        let reply = client.command(&[b"SET", format!("large:{n}").as_bytes(), &[b'v'; 10_000]]);
+        assert_eq!(reply.expect("a node answers"), Reply::Simple("OK".into()));
+    }
     cluster.change("n0", &["rebalance", "--move-rate", "64kb"]);
     cluster.join("n3");
     cluster.join("n4");
-    let copying = |c: &Cluster| c.report("n0", "/moves")["moves"].as_array().is_some_and(|all| all.iter().any(|m| m["stage"] == "copying"));
-    cluster.eventually("a copy is under way", copying);
+    let balances = |m: &serde_json::Value| {
+        ["copying", "waiting"].iter().any(|stage| m["stage"] == *stage) && m["reason"].as_str().is_some_and(|r| r.starts_with("balance"))
+    };
+    let balancing = |c: &Cluster| c.report("n0", "/moves")["moves"].as_array().is_some_and(|all| all.iter().any(balances));
+    cluster.eventually("moves for balance are under way", balancing);
     cluster.change("n0", &["rebalance", "pause"]);
     cluster.change("n0", &["rebalance", "cancel", "--all"]);
-    cluster.eventually("nothing is copied", |c| !copying(c));
+    cluster.eventually("nothing moves for balance", |c| !balancing(c));
     progress(&cluster, &witness, 100);
     cluster.change("n0", &["rebalance", "resume", "--move-rate", "adaptive"]);
     cluster.eventually("both have something", |c| c.held("n0", "n3") > 8 && c.held("n0", "n4") > 8);
