@@ -165,10 +165,12 @@ impl Core {
         let (default_ttl_ms, eviction, still) = (slot.default_ttl_ms, slot.evicts_by(), slot.still);
         let Some(held) = slot.held.as_mut() else { return Step::Park };
         let Some(open) = held.lead.as_ref().map(|l| l.open) else { return Step::Park };
+        // What was begun anew is empty, and whoever led it before may still serve what there was: nothing is said of it before that is over. Whoever has
+        // something of it was a copy, without whose ack nothing is acknowledged any more.
+        if !open && (call.work.is_write() || held.log.last() == 0) {
+            return Step::Park;
+        }
         if call.work.is_write() {
-            if !open {
-                return Step::Park;
-            }
             match held.dedup.known(id) {
                 _ if broken(Mutant::AppliesTwice) => {}
                 Known::New => {}
