@@ -181,7 +181,7 @@ impl Duties {
             return true;
         }
         let known = self.whole.filter(|(name, _)| *name == base.name).map(|(_, whole)| whole);
-        let whole = known.unwrap_or_else(|| base.partitions().all(|(at, _)| planner::ranges::may_stay(&base.table, at)));
+        let whole = known.unwrap_or_else(|| planner::ranges::all_may_stay(&base.table));
         self.whole = Some((base.name, whole));
         !whole
     }

@@ -240,7 +240,9 @@ pub(super) fn under_way(slot: &Slot) -> usize {
 impl Core {
     /// Begins a snapshot, or queues it.
     pub(super) fn start_teaching(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId) {
-        let (copying, has_room) = (self.copying, self.has_room(at, slot, id));
+        let copying = self.copying;
+        // Many wait for their turn, and looking for room is work for every member.
+        let has_room = !(copying >= self.limits.copies_max && waits(slot, id)) && self.has_room(at, slot, id);
         let Some(held) = &mut slot.held else { return };
         let Held { lead: Some(lead), log, store, epoch, lineage, .. } = &mut **held else { return };
         let ready = lead.open && lead.serving && store.is_whole() && self.peers.up(id) && has_room && self.peers.takes_copies(id, self.now);
@@ -338,7 +340,6 @@ impl Core {
         let now = self.now;
         let silent = self.limits.copy_silent_max * SILENT_FACTOR;
         let unready = self.limits.copy_silent_max * UNREADY_FACTOR;
-        let has_room = waits(slot, id) && self.has_room(at, slot, id);
         let Some(held) = &mut slot.held else { return };
         let Held { lead: Some(lead), log, store, epoch, clock, .. } = &mut **held else { return };
         let epoch = *epoch;
@@ -349,7 +350,7 @@ impl Core {
                 let late = now.since(teaching.progress) > unready;
                 if teaching.failures >= FAILURES_MAX || late && !self.peers.up(id) {
                     self.abandon(at, slot, id);
-                } else if teaching.refusals >= REFUSALS_MAX || late && !has_room {
+                } else if teaching.refusals >= REFUSALS_MAX || late && !self.has_room(at, slot, id) {
                     self.give_up_learner(at, slot, id, epoch, InSyncChange::NoRoom);
                 } else {
                     self.start_teaching(at, slot, id);

@@ -644,8 +644,11 @@ impl Core {
     /// Whether what no table gives to this node may go: after a while, earlier where memory is short, and not while too few others have it.
     fn may_discard(&self, at: PartitionRef, slot: &Slot) -> bool {
         let Some(due) = slot.held.as_ref().and_then(|h| h.drop_at) else { return false };
-        if broken(Mutant::DeletesByProposal) || broken(Mutant::DiscardsEarly) {
-            return due <= self.now || broken(Mutant::DiscardsEarly);
+        if broken(Mutant::DiscardsEarly) {
+            return true;
+        }
+        if broken(Mutant::DeletesByProposal) {
+            return due <= self.now;
         }
         let short = self.memory as u64 * 100 >= self.limits.memory_bytes_max as u64 * u64::from(FILLED);
         let soon = due.since(self.now) <= DROP_DELAY - DROP_SOON;

@@ -84,9 +84,11 @@ pub fn refill(table: &Table) -> Option<Table> {
         return None;
     }
     let again: Vec<MemberId> = table.members.iter().filter(|m| drained(m)).map(|m| m.id).collect();
-    let mut next = table.clone();
-    again.iter().for_each(|member| filled(&mut next, *member));
-    (!again.is_empty()).then_some(next)
+    (!again.is_empty()).then(|| {
+        let mut next = table.clone();
+        again.into_iter().for_each(|member| filled(&mut next, member));
+        next
+    })
 }
 
 fn filled(table: &mut Table, member: MemberId) {

@@ -7,7 +7,8 @@ use super::edit::may_receive;
 use super::health::copies_wanted;
 use super::{Plan, reshape};
 use crate::id::{KeyspaceId, MemberId, PartitionId, PartitionRef};
-use crate::table::{Reshape, Table};
+use crate::table::{Partition, Reshape, Table};
+use std::collections::BTreeSet;
 
 /// A range of which more is asked is split, in operations a second.
 pub(super) const BUSY: u64 = 5_000;
@@ -36,6 +37,19 @@ pub fn together(table: &Table, keyspace: KeyspaceId, pair: [PartitionId; 2]) -> 
 pub fn may_stay(table: &Table, at: PartitionRef) -> bool {
     let Some((keyspace, partition)) = table.keyspace(at.keyspace).and_then(|k| Some((k, k.partition(at.partition)?))) else { return false };
     let receivers = table.members.iter().filter(|m| may_receive(m)).count();
-    let may = partition.in_sync().all(|m| table.member(m).is_some_and(|m| may_receive(m)));
-    may && partition.in_sync().count() >= copies_wanted(keyspace, receivers)
+    stays(partition, copies_wanted(keyspace, receivers), |m| table.member(m).is_some_and(|m| may_receive(m)))
+}
+
+/// Whether that is so of every partition.
+#[must_use]
+pub fn all_may_stay(table: &Table) -> bool {
+    let receivers: BTreeSet<MemberId> = table.members.iter().filter(|m| may_receive(m)).map(|m| m.id).collect();
+    table.keyspaces.iter().all(|keyspace| {
+        let wanted = copies_wanted(keyspace, receivers.len());
+        keyspace.partitions.iter().all(|partition| stays(partition, wanted, |m| receivers.contains(&m)))
+    })
+}
+
+fn stays(partition: &Partition, wanted: usize, may: impl Fn(MemberId) -> bool) -> bool {
+    partition.in_sync().all(may) && partition.in_sync().count() >= wanted
 }

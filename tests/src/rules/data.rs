@@ -1,12 +1,11 @@
 //! Checks of the data path: who answers, what a copy takes, what is kept (rules 5 and 8 to 10, and the invariants of data).
 
-use super::shards::{AT, CLIENT, Shards, bulk, change, next, replicas, set, table, without_the_last};
+use super::shards::{AT, CLIENT, Shards, being_split, bulk, change, learning, next, replicas, set, table, without_the_last};
 use doyen::shard::Lane;
 use doyen::shard::op::{Action, Condition, Expiry, Failure, Outcome};
 use doyen_gossip::agreement::InSyncChange;
-use doyen_placement::division::Cut;
 use doyen_placement::planner::reshape;
-use doyen_placement::{Lineage, Reshape, Table};
+use doyen_placement::{Lineage, Table};
 use std::time::Duration;
 
 const NOW: Duration = Duration::ZERO;
@@ -423,11 +422,7 @@ pub(super) fn what_was_applied_before_a_loss_is_not_applied_after_it() -> Result
 pub(super) fn who_is_about_to_count_is_waited_for() -> Result<(), String> {
     let mut s = Shards::new(2);
     let first = table(2, &[1]);
-    let learning = change(&first, |p| p.replicas = replicas(&[1], &[2]));
-    let admitted = change(&learning, |p| {
-        p.replicas = replicas(&[1, 2], &[]);
-        p.epoch = p.epoch.next();
-    });
+    let (learning, admitted) = learning(&first);
     s.show_all(&first);
     s.write(1, "x", "1")?;
     s.show_all(&learning);
@@ -452,11 +447,7 @@ pub(super) fn who_is_about_to_count_is_waited_for() -> Result<(), String> {
 pub(super) fn a_snapshot_brings_nothing_back() -> Result<(), String> {
     let mut s = Shards::new(2);
     let first = table(2, &[1]);
-    let learning = change(&first, |p| p.replicas = replicas(&[1], &[2]));
-    let admitted = change(&learning, |p| {
-        p.replicas = replicas(&[1, 2], &[]);
-        p.epoch = p.epoch.next();
-    });
+    let (learning, admitted) = learning(&first);
     let last = next(&admitted, &[2], &[]);
     s.show_all(&first);
     s.write(1, "x", "1")?;
@@ -483,11 +474,7 @@ pub(super) fn a_snapshot_brings_nothing_back() -> Result<(), String> {
 pub(super) fn a_snapshot_knows_what_was_applied() -> Result<(), String> {
     let mut s = Shards::new(3);
     let first = table(3, &[1]);
-    let learning = change(&first, |p| p.replicas = replicas(&[1], &[2]));
-    let admitted = change(&learning, |p| {
-        p.replicas = replicas(&[1, 2], &[]);
-        p.epoch = p.epoch.next();
-    });
+    let (learning, admitted) = learning(&first);
     s.show_all(&first);
     s.run(5)?;
     s.hold(1, 3, Lane::Calls);
@@ -523,15 +510,7 @@ pub(super) fn a_deadline_holds_after_a_failover() -> Result<(), String> {
 
 /// A primary has said that nothing changes any more in what is split: the parts begin with what there is then.
 pub(super) fn what_is_split_takes_no_writes() -> Result<(), String> {
-    let mut s = Shards::new(2);
-    let first = table(2, &[1, 2]);
-    s.show_all(&first);
-    s.write(1, "x", "1")?;
-    let split = Reshape::Split { partition: AT.partition, cut: Cut::Half };
-    let begun = reshape::begin(&first, AT.keyspace, split).map_err(|why| why.to_string())?;
-    let begun = change(&begun, |_| {});
-    s.show_all(&begun);
-    s.run(100)?;
+    let (mut s, begun) = being_split(2)?;
     if !s.asked.iter().any(|request| matches!(request.change, InSyncChange::Still { .. })) {
         return Err("splits: the primary does not say that nothing changes any more".into());
     }

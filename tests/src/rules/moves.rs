@@ -1,13 +1,12 @@
 //! Checks of moves (I13, I14): what a copy has when it counts, who leads meanwhile, when what was there before goes; and of who is in charge.
 
 use super::members::{Members, Setup, id};
-use super::shards::{self, AT, Shards, bulk, change, next, replicas, table};
+use super::shards::{self, AT, Shards, being_split, bulk, change, learning, next, replicas, table};
 use doyen::shard::Lane;
 use doyen_gossip::Input;
 use doyen_gossip::agreement::{AdminRequest, Event, InSyncChange, InSyncRequest};
-use doyen_placement::division::Cut;
 use doyen_placement::planner::{self, BalanceChange, MoveLimits, Pace, Stillness, Waits, reshape};
-use doyen_placement::{MemberState, OnLoss, PartitionRef, Paused, ReplicaState, Reshape, Table};
+use doyen_placement::{MemberState, OnLoss, PartitionRef, Paused, ReplicaState, Table};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,16 +21,6 @@ fn fill(s: &mut Shards, through: u64) -> Result<(), String> {
     (0..20).try_for_each(|n| s.write(through, &format!("key {n}"), &"v".repeat(100)))
 }
 
-/// A table in which the second member learns what the first holds, and the one in which it counts.
-fn learns(table: &Table) -> (Table, Table) {
-    let learning = change(table, |p| p.replicas = replicas(&[1], &[2]));
-    let admitted = change(&learning, |p| {
-        p.replicas = replicas(&[1, 2], &[]);
-        p.epoch = p.epoch.next();
-    });
-    (learning, admitted)
-}
-
 fn is_to_count(s: &Shards) -> bool {
     s.asked.iter().any(|request| request.change == InSyncChange::Admit(shards::id(2)))
 }
@@ -40,7 +29,7 @@ fn is_to_count(s: &Shards) -> bool {
 pub(super) fn what_follows_a_comparison_is_on_the_copy() -> Result<(), String> {
     let mut s = Shards::new(2);
     let first = table(2, &[1]);
-    let (learning, admitted) = learns(&first);
+    let (learning, admitted) = learning(&first);
     s.show_all(&first);
     s.write(1, "x", "1")?;
     s.show_all(&learning);
@@ -59,7 +48,7 @@ pub(super) fn what_follows_a_comparison_is_on_the_copy() -> Result<(), String> {
 pub(super) fn a_snapshot_goes_on_where_it_was_broken_off() -> Result<(), String> {
     let mut s = Shards::new(2);
     let first = table(2, &[1]);
-    let (learning, _) = learns(&first);
+    let (learning, _) = learning(&first);
     s.show_all(&first);
     fill(&mut s, 1)?;
     s.show_all(&learning);
@@ -109,7 +98,7 @@ pub(super) fn a_copy_leaves_room() -> Result<(), String> {
         let mut s = Shards::new(2);
         s.gives(2, 1 << 20);
         let first = table(2, &[1]);
-        let (learning, _) = learns(&first);
+        let (learning, _) = learning(&first);
         s.show_all(&first);
         (0..keys).try_for_each(|n| s.write(1, &format!("key {n:02}"), &"v".repeat(10_000)))?;
         s.show_all(&learning);
@@ -126,15 +115,7 @@ pub(super) fn a_copy_leaves_room() -> Result<(), String> {
 
 /// A partition is split in a table that its primary has accepted, and another one leads a part of it in the next: the primary has sealed.
 pub(super) fn what_was_split_is_served_no_more() -> Result<(), String> {
-    let mut s = Shards::new(3);
-    let first = table(3, &[1, 2]);
-    s.show_all(&first);
-    s.write(1, "x", "1")?;
-    let split = Reshape::Split { partition: AT.partition, cut: Cut::Half };
-    let begun = reshape::begin(&first, AT.keyspace, split).map_err(|why| why.to_string())?;
-    let begun = change(&begun, |_| {});
-    s.show_all(&begun);
-    s.run(100)?;
+    let (mut s, begun) = being_split(3)?;
     let epoch = begun.partition(AT).map(|p| p.epoch).unwrap_or_default();
     let done = reshape::finish(&begun, |_| Some(Stillness { epoch, ahead_ms: 0 })).ok_or("not as the check needs it: no split")?;
     let done = change(&done, |_| {});

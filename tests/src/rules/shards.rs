@@ -5,10 +5,12 @@ use doyen::shard::op::{Action, Operation, Outcome, PartitionAction, PartitionOpe
 use doyen::shard::{Lane, Limits, Request, Shard, Stats, Token};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{InSyncRequest, View};
+use doyen_placement::division::Cut;
 use doyen_placement::mutant::{Mutant, broken};
+use doyen_placement::planner::reshape;
 use doyen_placement::{
     Addresses, Age, ClusterId, Division, Epoch, Eviction, Keyspace, KeyspaceId, Lineage, Location, MapId, Member, MemberId, MemberState,
-    Mode, OnLoss, Partition, PartitionId, PartitionRef, Replica, ReplicaState, Reshaping, Role, Settings, Table, Term, Version,
+    Mode, OnLoss, Partition, PartitionId, PartitionRef, Replica, ReplicaState, Reshape, Reshaping, Role, Settings, Table, Term, Version,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -157,6 +159,30 @@ pub(super) fn change(table: &Table, change: impl FnOnce(&mut Partition)) -> Tabl
     next.version = next.version.next();
     change(Arc::make_mut(&mut next.keyspaces[0].partitions[0]));
     next
+}
+
+/// The tables in which the second member learns what the first holds, and in which it counts.
+pub(super) fn learning(table: &Table) -> (Table, Table) {
+    let learning = change(table, |p| p.replicas = replicas(&[1], &[2]));
+    let admitted = change(&learning, |p| {
+        p.replicas = replicas(&[1, 2], &[]);
+        p.epoch = p.epoch.next();
+    });
+    (learning, admitted)
+}
+
+/// So many nodes of which the first two hold the partition, with something written, while it is to be split; with the table that says so.
+pub(super) fn being_split(count: u64) -> Result<(Shards, Table), String> {
+    let mut s = Shards::new(count);
+    let first = table(count, &[1, 2]);
+    s.show_all(&first);
+    s.write(1, "x", "1")?;
+    let split = Reshape::Split { partition: AT.partition, cut: Cut::Half };
+    let begun = reshape::begin(&first, AT.keyspace, split).map_err(|why| why.to_string())?;
+    let begun = change(&begun, |_| {});
+    s.show_all(&begun);
+    s.run(100)?;
+    Ok((s, begun))
 }
 
 /// The table after this one, without its youngest member.
