@@ -55,6 +55,7 @@ use doyen_gossip::Time;
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest, View};
 use doyen_placement::loads::Meter;
 use doyen_placement::mutant::{Mutant, broken};
+use doyen_placement::planner;
 use doyen_placement::{Epoch, Eviction, KeyspaceId, Lineage, MapId, MemberId, Mode, Partition, PartitionRef, Reshape, Table, TableName};
 use eviction::Evicting;
 use following::Follow;
@@ -109,6 +110,10 @@ struct Core {
     /// The data thread that this is.
     me: MemberId,
     threads: Threads,
+    /// Who is about to go.
+    leaving: BTreeSet<MemberId>,
+    /// Something is on its way from here or to here that is lacking.
+    repairing: bool,
     limits: Limits,
     rng: u64,
     now: Time,
@@ -319,9 +324,11 @@ impl Slot {
         if self.still { Eviction::None } else { self.eviction }
     }
 
-    /// Whether a copy is on its way from here or to here that is lacking: until it counts, another death may take data with it.
-    fn is_repaired(&self) -> bool {
-        let lacks = |p: &Partition| p.learners().next().is_some() && p.in_sync().count() < p.goal.as_ref().map_or(0, Vec::len);
+    /// Whether a copy is on its way from here or to here that is lacking, or is about to be because somebody leaves: until it counts, another death
+    /// may take data with it.
+    fn is_repaired(&self, leaving: &BTreeSet<MemberId>) -> bool {
+        let stay = |p: &Partition| p.in_sync().filter(|m| !leaving.contains(m)).count();
+        let lacks = |p: &Partition| p.learners().next().is_some() && stay(p) < p.goal.as_ref().map_or(0, Vec::len);
         self.held.is_some() && self.installed.as_ref().is_some_and(|a| lacks(&a.partition))
     }
 
@@ -353,6 +360,8 @@ impl Shard {
         let core = Core {
             me,
             threads: Threads::default(),
+            leaving: BTreeSet::new(),
+            repairing: false,
             limits,
             rng: rng_seed | 1,
             now,
@@ -430,6 +439,7 @@ impl Shard {
         self.core.view = Some(view.clone());
         self.core.arrived = None;
         self.core.published.install(name, &view.installed, self.core.peers.has_clients());
+        self.core.leaving = planner::leaving(&view.installed);
         self.core.threads = Threads::of(&[&view.installed, &view.accepted]);
         if renamed && !self.core.me.is_client() {
             for id in self.core.peers.ids().into_iter().filter(|id| threads::tells_tables(self.core.me, *id)) {
@@ -463,6 +473,7 @@ impl Shard {
             }
         }
         self.reshape();
+        self.look_for_repairs();
         for (at, slot) in self.slots.iter_mut() {
             self.core.turn(at, slot, renamed);
             self.core.notice(at, slot);

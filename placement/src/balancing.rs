@@ -47,6 +47,18 @@ pub enum MoveRate {
     Bytes(u64),
 }
 
+impl fmt::Display for MoveRate {
+    /// In the largest unit of which it is a whole number, as it can be said.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::Bytes(bytes) = *self else { return f.write_str("adaptive") };
+        let units = [(1 << 30, "gb"), (1 << 20, "mb"), (1 << 10, "kb")];
+        match units.into_iter().find(|(unit, _)| bytes > 0 && bytes.is_multiple_of(*unit)) {
+            Some((unit, name)) => write!(f, "{}{name} a second", bytes / unit),
+            None => write!(f, "{bytes} bytes a second"),
+        }
+    }
+}
+
 /// A time of day, in UTC: from a minute on, and until another, maybe of the next day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Window {

@@ -164,6 +164,25 @@ fn draining_and_repair_are_on_or_off_by_themselves() {
 }
 
 #[test]
+fn who_leaves_is_in_a_hurry_and_who_is_emptied_is_not() {
+    let whole = cluster(64, 1, &[PLAIN; 4]);
+    let (first, second) = (whole.members[0].clone(), whole.members[1].clone());
+    let drained = planner::drain(&whole, &first.name).expect("others have room");
+    let leaves = planner::hand_over(&drained, second.id, Pace::Repair);
+    let dead = planner::remove(&whole, &BTreeMap::from([(second.id, Departure::Dead)]));
+    let hurried = |table: &Table| {
+        let each: Vec<_> = partitions(table).map(|(at, _)| planner::ranges::can_wait(table, at)).collect();
+        assert_eq!(planner::ranges::all_can_wait(table), each.iter().all(|wait| *wait));
+        each.iter().filter(|wait| !**wait).count()
+    };
+    assert_eq!((hurried(&whole), planner::leaving(&whole)), (0, BTreeSet::new()));
+    assert_eq!((hurried(&drained), planner::leaving(&drained)), (0, BTreeSet::new()));
+    assert!(partitions(&drained).any(|(at, _)| !planner::ranges::may_stay(&drained, at)), "all the same it goes");
+    assert_eq!(planner::leaving(&leaves), BTreeSet::from([second.id]));
+    assert!((1..64).contains(&hurried(&leaves)) && (1..64).contains(&hurried(&dead)));
+}
+
+#[test]
 fn splits_and_merges_are_told_with_their_reasons() {
     let told = |table: &Table, loads: &Loads| -> Vec<String> {
         let all = planner::operators(table, &vec![], loads);

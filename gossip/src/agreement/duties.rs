@@ -79,9 +79,9 @@ pub(super) struct Duties {
     batch_at: Time,
     /// When the last table was proposed.
     proposed_at: Time,
-    /// Before this no table of its own is made for what only balances.
+    /// Before this no table of its own is made for what can wait.
     rest_until: Time,
-    /// Whether every partition of this table is where it may stay.
+    /// Whether no partition of this table lacks anything at once.
     whole: Option<(TableName, bool)>,
     /// A member holds a proposal of an earlier term that came to nothing.
     outdone: bool,
@@ -176,12 +176,12 @@ impl Duties {
 
     /// Whether the next step cannot wait: copies are lacking, somebody is in the way of writes, or writes wait for a split or a merge.
     fn presses(&mut self, base: &Named) -> bool {
-        let waits = |r: &InSyncRequest| matches!(r.change, InSyncChange::Admit(_)) && planner::ranges::may_stay(&base.table, r.partition);
+        let waits = |r: &InSyncRequest| matches!(r.change, InSyncChange::Admit(_)) && planner::ranges::can_wait(&base.table, r.partition);
         if !self.still.is_empty() || !self.reshaping.is_empty() || !self.in_sync.iter().all(waits) {
             return true;
         }
         let known = self.whole.filter(|(name, _)| *name == base.name).map(|(_, whole)| whole);
-        let whole = known.unwrap_or_else(|| planner::ranges::all_may_stay(&base.table));
+        let whole = known.unwrap_or_else(|| planner::ranges::all_can_wait(&base.table));
         self.whole = Some((base.name, whole));
         !whole
     }

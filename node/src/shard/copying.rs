@@ -242,7 +242,8 @@ impl Core {
     pub(super) fn start_teaching(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId) {
         let copying = self.copying;
         // Many wait for their turn, and looking for room is work for every member.
-        let has_room = !(copying >= self.limits.copies_max && waits(slot, id)) && self.has_room(at, slot, id);
+        let its_turn = copying < self.limits.copies_max && (!self.repairing || slot.is_repaired(&self.leaving));
+        let has_room = (its_turn || !waits(slot, id)) && self.has_room(at, slot, id);
         let Some(held) = &mut slot.held else { return };
         let Held { lead: Some(lead), log, store, epoch, lineage, .. } = &mut **held else { return };
         let ready = lead.open && lead.serving && store.is_whole() && self.peers.up(id) && has_room && self.peers.takes_copies(id, self.now);
@@ -253,7 +254,7 @@ impl Core {
         link.aligned = false;
         let running = !matches!(teaching.phase, Phase::Queued);
         teaching.phase = Phase::Queued;
-        if !ready || now < teaching.again_at || (!running && copying >= self.limits.copies_max) {
+        if !ready || now < teaching.again_at || (!running && !its_turn) {
             return;
         }
         if !running {

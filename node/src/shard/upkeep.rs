@@ -114,7 +114,7 @@ impl Shard {
             let arrives =
                 |at| self.slots.get(at).and_then(|s| s.held.as_ref()).and_then(|h| h.sink.as_ref()).is_some_and(|s| !s.complete());
             self.core.expect_only(arrives);
-            self.core.pace.set_repairing(self.slots.values().any(super::Slot::is_repaired));
+            self.look_for_repairs();
             noticed = self.slots.iter().map(|(at, _)| at).collect();
             self.core.greet_clients();
             self.measure(now);
@@ -128,6 +128,12 @@ impl Shard {
         // Whoever is being copied is not quiet, so it is among them.
         self.core.copying = noticed.iter().filter_map(|at| self.slots.get(*at)).map(copying::under_way).sum();
         self.core.looking_at = VecDeque::from(noticed);
+    }
+
+    /// Whether something is on its way that is lacking: it goes before what only makes loads even.
+    pub(super) fn look_for_repairs(&mut self) {
+        self.core.repairing = self.slots.values().any(|slot| slot.is_repaired(&self.core.leaving));
+        self.core.pace.set_repairing(self.core.repairing);
     }
 
     /// Expires some keys of the partitions where some are overdue.

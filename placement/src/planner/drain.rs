@@ -7,6 +7,7 @@ use super::edit::set_state;
 use super::{Pace, hand_over, may_receive};
 use crate::id::MemberId;
 use crate::table::{Member, MemberState, Role, Table};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Why a member is not drained, or not filled again.
@@ -89,6 +90,17 @@ pub fn refill(table: &Table) -> Option<Table> {
         again.into_iter().for_each(|member| filled(&mut next, member));
         next
     })
+}
+
+/// Who is about to go, whether or not all of what it holds is elsewhere. Who is being emptied stays until somebody stops it.
+#[must_use]
+pub fn leaving(table: &Table) -> BTreeSet<MemberId> {
+    let goes = |m: &&Arc<Member>| match m.state {
+        MemberState::Leaving => true,
+        MemberState::Draining => !table.settings.balancing.drains(m.id),
+        MemberState::Live | MemberState::Silent => false,
+    };
+    table.members.iter().filter(goes).map(|m| m.id).collect()
 }
 
 fn filled(table: &mut Table, member: MemberId) {

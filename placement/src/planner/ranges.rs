@@ -3,12 +3,14 @@
 //!
 //! What the schedulers of splits and of merges see must be so for a while before anything is done: the coordinator keeps count of that.
 
+use super::drain::leaving;
 use super::edit::may_receive;
 use super::health::copies_wanted;
 use super::{Plan, reshape};
 use crate::id::{KeyspaceId, MemberId, PartitionId, PartitionRef};
-use crate::table::{Partition, Reshape, Table};
+use crate::table::{Member, MemberState, Partition, Reshape, Table};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// A range of which more is asked is split, in operations a second.
 pub(super) const BUSY: u64 = 5_000;
@@ -40,14 +42,31 @@ pub fn may_stay(table: &Table, at: PartitionRef) -> bool {
     stays(partition, copies_wanted(keyspace, receivers), |m| table.member(m).is_some_and(|m| may_receive(m)))
 }
 
+/// Whether a partition has all its copies, on members that stay for the time being: whatever moves, it can wait for a moment. Who is emptied because
+/// somebody wants that is in no hurry; who leaves is.
+#[must_use]
+pub fn can_wait(table: &Table, at: PartitionRef) -> bool {
+    let Some((keyspace, partition)) = table.keyspace(at.keyspace).and_then(|k| Some((k, k.partition(at.partition)?))) else { return false };
+    let (receivers, stay) = staying(table);
+    stays(partition, copies_wanted(keyspace, receivers), |m| stay.contains(&m))
+}
+
 /// Whether that is so of every partition.
 #[must_use]
-pub fn all_may_stay(table: &Table) -> bool {
-    let receivers: BTreeSet<MemberId> = table.members.iter().filter(|m| may_receive(m)).map(|m| m.id).collect();
+pub fn all_can_wait(table: &Table) -> bool {
+    let (receivers, stay) = staying(table);
     table.keyspaces.iter().all(|keyspace| {
-        let wanted = copies_wanted(keyspace, receivers.len());
-        keyspace.partitions.iter().all(|partition| stays(partition, wanted, |m| receivers.contains(&m)))
+        let wanted = copies_wanted(keyspace, receivers);
+        keyspace.partitions.iter().all(|partition| stays(partition, wanted, |m| stay.contains(&m)))
     })
+}
+
+/// How many may receive something, and who stays for the time being.
+fn staying(table: &Table) -> (usize, BTreeSet<MemberId>) {
+    let receivers = table.members.iter().filter(|m| may_receive(m)).count();
+    let goes = leaving(table);
+    let stays = |m: &&Arc<Member>| m.state != MemberState::Silent && !goes.contains(&m.id);
+    (receivers, table.members.iter().filter(stays).map(|m| m.id).collect())
 }
 
 fn stays(partition: &Partition, wanted: usize, may: impl Fn(MemberId) -> bool) -> bool {

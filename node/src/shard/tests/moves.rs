@@ -157,3 +157,48 @@ fn a_dropped_copy_is_kept_for_a_while() {
     assert_eq!(holds(&kept), usize::from(PARTITIONS) / 2);
     assert_eq!(holds(&dropped(true)), usize::from(PARTITIONS) / 2, "memory is short");
 }
+
+/// Copies that only made loads even took the pace of those that were lacking, and whoever left waited for both.
+#[test]
+fn what_is_lacking_is_copied_before_what_makes_loads_even() {
+    let goes_to_the_third = |t: &mut Table, p| {
+        let partition = partition_mut(t, PartitionId(p));
+        partition.replicas.push(Replica { member: id(3), state: ReplicaState::Learner });
+        partition.goal = Some(vec![id(1), id(3)]);
+    };
+    for leaves in [false, true] {
+        let holders = |p| match p {
+            0 => vec![1, 4],
+            _ if leaves => vec![1, 2],
+            _ => vec![1],
+        };
+        let mut w = World::new(77, 4, holders);
+        w.nodes.values_mut().for_each(|n| n.shard.core.limits.chunk_bytes = 8 << 10);
+        fill(&mut w, 2_000, &set(&"v".repeat(1_000)));
+        w.propose(|t| {
+            (0..u32::from(PARTITIONS)).for_each(|p| goes_to_the_third(t, p));
+            if leaves {
+                let second = t.members.iter_mut().find(|m| m.id == id(2)).unwrap();
+                Arc::make_mut(second).state = MemberState::Draining;
+            }
+        });
+        let has = |w: &World, p: u32| {
+            let partition = w.tables[w.committed].keyspaces[0].partition(PartitionId(p)).unwrap();
+            partition.in_sync().any(|m| m == id(3))
+        };
+        let arrived = |w: &World| {
+            let first = w.nodes[&3].shard.slots.iter().find(|(at, _)| at.partition == PartitionId(0));
+            first.and_then(|(_, s)| s.held.as_ref()).map_or(0, |held| held.store.bytes())
+        };
+        let mut steps = 0;
+        while !(1..u32::from(PARTITIONS)).all(|p| has(&w, p)) {
+            assert_eq!(arrived(&w), 0, "it can wait");
+            w.settle(Duration::from_millis(10));
+            steps += 1;
+            assert!(steps < 1_000, "what is lacking is not copied");
+        }
+        w.settle(Duration::from_secs(5));
+        assert!(has(&w, 0), "then it goes as well");
+        w.check_copies();
+    }
+}
