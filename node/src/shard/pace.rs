@@ -12,8 +12,11 @@ use doyen_gossip::Time;
 use doyen_placement::MoveRate;
 use std::time::Duration;
 
-/// Between two judgements.
+/// Between two judgements; more while there are too few answers for a p99 that is worth the name,
 const WINDOW: Duration = Duration::from_millis(250);
+const ANSWERS_ENOUGH: u32 = 500;
+/// but never more than this.
+const WINDOW_MAX: Duration = Duration::from_secs(1);
 /// Where copies begin while others want something, and the least that they are slowed down to, in bytes a second.
 const BEGIN: u64 = 8 << 20;
 const LEAST: u64 = 2 << 20;
@@ -164,7 +167,8 @@ impl Pace {
     /// Looks at what the window has shown, at its end.
     pub(super) fn judge(&mut self, now: Time) {
         let lasted = now.since(self.began);
-        if lasted < WINDOW {
+        let few = (ANSWERS_LEAST..ANSWERS_ENOUGH).contains(&self.answers.count) && self.failed == 0;
+        if lasted < if few { WINDOW_MAX } else { WINDOW } {
             return;
         }
         let (count, p99) = (self.answers.count, self.answers.p99());
@@ -314,6 +318,28 @@ mod tests {
         assert!(next <= at(now) + Duration::from_secs(1));
         second(&mut pace, &mut now, Duration::from_micros(100), 1000, true);
         assert!(pace.rate() >= LEAST, "nothing fails any more");
+    }
+
+    /// The p99 of a hundred answers is their slowest: judged by that, copies crawled where nobody was disturbed.
+    #[test]
+    fn a_slow_answer_among_few_is_no_reason_to_slow_down() {
+        let (mut pace, mut now, mut random) = (Pace::new(at(0)), 0, 1_u64);
+        let mut quarter = |pace: &mut Pace, copies: bool| {
+            for _ in 0..150 {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                // Five in a thousand are slow, whatever is copied.
+                let took = if (random >> 33) % 1000 < 5 { 6_000 } else { 400 };
+                pace.answered(Duration::from_micros(took), 1);
+            }
+            if copies {
+                pace.sent(1);
+            }
+            now += 250;
+            pace.judge(at(now));
+        };
+        (0..40).for_each(|_| quarter(&mut pace, false));
+        (0..200).for_each(|_| quarter(&mut pace, true));
+        assert!(pace.rate() > BEGIN, "{}", pace.rate());
     }
 
     #[test]
