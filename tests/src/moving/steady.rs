@@ -1,6 +1,7 @@
 //! A steady load: each connection reads and writes keys of its own at its times, whatever the answers take, and knows what its keys hold.
 
 use super::speech::{Asker, Speech};
+use crate::procfs::machine;
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -78,6 +79,8 @@ pub(super) fn fill(doors: &Doors, bytes: u64, connections: usize) {
 /// What was seen since the phase before.
 pub(super) struct Counted {
     what: String,
+    /// Percent of the time of all processors, those who ask included; `None` where Linux is not.
+    busy: Option<u64>,
     latencies: Histogram<u64>,
     failures: BTreeMap<String, u64>,
     lost: u64,
@@ -87,7 +90,7 @@ impl Counted {
     fn new() -> Self {
         // The bounds are right: 1 is at least 1, and the other one is more than twice that.
         let latencies = Histogram::new_with_bounds(1, 3_600_000_000, 3).expect("bounds of a histogram");
-        Self { what: String::new(), latencies, failures: BTreeMap::new(), lost: 0 }
+        Self { what: String::new(), busy: None, latencies, failures: BTreeMap::new(), lost: 0 }
     }
 
     pub(super) fn row(&self) -> String {
@@ -97,8 +100,9 @@ impl Counted {
         let first = self.failures.keys().next().map(|why| format!("  ({why})")).unwrap_or_default();
         let lost = if self.lost > 0 { format!("  {} READS WERE WRONG", self.lost) } else { String::new() };
         let (count, longest) = (self.latencies.len(), ms(self.latencies.max()));
+        let busy = self.busy.map_or_else(String::new, |busy| format!("{busy} %"));
         format!(
-            "{:<34} {count:>9} {:>8.2} {:>8.2} {:>8.2} {longest:>8.1} {failed:>7}{first}{lost}",
+            "{:<34} {count:>9} {busy:>5} {:>8.2} {:>8.2} {:>8.2} {longest:>8.1} {failed:>7}{first}{lost}",
             self.what,
             at(0.5),
             at(0.99),
@@ -108,13 +112,18 @@ impl Counted {
 }
 
 pub(super) fn head() -> String {
-    format!("{:<34} {:>9} {:>8} {:>8} {:>8} {:>8} {:>7}", "milliseconds, while", "operations", "p50", "p99", "p99.9", "longest", "failed")
+    format!(
+        "{:<34} {:>9} {:>5} {:>8} {:>8} {:>8} {:>8} {:>7}",
+        "milliseconds, while", "operations", "busy", "p50", "p99", "p99.9", "longest", "failed"
+    )
 }
 
 /// What all connections have together.
 struct Shared {
     stop: AtomicBool,
     phase: AtomicUsize,
+    /// Ticks of all processors when the phase began: busy and all.
+    ticks: Mutex<(u64, u64)>,
     doors: Mutex<Doors>,
     counted: Mutex<BTreeMap<usize, Counted>>,
 }
@@ -165,6 +174,7 @@ impl Steady {
         let shared = Arc::new(Shared {
             stop: AtomicBool::new(false),
             phase: AtomicUsize::new(0),
+            ticks: Mutex::new(machine()),
             doors: Mutex::new(doors.clone()),
             counted: Mutex::new(BTreeMap::new()),
         });
@@ -197,8 +207,12 @@ impl Steady {
         let ended = self.shared.phase.fetch_add(1, Ordering::Relaxed);
         // Everybody has noticed once the operations under way are over.
         std::thread::sleep(Duration::from_millis(300));
+        let (used_now, all_now) = machine();
+        let mut ticks = self.shared.ticks.lock().unwrap_or_else(PoisonError::into_inner);
+        let (used, all) = std::mem::replace(&mut *ticks, (used_now, all_now));
+        let busy = (100 * used_now.saturating_sub(used)).checked_div(all_now.saturating_sub(all));
         let mut counted = self.shared.counted.lock().unwrap_or_else(PoisonError::into_inner);
-        Counted { what: what.to_owned(), ..counted.remove(&ended).unwrap_or_else(Counted::new) }
+        Counted { what: what.to_owned(), busy, ..counted.remove(&ended).unwrap_or_else(Counted::new) }
     }
 
     /// Ends the load, and says how many acknowledged writes are not there.
