@@ -395,7 +395,7 @@ mod tests {
     fn every_metric_is_described_and_nodes_do_not_share() {
         let (one, other) = (Metrics::new(), Metrics::new());
         one.event(&Event::Lost { partitions: 3, keyspace: "default".into(), why: "test".into() });
-        one.event(&Event::Moved { stage: Stage::GivenUp, count: 2, partitions: Vec::new() });
+        one.event(&Event::Moved { stage: Stage::GivenUp, count: 2, partitions: Vec::new(), members: Vec::new() });
         let text = shown(&one, Some(&table()), true);
         assert!(text.contains("doyen_partitions_lost_total 3"), "{text}");
         assert!(text.contains("doyen_move_steps_total{stage=\"given_up\"} 2"), "{text}");

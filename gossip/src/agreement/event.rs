@@ -4,7 +4,7 @@
 
 use super::context::Named;
 use doyen_placement::planner::{self, Health};
-use doyen_placement::{Lineage, MemberId, MemberState, Partition, PartitionRef, Paused, Table};
+use doyen_placement::{Keyspace, Lineage, MemberId, MemberState, Partition, PartitionRef, Paused, Role, Scheduler, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -99,6 +99,8 @@ pub enum Event {
         count: usize,
         /// Some of them, the first ones in order.
         partitions: Vec<String>,
+        /// Members that are given a copy, lead by now or hold none any more, whichever it is; the first ones in order of age.
+        members: Vec<String>,
     },
     /// Partitions were split or merged.
     Reshaped {
@@ -130,6 +132,11 @@ pub enum Event {
     },
     /// Balance goes on.
     BalanceResumed,
+    /// Somebody changed how the cluster behaves.
+    Changed {
+        /// What, and to what.
+        what: String,
+    },
     /// Members have unequally much, and have for a minute: something is moved for that, if anything helps.
     Imbalance {
         /// Of what: `work` or `bytes`.
@@ -205,6 +212,7 @@ impl Event {
             Self::Differed { .. } => "differed",
             Self::BalancePaused { .. } => "balance_paused",
             Self::BalanceResumed => "balance_resumed",
+            Self::Changed { .. } => "changed",
             Self::Imbalance { .. } => "imbalance",
             Self::Watermark { .. } => "watermark",
             Self::Note { .. } => "note",
@@ -237,7 +245,8 @@ impl Event {
             | Self::Reshaped { .. }
             | Self::Repaired
             | Self::BalancePaused { .. }
-            | Self::BalanceResumed => Severity::Info,
+            | Self::BalanceResumed
+            | Self::Changed { .. } => Severity::Info,
         }
     }
 }
@@ -260,10 +269,11 @@ impl fmt::Display for Event {
             Self::Lost { partitions, keyspace, why } => {
                 write!(f, "{partitions} partitions of keyspace {keyspace} began empty, their data is lost: {why}")
             }
-            Self::Moved { stage, count, partitions } => {
+            Self::Moved { stage, count, partitions, members } => {
                 write!(f, "{stage}: {count} {}", if *count == 1 { "partition" } else { "partitions" })?;
                 let more = if partitions.len() < *count { ", .." } else { "" };
-                write!(f, " ({}{more})", partitions.join(", "))
+                write!(f, " ({}{more})", partitions.join(", "))?;
+                if members.is_empty() { Ok(()) } else { write!(f, " {} {}", stage.whereabouts(), members.join(", ")) }
             }
             Self::Reshaped { before, after, keyspace } if before < after => {
                 write!(f, "keyspace {keyspace}: {before} partitions were split into {after}")
@@ -276,6 +286,7 @@ impl fmt::Display for Event {
             }
             Self::BalancePaused { by } => write!(f, "nothing moves for balance, {by}: `doyen rebalance resume` goes on"),
             Self::BalanceResumed => f.write_str("copies and primaries move for balance again"),
+            Self::Changed { what } => f.write_str(what),
             Self::Imbalance { of } if of == "work" => f.write_str("some members have had much more to do than their share for a minute"),
             Self::Imbalance { of } => write!(f, "some members have had many more {of} than their share for a minute"),
             Self::Watermark { name, percent: 0 } => write!(f, "{name} has memory to spare again"),
@@ -314,6 +325,16 @@ impl Stage {
             Self::GivenUp => "given_up",
         }
     }
+
+    /// How those whom it concerns are told.
+    const fn whereabouts(self) -> &'static str {
+        match self {
+            Self::Copying | Self::GivenUp => "to",
+            Self::InSync => "on",
+            Self::Switched => "by now",
+            Self::Dropped => "from",
+        }
+    }
 }
 
 impl fmt::Display for Stage {
@@ -337,6 +358,8 @@ pub(super) fn between(old: &Named, new: &Named) -> Vec<Event> {
     let short = |health: Health| health.under_replicated.values().sum::<usize>();
     match (short(planner::health(&old.table)), short(planner::health(&new.table))) {
         (0, 0) => {}
+        // Nobody is left on whom more could be: that mends nothing.
+        (_, 0) if receivers(old) > receivers(new) => {}
         (_, 0) => told.push(Event::Repaired),
         (before, now) if now > before => told.push(Event::UnderReplicated { partitions: now }),
         _ => {}
@@ -347,6 +370,43 @@ pub(super) fn between(old: &Named, new: &Named) -> Vec<Event> {
         None if before.is_some() && now.is_none() => told.push(Event::BalanceResumed),
         None => {}
     }
+    told.extend(changes(old, new).into_iter().map(|what| Event::Changed { what }));
+    told
+}
+
+fn receivers(table: &Table) -> usize {
+    table.members.iter().filter(|m| m.role == Role::Data && m.state == MemberState::Live).count()
+}
+
+/// What somebody said of the whole cluster, or of its keyspaces.
+fn changes(old: &Named, new: &Named) -> Vec<String> {
+    let mut told = Vec::new();
+    let (before, now) = (&old.settings.balancing, &new.settings.balancing);
+    if before.rate != now.rate {
+        told.push(format!("how fast copies are made, now: {}", now.rate));
+    }
+    if before.window != now.window {
+        let window = now.window.map_or_else(|| "always".to_owned(), |window| format!("{window} UTC"));
+        told.push(format!("when there is balancing, now: {window}"));
+    }
+    if old.settings.schedulers != new.settings.schedulers {
+        let on = Scheduler::ALL.iter().filter(|s| new.settings.schedulers.has(**s)).map(Scheduler::to_string);
+        told.push(format!("what moves by itself, now: {}", on.collect::<Vec<_>>().join(", ")));
+    }
+    for keyspace in &new.keyspaces {
+        let name = &keyspace.name;
+        // Partitions and what divides them change by themselves as well.
+        let said = |k: &Keyspace| {
+            (k.mode, k.backups, k.min_in_sync, k.on_loss, k.default_ttl_ms, k.eviction, k.ordered, k.name.clone(), k.rules.clone())
+        };
+        match old.keyspace(keyspace.id) {
+            None => told.push(format!("keyspace {name} was created")),
+            Some(before) if said(before) != said(keyspace) => told.push(format!("keyspace {name} was altered")),
+            Some(_) => {}
+        }
+    }
+    let dropped = old.keyspaces.iter().filter(|k| new.keyspace(k.id).is_none());
+    told.extend(dropped.map(|k| format!("keyspace {} was dropped", k.name)));
     told
 }
 
@@ -409,14 +469,21 @@ pub fn stages(old: &Table, new: &Table) -> BTreeSet<Stage> {
     moved(old, new).into_keys().collect()
 }
 
-fn moved(old: &Table, new: &Table) -> BTreeMap<Stage, Vec<PartitionRef>> {
-    let mut stages: BTreeMap<Stage, Vec<PartitionRef>> = BTreeMap::new();
+/// What goes through a stage: partitions, and whom it concerns.
+type Concerned = (Vec<PartitionRef>, BTreeSet<MemberId>);
+
+fn moved(old: &Table, new: &Table) -> BTreeMap<Stage, Concerned> {
+    let mut stages: BTreeMap<Stage, Concerned> = BTreeMap::new();
     for (before, now) in old.keyspaces.iter().filter_map(|k| Some((k, new.keyspace(k.id)?))) {
         for partition in &before.partitions {
             let Some(next) = now.partition(partition.id).filter(|next| !Arc::ptr_eq(next, partition)) else { continue };
             let at = PartitionRef { keyspace: before.id, partition: partition.id };
-            for stage in stages_between(partition, next, |m| new.member(m).is_some()) {
-                stages.entry(stage).or_default().push(at);
+            for (stage, member) in stages_between(partition, next, |m| new.member(m).is_some()) {
+                let (partitions, members) = stages.entry(stage).or_default();
+                if partitions.last() != Some(&at) {
+                    partitions.push(at);
+                }
+                members.insert(member);
             }
         }
     }
@@ -424,16 +491,17 @@ fn moved(old: &Table, new: &Table) -> BTreeMap<Stage, Vec<PartitionRef>> {
 }
 
 fn moves(old: &Named, new: &Named) -> Vec<Event> {
-    let told = moved(&old.table, &new.table).into_iter().map(|(stage, partitions)| Event::Moved {
+    let told = moved(&old.table, &new.table).into_iter().map(|(stage, (partitions, concerned))| Event::Moved {
         stage,
         count: partitions.len(),
         partitions: partitions.iter().take(NAMED_MAX).map(|at| new.name_of(*at)).collect(),
+        members: new.members.iter().filter(|m| concerned.contains(&m.id)).take(NAMED_MAX).map(|m| m.name.clone()).collect(),
     });
     told.collect()
 }
 
-/// Through which stages a partition has gone. What a member's going does to it is no move.
-fn stages_between(old: &Partition, new: &Partition, stays: impl Fn(MemberId) -> bool) -> BTreeSet<Stage> {
+/// Through which stages a partition has gone, and whom each concerns. What a member's going does to it is no move.
+fn stages_between(old: &Partition, new: &Partition, stays: impl Fn(MemberId) -> bool) -> BTreeSet<(Stage, MemberId)> {
     let mut stages = BTreeSet::new();
     if old.replicas == new.replicas || old.lineage != new.lineage {
         return stages;
@@ -441,22 +509,21 @@ fn stages_between(old: &Partition, new: &Partition, stays: impl Fn(MemberId) -> 
     let (was, is): (Vec<MemberId>, Vec<MemberId>) = (old.in_sync().collect(), new.in_sync().collect());
     for learner in new.learners() {
         if !old.learners().any(|m| m == learner) {
-            stages.insert(Stage::Copying);
+            stages.insert((Stage::Copying, learner));
         }
     }
     for learner in old.learners().filter(|m| stays(*m)) {
         if is.contains(&learner) {
-            stages.insert(Stage::InSync);
+            stages.insert((Stage::InSync, learner));
         } else if !new.learners().any(|m| m == learner) {
-            stages.insert(Stage::GivenUp);
+            stages.insert((Stage::GivenUp, learner));
         }
     }
     if stays(old.primary()) && old.primary() != new.primary() {
-        stages.insert(Stage::Switched);
+        stages.insert((Stage::Switched, new.primary()));
     }
-    if was.iter().any(|m| stays(*m) && !new.replicas.iter().any(|r| r.member == *m)) {
-        stages.insert(Stage::Dropped);
-    }
+    let dropped = was.iter().filter(|m| stays(**m) && !new.replicas.iter().any(|r| r.member == **m));
+    stages.extend(dropped.map(|m| (Stage::Dropped, *m)));
     stages
 }
 
