@@ -158,7 +158,7 @@ impl Builder {
         self
     }
 
-    /// Bytes of the largest value; 16 MiB by default.
+    /// Bytes of the largest value; 16 MiB by default, 64 MiB at most.
     pub fn value_max(mut self, bytes: u64) -> Self {
         self.options.value_max = Some(Size(bytes));
         self

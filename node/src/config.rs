@@ -48,6 +48,9 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 const RANGE_BYTES_LEAST: usize = 64 << 10;
 /// The least that `--value-max` may be.
 const VALUE_BYTES_LEAST: usize = 1024;
+/// The most that it may be: a value travels in one piece, and a data thread closes connections from which more than 96 MiB wait for their end
+/// (`net::links`).
+const VALUE_BYTES_MOST: usize = 64 << 20;
 /// The least that a data thread may have of `--memory-max`.
 const MEMORY_BYTES_LEAST: usize = 1 << 20;
 /// Seeds at most.
@@ -250,6 +253,12 @@ impl Options {
         let value_bytes_max = self.value_max.map_or((16 << 20).min(memory_bytes_max / usize::from(threads) / 2), bytes);
         if value_bytes_max < VALUE_BYTES_LEAST {
             return fail(format!("--value-max {value_bytes_max} is too small for any use: at least {VALUE_BYTES_LEAST} bytes"));
+        }
+        if value_bytes_max > VALUE_BYTES_MOST {
+            return fail(format!(
+                "--value-max {value_bytes_max} is too large: at most {}mb, for a value travels in one piece",
+                VALUE_BYTES_MOST >> 20
+            ));
         }
         if self.value_max.is_some() && value_bytes_max > memory_bytes_max {
             return fail(format!("--value-max {value_bytes_max} is more than --memory-max {memory_bytes_max}: no such value would fit"));
@@ -637,6 +646,8 @@ mod tests {
         assert!(resolve(|o| o.partitions = Some(1000)).is_err());
         assert!(resolve(|o| o.partitions = Some(0)).is_err());
         assert!(resolve(|o| o.value_max = Some(Size(0))).is_err());
+        let at = |bytes| resolve(|o| (o.value_max, o.memory_max) = (Some(Size(bytes)), Some(Size(1 << 30))));
+        assert!(at(64 << 20).is_ok() && at((64 << 20) + 1).is_err_and(|e| e.0.contains("at most 64mb")));
         assert!(resolve(|o| (o.value_max, o.memory_max) = (Some(Size(1 << 30)), Some(Size(1 << 20)))).is_err());
         assert!(resolve(|o| o.backups = Some(200)).is_err());
         assert!(resolve(|o| o.min_in_sync = Some(3)).is_err());

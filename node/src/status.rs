@@ -279,7 +279,7 @@ pub struct StartReport {
 pub enum PartitionState {
     /// Its primary has reported that it serves.
     Open,
-    /// Its primary has not reported yet.
+    /// Its primary has not reported yet, or is silent.
     Assigned,
     /// The coordinator, who would know, did not answer.
     Unknown,
@@ -368,7 +368,8 @@ impl TableReport {
             };
         };
         let closed: BTreeSet<PartitionRef> = cluster.status.closed.iter().copied().collect();
-        let state = |at: PartitionRef| match (cluster.from_coordinator, closed.contains(&at)) {
+        let silent = |m: MemberId| table.member(m).is_some_and(|m| m.state == MemberState::Silent);
+        let state = |at: PartitionRef, primary| match (cluster.from_coordinator, closed.contains(&at) || silent(primary)) {
             (_, true) => PartitionState::Assigned,
             (true, false) => PartitionState::Open,
             (false, false) => PartitionState::Unknown,
@@ -394,7 +395,7 @@ impl TableReport {
                     let partition = |p: &Arc<Partition>| PartitionReport {
                         id: p.id.0,
                         keys: keys.get(&p.id).cloned().unwrap_or_else(|| slots(k, p.id)),
-                        state: state(PartitionRef { keyspace: k.id, partition: p.id }),
+                        state: state(PartitionRef { keyspace: k.id, partition: p.id }, p.primary()),
                         primary: name(table, p.primary()),
                         backups: p.in_sync().filter(|&m| m != p.primary()).map(|m| name(table, m)).collect(),
                         learners: p.learners().map(|m| name(table, m)).collect(),
@@ -685,6 +686,18 @@ mod tests {
         let states: Vec<_> = table.keyspaces[0].partitions.iter().map(|p| p.state).collect();
         assert_eq!(states.iter().filter(|s| **s == PartitionState::Assigned).count(), 1);
         assert_eq!(states[3], PartitionState::Assigned);
+    }
+
+    #[test]
+    fn what_a_silent_member_leads_does_not_show_as_open() {
+        let mut table = cluster(3);
+        let silent = table.members[1].clone();
+        table.members[1] = Arc::new(Member { state: MemberState::Silent, ..(*silent).clone() });
+        let report = TableReport::new(&seen(table, vec![], true));
+        let open = |led: bool| {
+            report.keyspaces[0].partitions.iter().filter(|p| (p.primary == silent.name) == led).all(|p| p.state == PartitionState::Open)
+        };
+        assert!(!open(true) && open(false), "{report:?}");
     }
 
     #[test]

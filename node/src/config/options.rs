@@ -104,7 +104,7 @@ options! {
     /// Memory for data [default: three quarters of the machine's or container's]
     #[arg(long, env = "DOYEN_MEMORY_MAX", value_name = "SIZE")]
     memory_max: Size,
-    /// Largest value [default: 16mb]
+    /// Largest value, 64mb at most [default: 16mb]
     #[arg(long, env = "DOYEN_VALUE_MAX", value_name = "SIZE")]
     value_max: Size,
     /// Bytes from which on a range of keys is split, each with its copies [default: 64mb]

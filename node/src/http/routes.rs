@@ -10,7 +10,8 @@ use crate::moves::{BalanceOptions, BalanceReport, CancelRequest, MovesReport};
 use crate::rebalance::{self, PLAN_BYTES_MAX, RebalancePlan};
 use crate::status::{ClusterReport, KeyspaceReport, TableReport, TableVersion};
 use axum::extract::rejection::{BytesRejection, QueryRejection};
-use axum::extract::{DefaultBodyLimit, Path, Query, Request, State as Shared};
+use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, Query, Request, State as Shared};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -62,6 +63,18 @@ impl IntoResponse for Failure {
 }
 
 type Answer<T> = Result<T, Failure>;
+
+/// The name in a path.
+struct Named(String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Named {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+        let path = Path::<String>::from_request_parts(parts, state).await;
+        path.map(|Path(name)| Self(name)).map_err(|why| Failure(StatusCode::BAD_REQUEST, format!("the path has no name: {why}")))
+    }
+}
 
 pub(super) fn router(state: Arc<State>) -> Router {
     Router::new()
@@ -194,19 +207,19 @@ async fn cancel_moves(
     Ok(Json(serde_json::json!({ "cancelled": cancel.id.unwrap_or_else(|| "all".into()) })))
 }
 
-async fn drain(Shared(state): Shared<Arc<State>>, Path(name): Path<String>, headers: HeaderMap) -> Answer<Json<serde_json::Value>> {
+async fn drain(Shared(state): Shared<Arc<State>>, Named(name): Named, headers: HeaderMap) -> Answer<Json<serde_json::Value>> {
     authorize(&state, &headers)?;
     administer(&state, AdminRequest::Drain { name: name.clone() }).await?;
     Ok(Json(serde_json::json!({ "draining": name })))
 }
 
-async fn fill(Shared(state): Shared<Arc<State>>, Path(name): Path<String>, headers: HeaderMap) -> Answer<Json<serde_json::Value>> {
+async fn fill(Shared(state): Shared<Arc<State>>, Named(name): Named, headers: HeaderMap) -> Answer<Json<serde_json::Value>> {
     authorize(&state, &headers)?;
     administer(&state, AdminRequest::Fill { name: name.clone() }).await?;
     Ok(Json(serde_json::json!({ "filling": name })))
 }
 
-async fn remove_lost(Shared(state): Shared<Arc<State>>, Path(name): Path<String>, headers: HeaderMap) -> Answer<Json<serde_json::Value>> {
+async fn remove_lost(Shared(state): Shared<Arc<State>>, Named(name): Named, headers: HeaderMap) -> Answer<Json<serde_json::Value>> {
     authorize(&state, &headers)?;
     administer(&state, AdminRequest::GiveUp { name: name.clone() }).await?;
     Ok(Json(serde_json::json!({ "removed": name })))
@@ -361,7 +374,7 @@ async fn keyspaces(Shared(state): Shared<Arc<State>>) -> Answer<Json<Vec<Keyspac
     Ok(Json(ClusterReport::new(&cluster).keyspaces))
 }
 
-async fn keyspace(Shared(state): Shared<Arc<State>>, Path(name): Path<String>) -> Answer<Json<KeyspaceReport>> {
+async fn keyspace(Shared(state): Shared<Arc<State>>, Named(name): Named) -> Answer<Json<KeyspaceReport>> {
     let cluster = state.control.status().await.map_err(|_| stopped())?;
     let keyspaces = ClusterReport::new(&cluster).keyspaces;
     let unknown = Refused::no_keyspace(&name, keyspaces.iter().map(|k| &k.name)).to_string();
@@ -382,7 +395,7 @@ async fn create_keyspace(Shared(state): Shared<Arc<State>>, headers: HeaderMap, 
 
 async fn alter_keyspace(
     Shared(state): Shared<Arc<State>>,
-    Path(name): Path<String>,
+    Named(name): Named,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Answer<Json<serde_json::Value>> {
@@ -393,7 +406,7 @@ async fn alter_keyspace(
 
 async fn split_range(
     Shared(state): Shared<Arc<State>>,
-    Path(keyspace): Path<String>,
+    Named(keyspace): Named,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Answer<Json<serde_json::Value>> {
@@ -405,7 +418,7 @@ async fn split_range(
 
 async fn merge_ranges(
     Shared(state): Shared<Arc<State>>,
-    Path(keyspace): Path<String>,
+    Named(keyspace): Named,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Answer<Json<serde_json::Value>> {
@@ -417,7 +430,7 @@ async fn merge_ranges(
 
 const SPLIT_EXPECTED: &str = r#"{"at": "KEY"}"#;
 
-async fn drop_keyspace(Shared(state): Shared<Arc<State>>, Path(name): Path<String>, headers: HeaderMap) -> Answer<Json<serde_json::Value>> {
+async fn drop_keyspace(Shared(state): Shared<Arc<State>>, Named(name): Named, headers: HeaderMap) -> Answer<Json<serde_json::Value>> {
     authorize(&state, &headers)?;
     administer(&state, AdminRequest::DropKeyspace { name: name.clone() }).await?;
     Ok(Json(serde_json::json!({ "dropped": name })))

@@ -1,11 +1,11 @@
 //! `doyen rebalance`: what would move and why, a plan that is confirmed, and whether, when and how fast anything moves by itself.
 
 use super::{Credentials, Target, failed, json, write};
-use crate::cli::{Failed, PARTITIONS, bytes, counted};
+use crate::cli::{Failed, PARTITIONS, counted};
 use crate::http::client;
 use crate::moves::{self, BalanceOptions, BalanceReport, CancelRequest, MovesReport};
 use crate::rebalance::{PLAN_BYTES_MAX, RebalancePlan, Step};
-use doyen_placement::{Scheduler, Schedulers};
+use doyen_placement::{MoveRate, Scheduler, Schedulers};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -137,7 +137,7 @@ fn standing(report: &MovesReport) -> String {
     let BalanceReport { state, on: _, automatic, rate, window, held } = &report.balance;
     let mut text = format!("balancing: {state}\n");
     let _ = writeln!(text, "moves by itself, now: {}", if automatic.is_empty() { "nothing".into() } else { automatic.join(", ") });
-    let rate = rate.parse().map_or_else(|_| rate.clone(), |rate| format!("{} a second, from and to each member", bytes(rate)));
+    let rate = rate.parse().map_or_else(|_| rate.clone(), |rate| format!("{}, from and to each member", MoveRate::Bytes(rate)));
     let _ = writeln!(text, "move rate: {rate}");
     let _ = writeln!(text, "window: {window}{}", if window == "always" { "" } else { " UTC" });
     if !held.is_empty() {

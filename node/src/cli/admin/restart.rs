@@ -26,10 +26,10 @@ pub(in crate::cli) struct RestartPlan {
     #[arg(long, requires = "print")]
     json: bool,
     /// A shell command that restarts a node: DOYEN_NODE is its name, DOYEN_ADDRESS its control address
-    #[arg(long, value_name = "COMMAND")]
+    #[arg(long, value_name = "COMMAND", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     exec: Option<String>,
     /// How long a node may take to be back, and the cluster to be safe
-    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
     timeout: u64,
 }
 
