@@ -58,6 +58,13 @@ fn garbage_at_every_port_disturbs_nobody() {
 }
 
 #[test]
+fn a_name_in_a_path_that_is_no_text_gets_an_error_in_json() {
+    let cluster = Cluster::of(BINARY, 1);
+    let said = cluster.nodes["n0"].http("/keyspaces/%FF").expect_err("there is none").to_string();
+    assert!(said.contains(r#"400 Bad Request {"error":"the path has no name"#), "{said}");
+}
+
+#[test]
 fn a_value_above_the_limit_is_refused_and_the_connection_stays() {
     let mut cluster = Cluster::new(BINARY);
     cluster.options.extend(["--value-max", "64kb"].map(str::to_owned));
