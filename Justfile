@@ -82,7 +82,7 @@ stall *ARGS:
     cargo build --release -p doyen -p doyen-tests
     target/release/figures stall --binary target/release/doyen {{ARGS}}
 
-# what readers and writers notice while a node joins, is drained, dies, and all are restarted twenty times (half an hour, 4 GB)
+# what readers and writers notice while a node joins, is drained, dies, and all are restarted twenty times (an hour and more, 4 GB)
 move *ARGS:
     cargo build --release -p doyen -p doyen-tests
     target/release/figures move --binary target/release/doyen {{ARGS}}
