@@ -225,6 +225,11 @@ impl BalanceReport {
     /// Its state where everything moves by itself.
     pub(crate) const ON: &'static str = "on";
 
+    /// Its rate, for people.
+    pub(crate) fn spoken_rate(&self) -> String {
+        self.rate.parse().map_or_else(|_| self.rate.clone(), |rate| MoveRate::Bytes(rate).to_string())
+    }
+
     /// What this table says.
     pub(crate) fn new(table: &Table) -> Self {
         let Balancing { paused, window, closed, rate, held, drained: _ } = &table.settings.balancing;

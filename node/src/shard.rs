@@ -112,8 +112,6 @@ struct Core {
     threads: Threads,
     /// Who is about to go.
     leaving: BTreeSet<MemberId>,
-    /// Something is on its way from here or to here that is lacking.
-    repairing: bool,
     limits: Limits,
     rng: u64,
     now: Time,
@@ -361,7 +359,6 @@ impl Shard {
             me,
             threads: Threads::default(),
             leaving: BTreeSet::new(),
-            repairing: false,
             limits,
             rng: rng_seed | 1,
             now,

@@ -68,7 +68,7 @@ pub use ring::inherit;
 pub use surplus::{Surplus, surplus};
 pub use unmet::{Unmet, Why, rules_unmet};
 
-pub(crate) use edit::may_receive;
+pub use edit::may_receive;
 
 use crate::id::{KeyspaceId, MemberId, PartitionId, PartitionRef};
 use crate::loads::{Loads, Uneven};

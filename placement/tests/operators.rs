@@ -170,11 +170,7 @@ fn who_leaves_is_in_a_hurry_and_who_is_emptied_is_not() {
     let drained = planner::drain(&whole, &first.name).expect("others have room");
     let leaves = planner::hand_over(&drained, second.id, Pace::Repair);
     let dead = planner::remove(&whole, &BTreeMap::from([(second.id, Departure::Dead)]));
-    let hurried = |table: &Table| {
-        let each: Vec<_> = partitions(table).map(|(at, _)| planner::ranges::can_wait(table, at)).collect();
-        assert_eq!(planner::ranges::all_can_wait(table), each.iter().all(|wait| *wait));
-        each.iter().filter(|wait| !**wait).count()
-    };
+    let hurried = |table: &Table| planner::ranges::pressing(table).count();
     assert_eq!((hurried(&whole), planner::leaving(&whole)), (0, BTreeSet::new()));
     assert_eq!((hurried(&drained), planner::leaving(&drained)), (0, BTreeSet::new()));
     assert!(partitions(&drained).any(|(at, _)| !planner::ranges::may_stay(&drained, at)), "all the same it goes");

@@ -176,12 +176,12 @@ impl Duties {
 
     /// Whether the next step cannot wait: copies are lacking, somebody is in the way of writes, or writes wait for a split or a merge.
     fn presses(&mut self, base: &Named) -> bool {
-        let waits = |r: &InSyncRequest| matches!(r.change, InSyncChange::Admit(_)) && planner::ranges::can_wait(&base.table, r.partition);
+        let waits = |r: &InSyncRequest| matches!(r.change, InSyncChange::Admit(_));
         if !self.still.is_empty() || !self.reshaping.is_empty() || !self.in_sync.iter().all(waits) {
             return true;
         }
         let known = self.whole.filter(|(name, _)| *name == base.name).map(|(_, whole)| whole);
-        let whole = known.unwrap_or_else(|| planner::ranges::all_can_wait(&base.table));
+        let whole = known.unwrap_or_else(|| planner::ranges::pressing(&base.table).next().is_none());
         self.whole = Some((base.name, whole));
         !whole
     }

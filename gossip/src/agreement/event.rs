@@ -4,7 +4,7 @@
 
 use super::context::Named;
 use doyen_placement::planner::{self, Health};
-use doyen_placement::{Keyspace, Lineage, MemberId, MemberState, Partition, PartitionRef, Paused, Role, Scheduler, Table};
+use doyen_placement::{Keyspace, Lineage, MemberId, MemberState, Partition, PartitionRef, Paused, Scheduler, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -374,8 +374,13 @@ pub(super) fn between(old: &Named, new: &Named) -> Vec<Event> {
     told
 }
 
+/// What people say of a keyspace. Its partitions and what divides them change by themselves as well.
+fn said(k: &Keyspace) -> impl PartialEq {
+    (k.mode, k.backups, k.min_in_sync, k.on_loss, k.default_ttl_ms, k.eviction, k.ordered, &k.name, &k.rules)
+}
+
 fn receivers(table: &Table) -> usize {
-    table.members.iter().filter(|m| m.role == Role::Data && m.state == MemberState::Live).count()
+    table.members.iter().filter(|m| planner::may_receive(m)).count()
 }
 
 /// What somebody said of the whole cluster, or of its keyspaces.
@@ -395,10 +400,6 @@ fn changes(old: &Named, new: &Named) -> Vec<String> {
     }
     for keyspace in &new.keyspaces {
         let name = &keyspace.name;
-        // Partitions and what divides them change by themselves as well.
-        let said = |k: &Keyspace| {
-            (k.mode, k.backups, k.min_in_sync, k.on_loss, k.default_ttl_ms, k.eviction, k.ordered, k.name.clone(), k.rules.clone())
-        };
         match old.keyspace(keyspace.id) {
             None => told.push(format!("keyspace {name} was created")),
             Some(before) if said(before) != said(keyspace) => told.push(format!("keyspace {name} was altered")),

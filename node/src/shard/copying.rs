@@ -242,7 +242,7 @@ impl Core {
     pub(super) fn start_teaching(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId) {
         let copying = self.copying;
         // Many wait for their turn, and looking for room is work for every member.
-        let its_turn = copying < self.limits.copies_max && (!self.repairing || slot.is_repaired(&self.leaving));
+        let its_turn = copying < self.limits.copies_max && (!self.pace.repairing() || slot.is_repaired(&self.leaving));
         let has_room = (its_turn || !waits(slot, id)) && self.has_room(at, slot, id);
         let Some(held) = &mut slot.held else { return };
         let Held { lead: Some(lead), log, store, epoch, lineage, .. } = &mut **held else { return };

@@ -120,6 +120,11 @@ impl Pace {
         self.repairing = repairing;
     }
 
+    /// As it was said last.
+    pub(super) fn repairing(&self) -> bool {
+        self.repairing
+    }
+
     /// Bytes a second.
     pub(super) fn rate(&self) -> u64 {
         self.fixed.unwrap_or(if self.repairing { self.allowed.max(REPAIR) } else { self.allowed })

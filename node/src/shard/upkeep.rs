@@ -132,8 +132,8 @@ impl Shard {
 
     /// Whether something is on its way that is lacking: it goes before what only makes loads even.
     pub(super) fn look_for_repairs(&mut self) {
-        self.core.repairing = self.slots.values().any(|slot| slot.is_repaired(&self.core.leaving));
-        self.core.pace.set_repairing(self.core.repairing);
+        let repairing = self.slots.values().any(|slot| slot.is_repaired(&self.core.leaving));
+        self.core.pace.set_repairing(repairing);
     }
 
     /// Expires some keys of the partitions where some are overdue.

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Whether a member may be given copies.
-pub(crate) fn may_receive(member: &Member) -> bool {
+#[must_use]
+pub fn may_receive(member: &Member) -> bool {
     member.role == Role::Data && member.state == MemberState::Live
 }
 

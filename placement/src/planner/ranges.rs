@@ -9,7 +9,7 @@ use super::health::copies_wanted;
 use super::{Plan, reshape};
 use crate::id::{KeyspaceId, MemberId, PartitionId, PartitionRef};
 use crate::table::{Member, MemberState, Partition, Reshape, Table};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A range of which more is asked is split, in operations a second.
@@ -42,31 +42,16 @@ pub fn may_stay(table: &Table, at: PartitionRef) -> bool {
     stays(partition, copies_wanted(keyspace, receivers), |m| table.member(m).is_some_and(|m| may_receive(m)))
 }
 
-/// Whether a partition has all its copies, on members that stay for the time being: whatever moves, it can wait for a moment. Who is emptied because
-/// somebody wants that is in no hurry; who leaves is.
-#[must_use]
-pub fn can_wait(table: &Table, at: PartitionRef) -> bool {
-    let Some((keyspace, partition)) = table.keyspace(at.keyspace).and_then(|k| Some((k, k.partition(at.partition)?))) else { return false };
-    let (receivers, stay) = staying(table);
-    stays(partition, copies_wanted(keyspace, receivers), |m| stay.contains(&m))
-}
-
-/// Whether that is so of every partition.
-#[must_use]
-pub fn all_can_wait(table: &Table) -> bool {
-    let (receivers, stay) = staying(table);
-    table.keyspaces.iter().all(|keyspace| {
-        let wanted = copies_wanted(keyspace, receivers);
-        keyspace.partitions.iter().all(|partition| stays(partition, wanted, |m| stay.contains(&m)))
-    })
-}
-
-/// How many may receive something, and who stays for the time being.
-fn staying(table: &Table) -> (usize, BTreeSet<MemberId>) {
+/// Partitions that lack copies on members that stay for the time being: their next step cannot wait for a moment. Who is emptied because somebody wants
+/// that is in no hurry; who leaves is.
+pub fn pressing(table: &Table) -> impl Iterator<Item = PartitionRef> {
     let receivers = table.members.iter().filter(|m| may_receive(m)).count();
     let goes = leaving(table);
-    let stays = |m: &&Arc<Member>| m.state != MemberState::Silent && !goes.contains(&m.id);
-    (receivers, table.members.iter().filter(stays).map(|m| m.id).collect())
+    let remains = |m: &&Arc<Member>| m.state != MemberState::Silent && !goes.contains(&m.id);
+    let remain: BTreeSet<MemberId> = table.members.iter().filter(remains).map(|m| m.id).collect();
+    let presses = move |wanted: usize, partition: &Partition| !stays(partition, wanted, |m| remain.contains(&m));
+    let wanted: BTreeMap<KeyspaceId, usize> = table.keyspaces.iter().map(|k| (k.id, copies_wanted(k, receivers))).collect();
+    table.partitions().filter(move |(at, partition)| presses(wanted.get(&at.keyspace).copied().unwrap_or(0), partition)).map(|(at, _)| at)
 }
 
 fn stays(partition: &Partition, wanted: usize, may: impl Fn(MemberId) -> bool) -> bool {

@@ -4,7 +4,6 @@ use super::{Target, failed, json, print, write};
 use crate::cli::{Failed, bytes, counted};
 use crate::http::client;
 use crate::moves::{MoveReport, MovesReport};
-use doyen_placement::MoveRate;
 use std::collections::VecDeque;
 use std::fmt::Write;
 use std::io::IsTerminal;
@@ -129,8 +128,7 @@ fn told(report: &MovesReport, most: usize, shape: Shape, measured: Option<u64>) 
     };
     let balance = &report.balance;
     if !balance.on || balance.rate != "adaptive" {
-        let rate = balance.rate.parse().map_or_else(|_| balance.rate.clone(), |rate| MoveRate::Bytes(rate).to_string());
-        let _ = writeln!(text, "balancing: {}; move rate: {rate}", balance.state);
+        let _ = writeln!(text, "balancing: {}; move rate: {}", balance.state, balance.spoken_rate());
     }
     for drain in &report.draining {
         let why = drain.waits_for.as_ref().map(|why| format!(": waits, {why}")).unwrap_or_default();

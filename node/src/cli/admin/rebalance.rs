@@ -5,7 +5,7 @@ use crate::cli::{Failed, PARTITIONS, counted};
 use crate::http::client;
 use crate::moves::{self, BalanceOptions, BalanceReport, CancelRequest, MovesReport};
 use crate::rebalance::{PLAN_BYTES_MAX, RebalancePlan, Step};
-use doyen_placement::{MoveRate, Scheduler, Schedulers};
+use doyen_placement::{Scheduler, Schedulers};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -137,8 +137,8 @@ fn standing(report: &MovesReport) -> String {
     let BalanceReport { state, on: _, automatic, rate, window, held } = &report.balance;
     let mut text = format!("balancing: {state}\n");
     let _ = writeln!(text, "moves by itself, now: {}", if automatic.is_empty() { "nothing".into() } else { automatic.join(", ") });
-    let rate = rate.parse().map_or_else(|_| rate.clone(), |rate| format!("{}, from and to each member", MoveRate::Bytes(rate)));
-    let _ = writeln!(text, "move rate: {rate}");
+    let whose = if rate == "adaptive" { "" } else { ", from and to each member" };
+    let _ = writeln!(text, "move rate: {}{whose}", report.balance.spoken_rate());
     let _ = writeln!(text, "window: {window}{}", if window == "always" { "" } else { " UTC" });
     if !held.is_empty() {
         let _ = writeln!(text, "cancelled, and held where they are: {}", some_of(held));
