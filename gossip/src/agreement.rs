@@ -19,6 +19,8 @@ mod duties;
 mod election;
 mod event;
 #[cfg(test)]
+mod fixtures;
+#[cfg(test)]
 mod hostile;
 mod join;
 mod lease;

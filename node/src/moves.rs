@@ -30,7 +30,7 @@ pub struct MovesReport {
 pub struct MoveReport {
     /// What `doyen rebalance cancel` takes: `KEYSPACE/PARTITION`.
     pub id: String,
-    /// `waiting`, `copying`, `catching up`, `comparing`, `equal`, `switching` (another member is to lead) or `dropping`.
+    /// `waiting`, `no room` (there, before it is given more memory or somebody else comes), `copying`, `catching up`, `comparing`, `equal`, `switching` (another member is to lead) or `dropping`.
     pub stage: String,
     /// Why, as plans say it.
     pub reason: String,
@@ -196,6 +196,10 @@ fn steps(table: &Table, loads: &Loads, at: PartitionRef, partition: &Partition, 
         seconds_left: None,
     };
     let known = loads.partition(at).map_or(0, |load| load.bytes);
+    let waiting = |to: MemberId| {
+        let full = loads.member(to).is_some_and(|load| !fits(load, known));
+        (None, MoveReport { bytes_left: known, ..report(if full { "no room" } else { "waiting" }, to) })
+    };
     let mut all: Vec<(Option<CopyPhase>, MoveReport)> = Vec::new();
     for learner in partition.learners() {
         let told = loads.progress(at, learner).map(|p| {
@@ -206,19 +210,25 @@ fn steps(table: &Table, loads: &Loads, at: PartitionRef, partition: &Partition, 
                 MoveReport { bytes_sent: p.bytes_sent, bytes_left: left, rate, seconds_left, ..report(&p.phase.to_string(), learner) },
             )
         });
-        all.push(told.unwrap_or_else(|| (None, MoveReport { bytes_left: known, ..report("waiting", learner) })));
+        all.push(told.unwrap_or_else(|| waiting(learner)));
     }
     let Some(goal) = &partition.goal else { return all };
     let coming = goal.iter().filter(|m| !partition.replicas.iter().any(|r| r.member == **m));
-    all.extend(coming.map(|m| (None, MoveReport { bytes_left: known, ..report("waiting", *m) })));
+    all.extend(coming.map(|m| waiting(*m)));
     if all.is_empty() {
         let dropped = partition.in_sync().find(|m| !goal.contains(m));
-        all.push(match goal.first() {
-            Some(lead) if *lead != partition.primary() => (None, report("switching", *lead)),
-            _ => (None, report("dropping", dropped.unwrap_or_else(|| partition.primary()))),
+        all.extend(match goal.first() {
+            Some(lead) if *lead != partition.primary() => Some((None, report("switching", *lead))),
+            // Where none is left to drop it has arrived, and the next table says so.
+            _ => dropped.map(|member| (None, report("dropping", member))),
         });
     }
     all
+}
+
+/// Whether so many bytes more fit into a member's memory, as far as copies may fill it.
+fn fits(member: &MemberLoad, bytes: u64) -> bool {
+    MemberLoad { memory: member.memory.saturating_add(bytes), ..*member }.filled() < FULL
 }
 
 impl BalanceReport {
@@ -261,9 +271,8 @@ impl DrainReport {
         let active = table.settings.active();
         // The smallest of what it holds, as far as that is known.
         let least = held().filter_map(|(at, _)| loads.partition(at)).map(|load| load.bytes).min().unwrap_or(0);
-        let fits = |m: &MemberLoad| MemberLoad { memory: m.memory.saturating_add(least), ..*m }.filled() < FULL;
         let receives = |m: &&std::sync::Arc<Member>| m.state == MemberState::Live && m.role == Role::Data;
-        let room = table.members.iter().filter(receives).any(|m| loads.member(m.id).is_none_or(fits));
+        let room = table.members.iter().filter(receives).any(|m| loads.member(m.id).is_none_or(|load| fits(load, least)));
         let waits_for = match () {
             () if held().next().is_none() => None,
             () if table.member(member).is_some_and(|m| m.state == MemberState::Silent) => Some("it does not answer".to_owned()),

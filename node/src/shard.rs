@@ -49,7 +49,7 @@ mod upkeep;
 
 use bytes::{Bytes, BytesMut};
 use clients::Arriving;
-use copying::Sink;
+use copying::{Copying, Sink};
 use dedup::Dedup;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest, View};
@@ -147,7 +147,7 @@ struct Core {
     outstanding: usize,
     next_n: u64,
     next_session: u32,
-    copying: usize,
+    copying: Copying,
     /// Bytes that are still to arrive, of each copy that is made here.
     expected: BTreeMap<PartitionRef, u64>,
     /// Partitions held, which share the tail.
@@ -384,7 +384,7 @@ impl Shard {
             outstanding: 0,
             next_n: 1,
             next_session: 1,
-            copying: 0,
+            copying: Copying::default(),
             expected: BTreeMap::new(),
             holding: 0,
             used: false,

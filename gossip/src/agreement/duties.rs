@@ -4,6 +4,7 @@
 mod admin;
 mod moves;
 mod newcomers;
+mod rooms;
 
 use super::api::{AdminReply, AdminRequest, Output};
 use super::context::{Context, Named, earlier};
@@ -20,6 +21,7 @@ use doyen_placement::{
     Epoch, Keyspace, KeyspaceId, Member, MemberId, MemberState, OnLoss, PartitionId, PartitionRef, Reshape, Table, TableName, Version,
 };
 use moves::{BACKOFF_MAX, HALVED_MAX, RESHAPE_PATIENCE, apart, draft_moves};
+use rooms::Rooms;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -98,8 +100,7 @@ pub(super) struct Duties {
     pub(super) told: Told,
     /// Moves for balance that failed, one after the other.
     failed: u32,
-    /// Who had no room for a copy, and when people were told.
-    no_room: BTreeMap<MemberId, Time>,
+    rooms: Rooms,
 }
 
 /// A newcomer that is asked whether it hears and is heard.
@@ -159,19 +160,32 @@ impl Duties {
             together: BTreeMap::new(),
             told: Told::default(),
             failed: 0,
-            no_room: BTreeMap::new(),
+            rooms: Rooms::default(),
         }
     }
 
     pub(super) fn timeout(&self, cx: &Context) -> Option<Time> {
         let batched = self.moving || !self.in_sync.is_empty() || self.proposal.is_some() || !self.still.is_empty();
         let batch = (batched && self.batch_at > cx.now).then_some(self.batch_at);
-        let retry = self.backoff.values().map(|(until, _)| *until).filter(|until| *until > cx.now).min();
+        let retry = self.retry(cx.now);
         let plan = self.plan_asked.map(|at| at + PLAN_PATIENCE);
         let given_up = self.reshaping.values().map(|since| *since + RESHAPE_PATIENCE).min();
         let reshape = (self.reshape_at > cx.now).then_some(self.reshape_at);
         let rest = (batched && self.rest_until > cx.now).then_some(self.rest_until);
         [batch, rest, retry, plan, given_up, reshape, self.reset_at.filter(|at| *at > cx.now)].into_iter().fold(None, earlier)
+    }
+
+    /// When a copy that does not begin now may.
+    fn retry(&self, now: Time) -> Option<Time> {
+        let failed = self.backoff.values().map(|(until, _)| *until).filter(|until| *until > now).min();
+        earlier(failed, self.rooms.due(now))
+    }
+
+    /// Somebody told what it holds by now: where there is room again, copies need not wait for their time.
+    pub(super) fn look_for_room(&mut self) {
+        if self.rooms.look(&self.told.loads) {
+            self.stuck = None;
+        }
     }
 
     /// Whether the next step cannot wait: copies are lacking, somebody is in the way of writes, or writes wait for a split or a merge.
@@ -483,7 +497,9 @@ impl Council {
             let moving = now.partitions().any(|(_, p)| p.goal.is_some());
             duties.moving = moving || now.keyspaces.iter().any(halved);
             duties.plan_wanted |= draft.unplanned || before.members != now.members || !moving;
-            duties.no_room.retain(|m, _| now.member(*m).is_some());
+            if before.members != now.members {
+                duties.rooms.members_changed(&now.table);
+            }
             duties.opened.retain(|at, since| now.partition(*at).is_some_and(|p| p.since == *since));
             duties
                 .backoff

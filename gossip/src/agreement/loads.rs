@@ -223,6 +223,7 @@ impl Council {
         if wanted {
             leader.duties.want_plan();
         }
+        leader.duties.look_for_room();
         passed.into_iter().for_each(|event| cx.event(event));
         for (of, is, was) in [("work", uneven.work, known.work), ("bytes", uneven.bytes, known.bytes)] {
             if is && !was {
@@ -253,53 +254,12 @@ impl Council {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agreement::fixtures::{moving, planned};
     use doyen_placement::loads::CopyPhase;
-    use doyen_placement::{
-        Addresses, Age, ClusterId, Division, Eviction, Keyspace, Location, Member, MemberState, Mode, OnLoss, Reshaping, Role as Kind,
-        Settings,
-    };
-
-    fn member(number: u64) -> Member {
-        let control = ([127, 0, 0, 1], 7400).into();
-        Member {
-            id: MemberId(number << 4),
-            age: Age(0),
-            name: format!("n{number}"),
-            role: Kind::Data,
-            state: MemberState::Live,
-            addresses: Addresses { control, data: control, resp: None, resp_cluster: None, http: None, further: Vec::new() },
-            location: Location::default(),
-            weight: 100,
-        }
-    }
-
-    /// Two members, and a third that is to have its share of four partitions.
-    fn moving() -> Table {
-        let keyspace = Keyspace {
-            id: KeyspaceId(0),
-            name: "default".into(),
-            mode: Mode::Fixed { partitions: 4 },
-            division: Division::Slots,
-            backups: 1,
-            min_in_sync: 1,
-            on_loss: OnLoss::Wait,
-            default_ttl_ms: None,
-            eviction: Eviction::None,
-            ordered: false,
-            rules: Vec::new(),
-            partitions: Vec::new(),
-            reshaping: Reshaping::default(),
-        };
-        let table = planner::first(ClusterId(7), Settings::default(), keyspace, vec![member(1), member(2)]);
-        let table = planner::admit(&table, vec![member(3)]);
-        let table = planner::adopt(&table, &planner::plan(&table, &Loads::default()));
-        let limits = planner::MoveLimits { learners_per_source: 9, learners_per_target: 9, learners: 9 };
-        planner::advance(&table, &limits, &planner::Waits::default()).expect("copies begin")
-    }
 
     #[test]
     fn moves_stand_still_from_when_nothing_of_one_primary_went_on() {
-        let (mut table, mut told) = (moving(), Told::default());
+        let (mut table, mut told) = (moving(&planned(4)), Told::default());
         let at = |seconds: u64| Time(seconds * 1_000_000_000);
         let look = |told: &mut Told, table: &Table, seconds| {
             told.look(at(seconds), table, 64 << 20, &Timing::default());

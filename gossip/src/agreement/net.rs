@@ -1,13 +1,13 @@
 //! A network of agreement machines in virtual time: loss, delay, one-way cuts, pauses, crashes, drifting clocks, from a
 //! seed. It stands in for the shell and for the data threads, and checks what must always hold after every event.
 
+use super::fixtures::keyspace;
 use super::{Agreement, Config, Event, InSyncChange, InSyncRequest, Input, Output, Peer, Timing, View};
 use crate::hints::Hint;
 use crate::time::Time;
 use crate::wire::Message;
 use doyen_placement::{
-    Addresses, ClusterId, Division, Epoch, Eviction, Keyspace, KeyspaceId, Location, MemberId, Mode, OnLoss, PartitionRef, Reshaping, Role,
-    Settings, Table, TableName, Term, Version, planner,
+    Addresses, ClusterId, Epoch, KeyspaceId, Location, MemberId, PartitionRef, Role, Settings, Table, TableName, Term, Version, planner,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -155,21 +155,7 @@ impl Net {
             seeds: self.seeds[slot].iter().map(|s| address(*s)).collect(),
             expect: self.expect,
             settings: Settings::default(),
-            default_keyspace: Keyspace {
-                id: KeyspaceId(0),
-                name: "default".into(),
-                mode: Mode::Fixed { partitions: self.partitions },
-                division: Division::Slots,
-                backups: 1,
-                min_in_sync: 1,
-                on_loss: OnLoss::Reset { after_ms: 3000 },
-                default_ttl_ms: None,
-                eviction: Eviction::None,
-                ordered: false,
-                rules: Vec::new(),
-                partitions: Vec::new(),
-                reshaping: Reshaping::default(),
-            },
+            default_keyspace: keyspace(self.partitions),
             timing: Timing::default(),
             drained: false,
             rng_seed: self.random(),

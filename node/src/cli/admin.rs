@@ -89,8 +89,8 @@ struct Credentials {
     /// File with the cluster's secret (or DOYEN_SECRET)
     #[arg(long, env = "DOYEN_SECRET_FILE", value_name = "FILE")]
     secret_file: Option<PathBuf>,
-    /// File with the token for HTTP, where nodes have one
-    #[arg(long, env = "DOYEN_HTTP_TOKEN_FILE", value_name = "FILE", conflicts_with = "secret_file")]
+    /// File with the token for HTTP, where nodes have one: they take no other, so this goes before a secret
+    #[arg(long, env = "DOYEN_HTTP_TOKEN_FILE", value_name = "FILE")]
     http_token_file: Option<PathBuf>,
 }
 

@@ -84,7 +84,7 @@ pub struct Limits {
     pub chunk_bytes: usize,
     /// Snapshot chunks sent and not acknowledged, a partition.
     pub chunks_in_flight: usize,
-    /// Partitions that are copied from this node at the same time.
+    /// Partitions that are copied from this node at the same time; as many more may be on their way where copies are lacking.
     pub copies_max: usize,
     /// Entries of partitions that were split or merged that are given to their heirs in one go, about: half a millisecond.
     pub drawn_max: usize,

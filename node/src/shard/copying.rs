@@ -39,7 +39,7 @@ use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::planner;
 use doyen_placement::{Epoch, MemberId};
 pub(super) use sink::Sink;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// Snapshots of one learner that may come out wrong before it is given up.
@@ -230,8 +230,40 @@ impl Source {
     }
 }
 
+/// Snapshots that leave this node.
+#[derive(Debug, Default)]
+pub(super) struct Copying {
+    pub(super) all: usize,
+    /// Those of them that are lacking until they count.
+    lacking: usize,
+}
+
+impl Copying {
+    /// Of the slots that are looked at, as they are now.
+    pub(super) fn of<'a>(slots: impl Iterator<Item = &'a Slot>, leaving: &BTreeSet<MemberId>) -> Self {
+        let mut copying = Self::default();
+        for slot in slots {
+            match under_way(slot) {
+                0 => {}
+                under_way => copying.add(slot.is_repaired(leaving), under_way),
+            }
+        }
+        copying
+    }
+
+    /// What is lacking does not wait for what only makes loads even and has all places: it has as many of its own.
+    fn may_begin(&self, lacks: bool, most: usize) -> bool {
+        most > if lacks { self.lacking } else { self.all }
+    }
+
+    fn add(&mut self, lacks: bool, copies: usize) {
+        self.all += copies;
+        self.lacking += if lacks { copies } else { 0 };
+    }
+}
+
 /// How many snapshots leave this node from this partition.
-pub(super) fn under_way(slot: &Slot) -> usize {
+fn under_way(slot: &Slot) -> usize {
     let lead = slot.held.as_ref().and_then(|h| h.lead.as_ref());
     lead.map_or(0, |l| l.links.values().filter_map(|l| l.teaching.as_ref()).filter(|t| t.phase != Phase::Queued && !t.verified()).count())
 }
@@ -240,9 +272,9 @@ pub(super) fn under_way(slot: &Slot) -> usize {
 impl Core {
     /// Begins a snapshot, or queues it.
     pub(super) fn start_teaching(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId) {
-        let copying = self.copying;
+        let lacks = slot.is_repaired(&self.leaving);
         // Many wait for their turn, and looking for room is work for every member.
-        let its_turn = copying < self.limits.copies_max && (!self.pace.repairing() || slot.is_repaired(&self.leaving));
+        let its_turn = self.copying.may_begin(lacks, self.limits.copies_max) && (lacks || !self.pace.repairing());
         let has_room = (its_turn || !waits(slot, id)) && self.has_room(at, slot, id);
         let Some(held) = &mut slot.held else { return };
         let Held { lead: Some(lead), log, store, epoch, lineage, .. } = &mut **held else { return };
@@ -258,7 +290,7 @@ impl Core {
             return;
         }
         if !running {
-            self.copying += 1;
+            self.copying.add(lacks, 1);
         }
         let session = self.next_session;
         self.next_session = self.next_session.wrapping_add(1).max(1);

@@ -44,7 +44,7 @@ impl Shard {
     pub(super) fn measure(&mut self, now: Time) {
         let (before, looks) = self.core.measured;
         let since = now.since(before);
-        if since < if self.core.copying > 0 { MEASURE_COPIES } else { MEASURE } || self.core.me.is_client() {
+        if since < if self.core.copying.all > 0 { MEASURE_COPIES } else { MEASURE } || self.core.me.is_client() {
             return;
         }
         let anew = looks % ROUND == 0;

@@ -5,8 +5,9 @@
 //! ```
 //! Each has a bound for one tick, and says in `poll_timeout` when it goes on.
 
+use super::copying::Copying;
 use super::store::Map;
-use super::{Core, Shard, clients, copying};
+use super::{Core, Shard, clients};
 use doyen_gossip::Time;
 use doyen_placement::mutant::{Mutant, broken};
 use std::collections::VecDeque;
@@ -126,7 +127,7 @@ impl Shard {
             noticed.sort_unstable();
         }
         // Whoever is being copied is not quiet, so it is among them.
-        self.core.copying = noticed.iter().filter_map(|at| self.slots.get(*at)).map(copying::under_way).sum();
+        self.core.copying = Copying::of(noticed.iter().filter_map(|at| self.slots.get(*at)), &self.core.leaving);
         self.core.looking_at = VecDeque::from(noticed);
     }
 

@@ -70,7 +70,8 @@ impl Partition {
     }
 
     /// Whether this member holds a copy, counted or not.
-    pub(super) fn holds(&self, member: MemberId) -> bool {
+    #[must_use]
+    pub fn holds(&self, member: MemberId) -> bool {
         self.replicas.iter().any(|r| r.member == member)
     }
 }

@@ -16,8 +16,6 @@ use std::time::Duration;
 const BACKOFF: Duration = Duration::from_secs(1);
 /// But never longer than this.
 pub(super) const BACKOFF_MAX: Duration = Duration::from_secs(5);
-/// People are told so often of a member that has no room.
-const NO_ROOM_PAUSE: Duration = Duration::from_secs(60);
 /// Copies under way at the same time.
 const MOVES: MoveLimits = MoveLimits { learners_per_source: 256, learners_per_target: 512, learners: 1024 };
 /// Neighbours that are brought to the same members at a time, to be merged,
@@ -41,23 +39,26 @@ pub(super) fn draft_moves(cx: &mut Context, duties: &mut Duties, base: TableName
         for (request, _) in requests.iter().zip(&done).filter(|(_, done)| **done) {
             let balances = planner::ranges::may_stay(table, request.partition);
             match request.change {
-                InSyncChange::Abandon(m) | InSyncChange::NoRoom(m) | InSyncChange::Withdraw(m) | InSyncChange::Remove(m) => {
+                InSyncChange::NoRoom(m) => {
+                    draft.unplanned = true;
+                    if duties.rooms.refused(cx.now, m, request.partition, &duties.told.loads) {
+                        let name = table.member(m).map_or_else(|| m.to_string(), |m| m.name.clone());
+                        cx.event(Event::NoRoom { name });
+                    }
+                }
+                InSyncChange::Abandon(m) | InSyncChange::Withdraw(m) | InSyncChange::Remove(m) => {
                     draft.unplanned = true;
                     let (until, length) = duties.backoff.entry((request.partition, m)).or_insert((cx.now, BACKOFF / 2));
                     *length = (*length * 2).min(BACKOFF_MAX);
                     // Many that failed together do not begin together again.
                     *until = cx.now + cx.jitter(*length, *length * 3 / 2);
-                    if matches!(request.change, InSyncChange::NoRoom(_))
-                        && duties.no_room.get(&m).is_none_or(|at| cx.now.since(*at) >= NO_ROOM_PAUSE)
-                    {
-                        duties.no_room.insert(m, cx.now);
-                        let name = table.member(m).map_or_else(|| m.to_string(), |m| m.name.clone());
-                        cx.event(Event::NoRoom { name });
-                    }
-                    duties.failed += u32::from(balances && !matches!(request.change, InSyncChange::Remove(_) | InSyncChange::NoRoom(_)));
+                    duties.failed += u32::from(balances && !matches!(request.change, InSyncChange::Remove(_)));
                 }
-                InSyncChange::Admit(_) if balances => duties.failed = 0,
-                InSyncChange::Admit(_) | InSyncChange::Split(_) | InSyncChange::Still { .. } => {}
+                InSyncChange::Admit(m) => {
+                    duties.rooms.admitted(m);
+                    duties.failed = if balances { 0 } else { duties.failed };
+                }
+                InSyncChange::Split(_) | InSyncChange::Still { .. } => {}
             }
         }
         if done.contains(&true) {
@@ -97,15 +98,15 @@ pub(super) fn draft_moves(cx: &mut Context, duties: &mut Duties, base: TableName
     // Every ping comes by here, and looking for steps is work for every partition.
     let stuck = |(at, until): (TableName, Option<Time>)| at == base && until.is_none_or(|until| cx.now < until);
     if duties.moving && !(unchanged && duties.stuck.is_some_and(stuck)) {
-        let paused = duties.backoff.iter().filter(|(_, (until, _))| *until > cx.now).map(|(key, _)| *key).collect();
+        let mut paused = duties.rooms.paused(cx.now, table, &duties.told.loads);
+        paused.extend(duties.backoff.iter().filter(|(_, (until, _))| *until > cx.now).map(|(key, _)| *key));
         let waits = Waits { paused, hot: std::mem::take(&mut duties.hot) };
         let next = planner::advance(table, &MOVES, &waits);
         duties.hot = waits.hot;
         if let Some(next) = next {
             *table = Cow::Owned(next);
         } else if unchanged {
-            let retry = duties.backoff.values().map(|(until, _)| *until).filter(|until| *until > cx.now).min();
-            duties.stuck = Some((base, retry));
+            duties.stuck = Some((base, duties.retry(cx.now)));
         }
     }
 }

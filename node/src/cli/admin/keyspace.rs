@@ -85,6 +85,7 @@ struct Show {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(mut_args(alterable))]
 #[command(after_help = "What a keyspace is made with stays: its mode, tokens, splits and order. Partitions can be doubled.")]
 struct Alter {
     /// Its name
@@ -124,6 +125,17 @@ struct Drop {
     target: Target,
     #[command(flatten)]
     credentials: Credentials,
+}
+
+/// The flags of `create` as `alter` shows them: what is not given stays as it is, and what a keyspace is made with is only there to be refused.
+fn alterable(arg: clap::Arg) -> clap::Arg {
+    let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+    let stays = ["mode", "tokens", "random_tokens", "split_at", "ordered"].contains(&arg.get_id().as_str());
+    let arg = arg.hide(stays);
+    match help.split_once(" [default: ") {
+        Some((what, _)) => arg.help(what.to_owned()),
+        None => arg,
+    }
 }
 
 impl KeyspaceCommand {

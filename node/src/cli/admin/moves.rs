@@ -110,7 +110,8 @@ fn left(report: &MovesReport) -> u64 {
 fn told(report: &MovesReport, most: usize, shape: Shape, measured: Option<u64>) -> String {
     let mut text = String::new();
     let of = |stage: &str| report.moves.iter().filter(|m| m.stage == stage).count();
-    let waiting = of("waiting");
+    let full = of("no room");
+    let waiting = of("waiting") + full;
     let left = left(report);
     let rate = measured.unwrap_or_else(|| report.moves.iter().map(|m| m.rate).fold(0, u64::saturating_add));
     let _ = match report.moves.len() {
@@ -129,6 +130,9 @@ fn told(report: &MovesReport, most: usize, shape: Shape, measured: Option<u64>) 
     let balance = &report.balance;
     if !balance.on || balance.rate != "adaptive" {
         let _ = writeln!(text, "balancing: {}; move rate: {}", balance.state, balance.spoken_rate());
+    }
+    if full > 0 {
+        let _ = writeln!(text, "{full} of them find no room: start another member, or give those there more memory (--memory-max)");
     }
     for drain in &report.draining {
         let why = drain.waits_for.as_ref().map(|why| format!(": waits, {why}")).unwrap_or_default();

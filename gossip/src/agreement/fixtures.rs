@@ -1,0 +1,54 @@
+//! Tables and what is in them, for tests.
+
+use doyen_placement::loads::Loads;
+use doyen_placement::planner;
+use doyen_placement::{
+    Addresses, Age, ClusterId, Division, Eviction, Keyspace, KeyspaceId, Location, Member, MemberId, MemberState, Mode, OnLoss, Reshaping,
+    Role, Settings, Table,
+};
+
+/// A keyspace with one backup, as a first table is made of it.
+pub(in crate::agreement) fn keyspace(partitions: u16) -> Keyspace {
+    Keyspace {
+        id: KeyspaceId(0),
+        name: "default".into(),
+        mode: Mode::Fixed { partitions },
+        division: Division::Slots,
+        backups: 1,
+        min_in_sync: 1,
+        on_loss: OnLoss::Reset { after_ms: 3000 },
+        default_ttl_ms: None,
+        eviction: Eviction::None,
+        ordered: false,
+        rules: Vec::new(),
+        partitions: Vec::new(),
+        reshaping: Reshaping::default(),
+    }
+}
+
+pub(in crate::agreement) fn member(number: u64) -> Member {
+    let control = ([127, 0, 0, 1], 7400).into();
+    Member {
+        id: MemberId(number << 4),
+        age: Age(0),
+        name: format!("n{number}"),
+        role: Role::Data,
+        state: MemberState::Live,
+        addresses: Addresses { control, data: control, resp: None, resp_cluster: None, http: None, further: Vec::new() },
+        location: Location::default(),
+        weight: 100,
+    }
+}
+
+/// Two members, and a third that is to have its share of so many partitions.
+pub(in crate::agreement) fn planned(partitions: u16) -> Table {
+    let table = planner::first(ClusterId(7), Settings::default(), keyspace(partitions), vec![member(1), member(2)]);
+    let table = planner::admit(&table, vec![member(3)]);
+    planner::adopt(&table, &planner::plan(&table, &Loads::default()))
+}
+
+/// The same, on its way.
+pub(in crate::agreement) fn moving(table: &Table) -> Table {
+    let limits = planner::MoveLimits { learners_per_source: 9, learners_per_target: 9, learners: 9 };
+    planner::advance(table, &limits, &planner::Waits::default()).expect("copies begin")
+}
