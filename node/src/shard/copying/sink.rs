@@ -173,7 +173,9 @@ impl Core {
         };
         sink.session = next;
         held.follow = Some(Follow { since, session: next });
-        let (chunks, finished, summed) = (sink.chunks, sink.finish.is_some(), sink.phase != SinkPhase::Arriving);
+        let (chunks, summed) = (sink.chunks, sink.phase != SinkPhase::Arriving);
+        // What came with the log alone has no chunks, and no end of them.
+        let finished = summed || sink.finish.is_some();
         held.wanted = None;
         held.fence = epoch;
         let seq = held.log.last();

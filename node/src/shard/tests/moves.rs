@@ -202,3 +202,90 @@ fn what_is_lacking_is_copied_before_what_makes_loads_even() {
         w.check_copies();
     }
 }
+
+/// Copies that were dropped come back, several of each partition, so that each begins another epoch while others are under way: one that had come
+/// with the log alone was sent chunks then, for which it did not wait, until its time ran out.
+#[test]
+fn copies_that_come_back_together_are_not_given_up() {
+    for seed in 0..20 {
+        let mut w = World::new(9_000 + seed, 4, |p| (0..4).map(|m| 1 + (u64::from(p) + m) % 4).collect());
+        (0..100).for_each(|n| _ = w.set(1, &format!("k{n}"), "v"));
+        w.settle(Duration::from_millis(300));
+        let partitions = || (0..u32::from(PARTITIONS)).map(PartitionId);
+        w.propose(|t| {
+            for p in partitions() {
+                let partition = partition_mut(t, p);
+                partition.replicas.truncate(1);
+                partition.epoch = partition.epoch.next();
+            }
+        });
+        w.settle(Duration::from_millis(300));
+        w.propose(|t| {
+            for p in partitions() {
+                let partition = partition_mut(t, p);
+                let lead = number(partition.primary());
+                let others = (1..=4).filter(|m| *m != lead);
+                partition.replicas.extend(others.map(|m| Replica { member: id(m), state: ReplicaState::Learner }));
+            }
+        });
+        let whole = |w: &World| w.tables[w.committed].keyspaces[0].partitions.iter().all(|p| p.in_sync().count() == 4);
+        let began = w.now;
+        while !whole(&w) {
+            assert!(w.now.since(began) < w.nodes[&1].shard.core.limits.copy_silent_max * 2, "seed {seed}");
+            if w.rng.one_in(4) {
+                w.agree(false);
+            }
+            let wires: Vec<_> = w.wires.keys().copied().collect();
+            for wire in wires {
+                if w.rng.one_in(2) {
+                    w.deliver(wire, true);
+                }
+            }
+            w.pass(Duration::from_millis(1));
+        }
+        let sent: u64 = w.nodes.values().map(|n| n.shard.stats().snapshot_bytes).sum();
+        assert_eq!(sent, 0, "seed {seed}: the log is enough");
+        w.settle(Duration::from_millis(300));
+        w.check_copies();
+    }
+}
+
+/// All places are taken by what only balances, and slow; what is lacking begins at once all the same.
+#[test]
+fn what_is_lacking_does_not_wait_for_a_place() {
+    let mut w = World::new(78, 3, |p| if p == 0 { vec![1, 2] } else { vec![1] });
+    w.nodes.values_mut().for_each(|n| (n.shard.core.limits.chunk_bytes, n.shard.core.limits.copies_max) = (8 << 10, 1));
+    fill(&mut w, 2_000, &set(&"v".repeat(1_000)));
+    let third = Replica { member: id(3), state: ReplicaState::Learner };
+    w.propose(|t| {
+        t.settings.balancing.rate = MoveRate::Bytes(64 << 10);
+        let partition = partition_mut(t, PartitionId(0));
+        partition.replicas.push(third);
+        partition.goal = Some(vec![id(1), id(3)]);
+    });
+    let bytes = |w: &World, p| {
+        let slot = w.nodes[&3].shard.slots.get(PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(p) });
+        slot.and_then(|s| s.held.as_ref()).map_or(0, |held| held.store.bytes())
+    };
+    while bytes(&w, 0) == 0 {
+        w.settle(Duration::from_millis(10));
+    }
+    w.propose(|t| {
+        let partition = partition_mut(t, PartitionId(1));
+        partition.replicas.push(third);
+        partition.goal = Some(vec![id(1), id(3)]);
+        t.settings.balancing.rate = MoveRate::Adaptive;
+    });
+    let has = |w: &World, p: u32| {
+        let partition = w.tables[w.committed].keyspaces[0].partition(PartitionId(p)).unwrap();
+        partition.in_sync().any(|m| m == id(3))
+    };
+    // One chunk of it, not all: whatever is on its way goes on.
+    while bytes(&w, 1) == 0 {
+        assert!(!has(&w, 0), "it waited for a place");
+        w.settle(Duration::from_millis(5));
+    }
+    w.settle(Duration::from_secs(5));
+    assert!(has(&w, 0) && has(&w, 1));
+    w.check_copies();
+}
