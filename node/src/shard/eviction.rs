@@ -1,16 +1,18 @@
 //! Keys that go because memory is full: which members are, and how much of it is whose to do.
 //!
 //! ```text
-//!   0 ──────────────────── 88 % ── 90 % ──────────── 100 % of --memory-max, or of a data thread's part of it
-//!         nobody is asked    <──────┤ full: writes that grow make room or are refused, primaries evict
-//!                                   ├─ kept: tails, what is on its way ─┤ nothing that grows is written
+//!   0 ──────────────── 88 % ── 90 % ── 92.5 % ──────── 100 % of --memory-max, or of a data thread's part of it
+//!     nobody is asked    <──────┤ full: writes that grow make room or are refused, primaries evict
+//!                               ├─ lent ─┤ only to who makes its own room
+//!                               ├─ kept: tails, what is on its way ─┤ nothing that grows is written
 //! ```
 //! A member is full by what it holds, as primary and as copy; what others are, acks say. Only primaries evict, by deletions in the log, as they
 //! expire: so all copies lack the same keys, and a copy that is full is relieved by whoever leads there. Every 100 ms it is looked at how much is
 //! too much, and until the next look not more than that goes: a deletion frees memory only once it is committed and out of the log, and who
 //! did not wait for that would evict far too much. For the same reason a member that has said nothing since the last look is not looked at.
 //!
-//! A write that finds a member full makes its own room (`Core::make_room`): however fast they come, they do not outrun it.
+//! A write that finds a member full makes its own room (`Core::make_room`): however fast they come, they do not outrun it. Where nothing of
+//! its partition may go, others make room for it, but nothing says that they are as fast: what is lent meanwhile is a small part.
 
 use super::execute::needed;
 use super::frame::Headroom;
@@ -26,6 +28,8 @@ use doyen_placement::{Eviction, MapId};
 use std::collections::VecDeque;
 use std::time::Duration;
 
+/// Of what is kept, this part is lent to writes that make no room of their own.
+const LENT_PART: u64 = 4;
 /// A full member is so until it has this part of what is kept more left: 12 % of its memory.
 const RELIEF_PART: u64 = 5;
 /// Between two looks at how much is too much.
@@ -112,8 +116,17 @@ pub(super) enum Room {
     None,
     /// Only in what is kept for tails and for what is on its way.
     Kept,
+    /// In that part of it which is lent while others make room.
+    Lent,
     /// Enough.
     Plenty,
+}
+
+impl Room {
+    /// With so much left where that is less than what is kept.
+    pub(super) const fn short(left: u64, kept: u64) -> Self {
+        if left >= kept - kept / LENT_PART { Self::Lent } else { Self::Kept }
+    }
 }
 
 /// What becomes of a write that found no room.
@@ -263,15 +276,17 @@ impl Core {
             evicted = victims.len();
             self.evict(at, held, victims);
         }
-        // Where nothing of this partition may go, that of others does meanwhile.
-        let hope = evicted > 0 || waits || !self.evicting.barren;
+        let makes = evicted > 0 || waits;
         match self.room(held, bytes) {
-            _ if !hope => Made::No(Failure::OutOfMemory),
-            Room::None => {
+            Room::None if makes => {
                 self.timers.insert((self.now + ROOM_PAUSE, at));
                 Made::Soon
             }
-            Room::Kept | Room::Plenty => Made::Room,
+            Room::Kept if makes => Made::Room,
+            // Where nothing of this partition may go, that of others does meanwhile.
+            Room::Lent if makes || !self.evicting.barren => Made::Room,
+            Room::Plenty => Made::Room,
+            Room::None | Room::Kept | Room::Lent => Made::No(Failure::OutOfMemory),
         }
     }
 }

@@ -303,7 +303,7 @@ impl Core {
         let of = |(Headroom { left, kept }, under_way): (Headroom, u64)| match left.saturating_sub(under_way.saturating_add(needed)) {
             left if left >= kept.max(reserve) => Room::Plenty,
             // Until it is committed a value counts twice: as an entry and in the log.
-            left if left.saturating_sub(under_way.saturating_add(bytes as u64)) >= reserve => Room::Kept,
+            left if left.saturating_sub(under_way.saturating_add(bytes as u64)) >= reserve => Room::short(left, kept),
             _ => Room::None,
         };
         let copies = held.lead.iter().flat_map(|l| l.links.iter()).filter(|(_, link)| link.required);

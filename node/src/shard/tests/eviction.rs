@@ -206,3 +206,34 @@ fn what_is_to_be_split_evicts_nothing() {
     assert!(count(&w, 1) < before[1] && memory(&w) <= FULL / 4 * 3, "others do");
     w.check_copies();
 }
+
+/// Keys that go make room for others only as fast as they come: those take little of what is kept, and then are told that there is none at once.
+#[test]
+fn what_makes_no_room_takes_little_of_what_is_kept() {
+    let mut w = World::new(81, 2, |_| vec![1, 2]);
+    w.members().into_iter().for_each(|n| give(&mut w, n, MEMORY));
+    w.propose(|t| t.keyspaces[0].eviction = Eviction::Ttl);
+    w.settle(Duration::from_millis(50));
+    let of = |p: u32, name: &str, count: usize| -> Vec<String> {
+        let keyspace = &w.tables[w.committed].keyspaces[0];
+        let is_there = |key: &String| keyspace.partition_of(MapId(0), key.as_bytes()) == Some(PartitionId(p));
+        (0..).map(|n| format!("{name}{n}")).filter(is_there).take(count).collect()
+    };
+    let (stay, go) = (of(0, "stays", 4_000), of(1, "goes", 4_000));
+    let expiring = || Action::Set { value: value().into(), condition: Condition::Always, expiry: Expiry::In(1_000_000), get: false };
+    let mut refused = 0;
+    for (stays, goes) in stay.iter().zip(&go) {
+        let token = w.submit(1, stays, set(&value()));
+        w.settle(Duration::from_millis(10));
+        assert!(w.outcomes.contains_key(&token), "nothing waits for what never comes");
+        refused += usize::from(w.outcomes[&token] == Outcome::Failed(Failure::OutOfMemory));
+        if refused == 0 {
+            assert_eq!(w.ask(1, goes, expiring()), Outcome::Ok);
+        }
+        assert!(memory(&w) <= MEMORY as u64 / 1_000 * 935, "{} of {MEMORY}", memory(&w));
+    }
+    assert!(refused > 1_000, "the check checks nothing: {refused} refused");
+    assert_eq!(w.ask(1, &stay[0], Action::Delete), Outcome::Int(1));
+    w.settle(Duration::from_secs(1));
+    w.check_copies();
+}
