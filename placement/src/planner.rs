@@ -7,7 +7,7 @@
 //!  partitions  change_in_sync (primaries ask)
 //!  shape       reshape::{begin ── finish or cancel} (splits and merges)   lasting (which)
 //!  moves       plan (propose) ──> adopt or apply (goals) ──> advance ──> advance ──> ... ──> goals are gone
-//!  people      schedule   balance (pause, pace)   cancel
+//!  people      schedule   balance (pause, pace)   call_off   cancel
 //!  reporting   health   holds_anything   rules_unmet   operators   surplus
 //! ```
 //!
@@ -47,7 +47,7 @@ pub use adopt::adopt;
 pub use advance::{MoveLimits, Waits, advance};
 pub use apply::{NotApplied, apply};
 pub use assign::assign;
-pub use balance::{BalanceChange, NotCancelled, at_minute, balance, cancel, schedule};
+pub use balance::{BalanceChange, NotCancelled, at_minute, balance, call_off, cancel, schedule};
 pub use change_in_sync::{InSyncChange, InSyncRequest, change_in_sync};
 pub use drain::{NotDrained, drain, fill, leaving, refill};
 pub use elders::elders;

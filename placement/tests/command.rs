@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use doyen_placement::loads::{EVACUATED, MemberLoad, Report, Uneven};
+use doyen_placement::loads::{CopyPhase, EVACUATED, MemberLoad, Progress, Report, Uneven};
 use doyen_placement::planner::{self, BalanceChange, MoveLimits, NotCancelled, NotDrained, Pace, Waits, adopt, advance};
 use doyen_placement::{Invalid, KeyspaceId, Loads, MemberState, MoveRate, PartitionId, PartitionRef, Paused, Scheduler, Schedulers, Table};
 use proptest::prelude::*;
@@ -52,6 +52,32 @@ fn a_pause_gives_up_what_has_not_begun_and_finishes_what_has() {
     let again = planner::balance(&paused, &BalanceChange::Pause(Paused::Operator));
     assert_eq!(again.settings.balancing.paused, Some(Paused::Operator), "a person's word outlasts a machine's");
     assert_eq!(planner::balance(&again, &BalanceChange::Pause(Paused::Failures)).settings.balancing.paused, Some(Paused::Operator));
+}
+
+/// A learner waits for its turn among those of its source: nothing of it was copied yet.
+#[test]
+fn what_only_waits_is_called_off_and_what_is_copied_is_finished() {
+    let table = begun(&joined(&cluster(64, 1, &[PLAIN; 3])), 5);
+    let learning: Vec<_> = partitions(&table).filter(|(_, p)| p.learners().next().is_some()).map(|(at, p)| (at, p.primary())).collect();
+    assert!(learning.len() > 3);
+    let mut loads = Loads::default();
+    assert_eq!(planner::call_off(&table, &loads), table, "a new coordinator was told nothing yet");
+    let ((copied, source), learner) = (learning[0], id(100));
+    let progress = Progress { partition: copied, learner, phase: CopyPhase::Copying, keys: 9, keys_sent: 1, bytes_sent: 10, rate: 1 };
+    let own: Vec<_> = learning.iter().filter(|(_, by)| *by == source).map(|(at, _)| *at).collect();
+    loads.tell(&table, source, Report { moves: vec![progress], ..Report::default() });
+    let rest = planner::call_off(&table, &loads);
+    check_step(&table, &rest);
+    let learns = |at| rest.partition(at).is_some_and(|p| p.learners().next().is_some() && p.goal.is_some());
+    for (at, by) in &learning {
+        assert_eq!(learns(*at), *at == copied || *by != source, "{at} of {by}");
+    }
+    assert!(own.len() > 1, "the check checks nothing");
+    // What mends goes on in any case.
+    let dead = begun(&planner::remove(&cluster(64, 1, &[PLAIN; 3]), &[(id(1), planner::Departure::Dead)].into()), 5);
+    let mut loads = Loads::default();
+    dead.members.iter().for_each(|m| loads.tell(&dead, m.id, Report::default()));
+    assert_eq!(planner::call_off(&dead, &loads), dead);
 }
 
 #[test]

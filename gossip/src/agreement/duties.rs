@@ -320,6 +320,9 @@ impl Council {
         if cx.now >= duties.batch_at && (goes_along || cx.now >= duties.rest_until || duties.presses(&base)) {
             draft_moves(cx, duties, base.name, &mut table, &mut draft);
         }
+        if table.settings.active() != base.settings.active() {
+            table = Cow::Owned(planner::call_off(&table, &duties.told.loads));
+        }
         self.draft_voters(&base, &mut table, joined);
         let changed = *table != *base.table;
         let outdone = std::mem::take(&mut duties.outdone);

@@ -6,6 +6,7 @@ use super::plan::has_begun;
 use super::{may_receive, ranges};
 use crate::balancing::{Balancing, MoveRate, Paused, Window};
 use crate::id::{MemberId, PartitionRef};
+use crate::loads::Loads;
 use crate::scheduler::Schedulers;
 use crate::table::{Partition, Settings, Table};
 use serde::{Deserialize, Serialize};
@@ -94,25 +95,39 @@ pub fn cancel(table: &Table, partition: Option<PartitionRef>) -> Result<Table, N
             return Err(NotCancelled::Mends(table.name_of(at)));
         }
     }
-    let receivers = table.members.iter().filter(|m| may_receive(m)).count();
+    let mut next = stop(table, |at, found| partition.is_none_or(|named| named == at) && moves(found));
     let mut held: BTreeSet<PartitionRef> = table.settings.balancing.held.iter().copied().collect();
-    let mut next = change_partitions(table, |at, found| {
-        let named = partition.is_none_or(|named| named == at);
-        if !named || !moves(found) || !ranges::may_stay(table, at) {
-            return None;
-        }
-        held.insert(at);
-        // Who was counted last goes: those before held it when the move began, or lead it by now.
-        let wanted = table.keyspace(at.keyspace).map_or(1, |k| copies_wanted(k, receivers)).max(1);
-        let stay: Vec<MemberId> = found.in_sync().take(wanted).collect();
-        Some(Partition { goal: None, ..found.with_replicas(&stay, &[]) })
-    });
+    held.extend(table.partitions().filter(|(at, p)| moves(p) && next.partition(*at).is_some_and(|p| !moves(p))).map(|(at, _)| at));
     held.retain(|at| table.partition(*at).is_some());
     next.settings.balancing.held = held.into_iter().take(Balancing::HELD_MAX).collect();
     if partition.is_none() {
         next.settings.balancing.paused.get_or_insert(Paused::Operator);
     }
     Ok(next)
+}
+
+/// The table without those moves for balance of which no copy has begun, as far as is known (`loads`): nothing new begins, where that was said.
+/// What is copied is finished.
+#[must_use]
+pub fn call_off(table: &Table, loads: &Loads) -> Table {
+    stop(table, |at, found| {
+        let told = loads.member(found.primary()).is_some();
+        told && found.learners().next().is_some() && found.learners().all(|learner| loads.progress(at, learner).is_none())
+    })
+}
+
+/// The table in which these partitions move no more, of those that lack nothing: who holds one in sync holds it.
+fn stop(table: &Table, named: impl Fn(PartitionRef, &Partition) -> bool) -> Table {
+    let receivers = table.members.iter().filter(|m| may_receive(m)).count();
+    change_partitions(table, |at, found| {
+        if !named(at, found) || !ranges::may_stay(table, at) {
+            return None;
+        }
+        // Who was counted last goes: those before held it when the move began, or lead it by now.
+        let wanted = table.keyspace(at.keyspace).map_or(1, |k| copies_wanted(k, receivers)).max(1);
+        let stay: Vec<MemberId> = found.in_sync().take(wanted).collect();
+        Some(Partition { goal: None, ..found.with_replicas(&stay, &[]) })
+    })
 }
 
 /// Members come or go: what somebody wanted to stay as it was is not as it was.
