@@ -7,8 +7,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 
-/// Events that are kept.
+/// Events that are kept,
 const EVENTS_MAX: usize = 1024;
+/// and steps of moves that went as they should, which may be as many in a second: what else happened is not lost for them.
+const STEPS_MAX: usize = 512;
 
 /// An event, when this node learned of it, and its number there.
 ///
@@ -34,32 +36,44 @@ pub struct LoggedEvent {
 /// The last events of a node. Shared by those who tell and those who ask: a lock for a moment, never across a wait.
 #[derive(Debug)]
 pub(crate) struct EventLog {
-    kept: Mutex<VecDeque<LoggedEvent>>,
+    kept: Mutex<Kept>,
     last: watch::Sender<u64>,
+}
+
+/// In order of their numbers.
+#[derive(Debug, Default)]
+struct Kept {
+    events: VecDeque<LoggedEvent>,
+    steps: VecDeque<LoggedEvent>,
 }
 
 impl EventLog {
     pub(crate) fn new() -> Self {
-        Self { kept: Mutex::new(VecDeque::new()), last: watch::Sender::new(0) }
+        Self { kept: Mutex::default(), last: watch::Sender::new(0) }
     }
 
     /// Adds one.
     pub(crate) fn push(&self, event: Event) {
         let number = *self.last.borrow() + 1;
         let text = event.to_string();
+        let step = matches!(event, Event::Moved { .. }) && event.severity() == Severity::Info;
         let logged = LoggedEvent { number, at: SystemTime::now(), severity: event.severity(), event, text };
         let mut kept = self.kept();
-        if kept.len() >= EVENTS_MAX {
-            kept.pop_front();
+        let (list, most) = if step { (&mut kept.steps, STEPS_MAX) } else { (&mut kept.events, EVENTS_MAX) };
+        if list.len() >= most {
+            list.pop_front();
         }
-        kept.push_back(logged);
+        list.push_back(logged);
         drop(kept);
         self.last.send_replace(number);
     }
 
     /// Those that came after the one of this number, as far as they are kept.
     pub(crate) fn since(&self, number: u64) -> Vec<LoggedEvent> {
-        self.kept().iter().filter(|logged| logged.number > number).cloned().collect()
+        let kept = self.kept();
+        let mut all: Vec<_> = kept.events.iter().chain(&kept.steps).filter(|logged| logged.number > number).cloned().collect();
+        all.sort_by_key(|logged| logged.number);
+        all
     }
 
     /// Changes with every event: the number of the last one.
@@ -67,8 +81,8 @@ impl EventLog {
         self.last.subscribe()
     }
 
-    fn kept(&self) -> MutexGuard<'_, VecDeque<LoggedEvent>> {
-        // Nobody panics while holding it, and the list is whole at any time.
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        // Nobody panics while holding it, and the lists are whole at any time.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -99,6 +113,7 @@ pub(crate) fn minute_of_day() -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use doyen_gossip::agreement::Stage;
 
     #[test]
     fn the_last_events_are_kept_and_told_from_any_number_on() {
@@ -112,6 +127,14 @@ mod tests {
         let json = serde_json::to_value(&last).expect("it can be written");
         assert_eq!(json[0]["text"], "line 1026");
         assert_eq!((&json[0]["kind"], &json[0]["severity"]), (&"note".into(), &"warning".into()));
+        // Steps of moves take the places of steps alone, and what is told stays in order.
+        let step = || Event::Moved { stage: Stage::Copying, count: 1, partitions: Vec::new(), members: Vec::new() };
+        (0..STEPS_MAX * 3).for_each(|_| log.push(step()));
+        log.push(Event::note("after them"));
+        let all = log.since(0);
+        assert_eq!(all.len(), EVENTS_MAX + STEPS_MAX);
+        assert!(all.is_sorted_by_key(|logged| logged.number));
+        assert_eq!((&*all[0].text, &*all[all.len() - 1].text), ("line 4", "after them"));
         assert!(json[0]["at"].as_str().is_some_and(|at| at.ends_with('Z') && at.len() == 24), "{json}");
     }
 }

@@ -168,8 +168,10 @@ pub enum Stage {
     Switched,
     /// A copy is needed no more, and was dropped.
     Dropped,
-    /// A learner was given up.
+    /// A learner was given up, because it failed or has no room.
     GivenUp,
+    /// A learner is not wanted any more: somebody said so, or another plan serves better.
+    Cancelled,
 }
 
 /// How grave an event is.
@@ -301,8 +303,9 @@ fn as_text<S: serde::Serializer>(id: &MemberId, serializer: S) -> Result<S::Ok, 
     serializer.collect_str(id)
 }
 
-/// What comes of a watermark.
-const fn consequence(percent: u8) -> &'static str {
+/// What comes of so much filled memory, above the first watermark.
+#[must_use]
+pub const fn consequence(percent: u8) -> &'static str {
     match percent {
         ..80 => "it is given nothing that has another place",
         80..90 => "copies move away from it",
@@ -312,7 +315,7 @@ const fn consequence(percent: u8) -> &'static str {
 
 impl Stage {
     /// All of them, in order.
-    pub const ALL: [Self; 5] = [Self::Copying, Self::InSync, Self::Switched, Self::Dropped, Self::GivenUp];
+    pub const ALL: [Self; 6] = [Self::Copying, Self::InSync, Self::Switched, Self::Dropped, Self::GivenUp, Self::Cancelled];
 
     /// Its name where moves are counted: `copying`, `in_sync` and so on, as in JSON.
     #[must_use]
@@ -323,13 +326,14 @@ impl Stage {
             Self::Switched => "switched",
             Self::Dropped => "dropped",
             Self::GivenUp => "given_up",
+            Self::Cancelled => "cancelled",
         }
     }
 
     /// How those whom it concerns are told.
     const fn whereabouts(self) -> &'static str {
         match self {
-            Self::Copying | Self::GivenUp => "to",
+            Self::Copying | Self::GivenUp | Self::Cancelled => "to",
             Self::InSync => "on",
             Self::Switched => "by now",
             Self::Dropped => "from",
@@ -345,6 +349,7 @@ impl fmt::Display for Stage {
             Self::Switched => "another member leads",
             Self::Dropped => "old copy dropped",
             Self::GivenUp => "copying was given up",
+            Self::Cancelled => "copying is not wanted any more",
         })
     }
 }
@@ -517,7 +522,9 @@ fn stages_between(old: &Partition, new: &Partition, stays: impl Fn(MemberId) -> 
         if is.contains(&learner) {
             stages.insert((Stage::InSync, learner));
         } else if !new.learners().any(|m| m == learner) {
-            stages.insert((Stage::GivenUp, learner));
+            // Whoever fails is asked for again; from what is not wanted the goal is taken first, or with it.
+            let wanted = old.goal == new.goal && old.goal.as_ref().is_none_or(|goal| goal.contains(&learner));
+            stages.insert((if wanted { Stage::GivenUp } else { Stage::Cancelled }, learner));
         }
     }
     if stays(old.primary()) && old.primary() != new.primary() {
@@ -549,4 +556,33 @@ fn shapes(old: &Named, new: &Named) -> Vec<Event> {
         }
     }
     told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agreement::fixtures::{moving, planned};
+    use doyen_placement::planner::{BalanceChange, InSyncChange, InSyncRequest};
+
+    #[test]
+    fn what_failed_is_told_as_something_else_than_what_nobody_wants_any_more() {
+        let table = moving(&planned(8));
+        let (at, partition) = table.partitions().find(|(_, p)| p.learners().next().is_some()).expect("some learn");
+        let learner = partition.learners().next().expect("it learns");
+        let abandon = InSyncRequest { partition: at, epoch: partition.epoch, change: InSyncChange::Abandon(learner) };
+        let (failed, done) = planner::change_in_sync(&table, &[abandon]);
+        assert_eq!((done, stages(&table, &failed)), (vec![true], [Stage::GivenUp].into()));
+        let cancelled = planner::cancel(&table, Some(at)).expect("it moves");
+        assert_eq!(stages(&table, &cancelled), [Stage::Cancelled].into());
+        // Fewer copies are wanted: whoever learns without being in the goal is left out with the next step.
+        let paused = planner::balance(&table, &BalanceChange::Pause(Paused::Operator));
+        let fewer = planner::adopt(&paused, &vec![(at, partition.in_sync().collect())]);
+        let limits = planner::MoveLimits { learners_per_source: 9, learners_per_target: 9, learners: 9 };
+        let next = planner::advance(&fewer, &limits, &planner::Waits::default()).expect("a step");
+        assert!(stages(&fewer, &next).contains(&Stage::Cancelled) && !stages(&fewer, &next).contains(&Stage::GivenUp));
+        assert_eq!(
+            Event::Moved { stage: Stage::Cancelled, count: 1, partitions: Vec::new(), members: Vec::new() }.severity(),
+            Severity::Info
+        );
+    }
 }
