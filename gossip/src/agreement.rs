@@ -34,7 +34,7 @@ mod tests;
 
 pub use api::{AdminReply, AdminRequest, Config, Input, Output, Oversight, Peer, Status, Timing, View};
 pub use doyen_placement::planner::{BalanceChange, InSyncChange, InSyncRequest};
-pub use event::{Event, Severity, Stage, stages};
+pub use event::{Event, Severity, Stage, consequence, stages};
 
 use crate::hints::Hint;
 use crate::time::Time;
@@ -164,6 +164,7 @@ impl Agreement {
             closed: Vec::new(),
             planning: false,
             unanswered: Vec::new(),
+            filled: Vec::new(),
             waiting,
         };
         match &self.phase {
@@ -179,6 +180,7 @@ impl Agreement {
                 closed: council.closed(),
                 planning: council.is_planning(),
                 unanswered: council.unanswered(&self.cx),
+                filled: council.loads().into_iter().flat_map(Loads::members).map(|(member, load)| (member, load.filled())).collect(),
                 waiting: council.leader.is_none().then(|| council.why_leaderless(&self.cx)),
             },
         }

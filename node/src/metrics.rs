@@ -370,6 +370,7 @@ mod tests {
             closed: Vec::new(),
             planning: false,
             unanswered: Vec::new(),
+            filled: Vec::new(),
             waiting: None,
         };
         ClusterStatus { status, from_coordinator: true, installed: Some(Arc::new(table.clone())), former: Vec::new() }

@@ -3,6 +3,7 @@
 use crate::config::value::{EvictionPolicy, Lifetime, LossPolicy};
 use crate::control::ClusterStatus;
 use crate::moves::BalanceReport;
+use doyen_gossip::agreement::Status;
 use doyen_placement::division::RangeStart;
 use doyen_placement::planner::{self, Unmet};
 use doyen_placement::quorum;
@@ -71,6 +72,9 @@ pub struct MemberReport {
     /// Its capacity; 100 is the default.
     #[serde(default)]
     pub weight: u32,
+    /// How much of its memory (`--memory-max`) it has filled, in percent; `None`: the coordinator, whom it tells, did not answer or was not told yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_percent: Option<u8>,
     /// QUIC, control.
     pub address: SocketAddr,
     /// QUIC, data.
@@ -343,7 +347,7 @@ impl ClusterReport {
             coordinator: status.coordinator.and_then(|id| table.member(id)).map(|m| m.name.clone()),
             safe: unsafe_for.is_none(),
             unsafe_for,
-            members: table.members.iter().map(|m| member(m, unanswered.contains(&m.id))).collect(),
+            members: table.members.iter().map(|m| member(m, status)).collect(),
             keyspaces,
             moves,
             waiting: status.waiting.clone(),
@@ -467,7 +471,8 @@ fn name(table: &Table, id: MemberId) -> String {
     table.member(id).map_or_else(|| id.to_string(), |m| m.name.clone())
 }
 
-fn member(m: &doyen_placement::Member, unanswered: bool) -> MemberReport {
+fn member(m: &doyen_placement::Member, status: &Status) -> MemberReport {
+    let unanswered = status.unanswered.contains(&m.id);
     MemberReport {
         name: m.name.clone(),
         id: m.id.to_string(),
@@ -478,6 +483,7 @@ fn member(m: &doyen_placement::Member, unanswered: bool) -> MemberReport {
         rack: m.location.rack.clone(),
         host: m.location.host.clone(),
         weight: m.weight,
+        memory_percent: status.filled.iter().find(|(id, _)| *id == m.id).map(|(_, filled)| *filled),
         address: m.addresses.control,
         data: m.addresses.data,
         resp: m.addresses.resp,
@@ -577,7 +583,6 @@ fn movement(table: &Table, k: &Keyspace, p: &Partition) -> Option<MoveReport> {
 mod tests {
     use super::*;
     use crate::config::{Defaults, Options};
-    use doyen_gossip::agreement::Status;
     use doyen_placement::{Addresses, Age, ClusterId, KeyspaceId, Location, Member, Reshape};
     use std::collections::BTreeMap;
     use std::sync::Arc;
@@ -617,6 +622,7 @@ mod tests {
             closed,
             planning: false,
             unanswered: Vec::new(),
+            filled: Vec::new(),
             waiting: None,
         };
         ClusterStatus { status, from_coordinator, installed: Some(Arc::new(table)), former: Vec::new() }

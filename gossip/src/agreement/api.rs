@@ -327,6 +327,8 @@ pub struct Status {
     pub planning: bool,
     /// Members that do not answer this node, which asks those whose votes it needs; the coordinator asks all.
     pub unanswered: Vec<MemberId>,
+    /// How much of its memory each member has filled, in percent, as it told the coordinator; empty elsewhere.
+    pub filled: Vec<(MemberId, u8)>,
     /// Why nothing moves, where nothing does: for people.
     pub waiting: Option<String>,
 }

@@ -39,6 +39,8 @@ pub(super) struct Telling {
     /// Likewise.
     moves: BTreeMap<u8, Vec<Progress>>,
     due: Time,
+    /// The highest watermark of its own memory that it is above.
+    watermark: u8,
 }
 
 impl Telling {
@@ -138,16 +140,8 @@ impl Told {
     /// Whether this member has passed a watermark since it was told last.
     fn pass_watermark(&mut self, table: &Table, id: MemberId) -> Option<Event> {
         let filled = self.loads.member(id)?.filled();
-        let before = self.watermarks.get(&id).copied().unwrap_or(0);
         self.watermarks.retain(|m, _| table.member(*m).is_some());
-        let above = |margin: u8| WATERMARKS.into_iter().rev().find(|mark| filled + margin >= *mark).unwrap_or(0);
-        // Whoever is near one would pass it with every report.
-        let now = if above(0) > before { above(0) } else { above(WATERMARK_MARGIN).min(before) };
-        if now == before {
-            return None;
-        }
-        self.watermarks.insert(id, now);
-        Some(Event::Watermark { name: table.member(id)?.name.clone(), percent: now })
+        passed(self.watermarks.entry(id).or_default(), filled, table, id)
     }
 
     fn busy_members(&self) -> BTreeSet<MemberId> {
@@ -179,6 +173,16 @@ impl Told {
     }
 }
 
+/// Whether a member that has filled so much of its memory has passed a watermark, and which it is above by now.
+fn passed(mark: &mut u8, filled: u8, table: &Table, id: MemberId) -> Option<Event> {
+    let above = |margin: u8| WATERMARKS.into_iter().rev().find(|mark| filled + margin >= *mark).unwrap_or(0);
+    // Whoever is near one would pass it with every report.
+    let now = if above(0) > *mark { above(0) } else { above(WATERMARK_MARGIN).min(*mark) };
+    let name = table.member(id).filter(|_| now != *mark)?.name.clone();
+    *mark = now;
+    Some(Event::Watermark { name, percent: now })
+}
+
 impl Council {
     /// A data thread of this node has measured: tells the coordinator, if it is time again.
     pub(super) fn measured(
@@ -203,8 +207,12 @@ impl Council {
         let table = &self.committed.table;
         let tenure = |at| table.partition(at).filter(|p| p.primary() == me).map(|p| p.since);
         let partitions = telling.reporter.report(tenure);
-        let report = Report { member: telling.member(), partitions, moves };
+        let member = telling.member();
+        // What the coordinator tells of it, ends with the coordinator.
+        let own = passed(&mut telling.watermark, member.filled(), table, me).filter(|_| self.leader != Some(me));
+        let report = Report { member, partitions, moves };
         let cluster = self.cluster();
+        own.into_iter().for_each(|event| cx.event(event));
         self.tell_coordinator(cx, Message::Loads { cluster, origin: me, report: Box::new(report) });
     }
 

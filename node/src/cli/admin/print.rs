@@ -4,6 +4,8 @@ use crate::cli::{PARTITIONS, bytes, counted, wrap};
 use crate::loads::PartitionLoadReport;
 use crate::moves::BalanceReport;
 use crate::status::{ClusterReport, KeysReport, KeyspaceReport, PartitionState, PartitionsReport, StartReport, TableReport};
+use doyen_gossip::agreement::consequence;
+use doyen_placement::loads::FILLED;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -55,6 +57,10 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
     if zones {
         rows[0].push("zone".into());
     }
+    let filled = report.members.iter().any(|m| m.memory_percent.is_some());
+    if filled {
+        rows[0].push("memory".into());
+    }
     let address = |a: Option<std::net::SocketAddr>| a.map_or_else(|| "off".to_owned(), |a| a.to_string());
     for m in &report.members {
         let mark = if report.coordinator.as_ref() == Some(&m.name) { "*" } else { "" };
@@ -74,14 +80,25 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
         if let Some(row) = rows.last_mut().filter(|_| zones) {
             row.push(m.zone.clone());
         }
+        if let Some(row) = rows.last_mut().filter(|_| filled) {
+            row.push(m.memory_percent.map(|percent| format!("{percent} %")).unwrap_or_default());
+        }
     }
     let _ = write!(text, "\n{}", columns(&rows));
+    for (m, percent) in report.members.iter().filter_map(|m| Some((m, m.memory_percent.filter(|percent| *percent >= FILLED)?))) {
+        let _ = writeln!(text, "\n  {} has filled {percent} % of its memory: {}", m.name, consequence(percent));
+    }
     let mut rows = vec![row(["", "keyspace", "mode", "partitions", "with too few copies", "not served"])];
     for k in &report.keyspaces {
         let counts = [k.partitions, k.under_replicated, k.unavailable].map(|n| n.to_string());
         rows.push(row(["", &k.name, &k.mode, &counts[0], &counts[1], &counts[2]]));
     }
     let _ = write!(text, "\n{}", columns(&rows));
+    let holders = report.members.iter().filter(|m| m.role == "data" && m.state == "live").count();
+    for k in report.keyspaces.iter().filter(|k| holders > 1 && usize::from(k.backups) >= holders) {
+        let wanted = usize::from(k.backups) + 1;
+        let _ = writeln!(text, "\n  keyspace {}: {wanted} copies are wanted, and {holders} members may hold them", k.name);
+    }
     if !report.moves.is_empty() {
         let are = if report.moves.len() == 1 { "is" } else { "are" };
         let _ = write!(text, "\n  {} {are} on the way", counted(report.moves.len(), PARTITIONS));

@@ -67,7 +67,10 @@ impl RestartPlan {
                     write(&format!("{restarts}: restarting\n"))?;
                     run(command, turn).await?;
                 }
-                None => _ = write(&format!("{restarts}: restart it now (SIGTERM, then start it again)\n"))?,
+                None => {
+                    let seconds = self.timeout;
+                    write(&format!("{restarts}: restart it now (SIGTERM, then start it again); waits {seconds} s for it (--timeout)\n"))?;
+                }
             }
             let after = asked.until_safe(Some((&turn.name, &former.id))).await?;
             coordinators.push(after.coordinator.clone());
@@ -126,7 +129,8 @@ impl Asked {
 
 async fn run(command: &str, turn: &Turn) -> Result<(), Failed> {
     let mut shell = std::process::Command::new("sh");
-    shell.args(["-c", command]).env("DOYEN_NODE", &turn.name).env("DOYEN_ADDRESS", &turn.address);
+    // Whom to ask is said to this command; a node that is started takes it for where it shall listen.
+    shell.args(["-c", command]).env("DOYEN_NODE", &turn.name).env("DOYEN_ADDRESS", &turn.address).env_remove("DOYEN_HTTP");
     let ended = tokio::task::spawn_blocking(move || shell.status()).await;
     match ended {
         Ok(Ok(status)) if status.success() => Ok(()),
