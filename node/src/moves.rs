@@ -213,7 +213,7 @@ fn steps(table: &Table, loads: &Loads, at: PartitionRef, partition: &Partition, 
         all.push(told.unwrap_or_else(|| waiting(learner)));
     }
     let Some(goal) = &partition.goal else { return all };
-    let coming = goal.iter().filter(|m| !partition.replicas.iter().any(|r| r.member == **m));
+    let coming = goal.iter().filter(|m| !partition.holds(**m));
     all.extend(coming.map(|m| waiting(*m)));
     if all.is_empty() {
         let dropped = partition.in_sync().find(|m| !goal.contains(m));
@@ -266,7 +266,7 @@ impl BalanceReport {
 
 impl DrainReport {
     fn new(table: &Table, loads: &Loads, member: MemberId) -> Self {
-        let held = || table.partitions().filter(|(_, p)| p.replicas.iter().any(|r| r.member == member));
+        let held = || table.partitions().filter(|(_, p)| p.holds(member));
         let receivers = table.members.iter().filter(|m| m.state == MemberState::Live && m.role == Role::Data).count();
         let active = table.settings.active();
         // The smallest of what it holds, as far as that is known.
