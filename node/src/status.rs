@@ -630,8 +630,11 @@ mod tests {
 
     #[test]
     fn a_whole_cluster_is_safe_when_its_coordinator_says_so() {
-        let report = ClusterReport::new(&seen(cluster(3), vec![], true));
+        let mut status = seen(cluster(3), vec![], true);
+        status.status.filled = vec![(MemberId(2), 91)];
+        let report = ClusterReport::new(&status);
         assert!(report.safe, "{report:?}");
+        assert_eq!(report.members.iter().map(|m| m.memory_percent).collect::<Vec<_>>(), [None, Some(91), None]);
         assert_eq!(report.coordinator.as_deref(), Some("node-1"));
         assert_eq!(report.members.iter().map(|m| m.age).collect::<Vec<_>>(), [1, 2, 3]);
         assert_eq!(report.keyspaces[0].partitions, 16);

@@ -124,20 +124,16 @@ async fn in_time(Shared(state): Shared<Arc<State>>, request: Request, next: Next
     .into_response()
 }
 
+/// What changes something.
+const CHANGES: &str = "POST for /recover, /keyspaces, /keyspaces/NAME/split, /keyspaces/NAME/merge, /rebalance, /moves/cancel and /members/NAME/drain, PATCH and DELETE for /keyspaces/NAME, PATCH for /rebalance and /balance, DELETE for /members/NAME and /members/NAME/drain";
+
 async fn unknown() -> Failure {
-    Failure(
-        StatusCode::NOT_FOUND,
-        "there are /status, /table, /loads, /placement, /keyspaces, /moves, /balance, /rebalance, /events, /healthz, /readyz, /metrics, POST /recover, POST /members/NAME/drain and DELETE /members/NAME"
-            .into(),
-    )
+    let looking = "/status, /table, /loads, /placement, /keyspaces, /moves, /balance, /rebalance, /events, /healthz, /readyz and /metrics";
+    Failure(StatusCode::NOT_FOUND, format!("there are, to GET, {looking}; {CHANGES}"))
 }
 
 async fn not_allowed() -> Failure {
-    Failure(
-        StatusCode::METHOD_NOT_ALLOWED,
-        "GET is for looking, POST for /recover, /keyspaces, /keyspaces/NAME/split, /keyspaces/NAME/merge, /rebalance, /moves/cancel and /members/NAME/drain, PATCH and DELETE for /keyspaces/NAME, PATCH for /rebalance and /balance, DELETE for /members/NAME and /members/NAME/drain"
-            .into(),
-    )
+    Failure(StatusCode::METHOD_NOT_ALLOWED, format!("GET is for looking, {CHANGES}"))
 }
 
 fn stopped() -> Failure {

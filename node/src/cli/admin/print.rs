@@ -85,8 +85,10 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
         }
     }
     let _ = write!(text, "\n{}", columns(&rows));
-    for (m, percent) in report.members.iter().filter_map(|m| Some((m, m.memory_percent.filter(|percent| *percent >= FILLED)?))) {
-        let _ = writeln!(text, "\n  {} has filled {percent} % of its memory: {}", m.name, consequence(percent));
+    let full = report.members.iter().filter_map(|m| Some((m, m.memory_percent.filter(|percent| *percent >= FILLED)?)));
+    for (n, (m, percent)) in full.enumerate() {
+        let before = if n == 0 { "\n" } else { "" };
+        let _ = writeln!(text, "{before}  {} has filled {percent} % of its memory: {}", m.name, consequence(percent));
     }
     let mut rows = vec![row(["", "keyspace", "mode", "partitions", "with too few copies", "not served"])];
     for k in &report.keyspaces {
