@@ -77,7 +77,7 @@ pub fn pass_tables(before: &Table, now: &Table, accepted: bool) {
             Stage::InSync => (Point::InSyncAccepted, Point::InSyncInstalled),
             Stage::Switched => (Point::SwitchedAccepted, Point::SwitchedInstalled),
             Stage::Dropped => (Point::DroppedAccepted, Point::DroppedInstalled),
-            Stage::GivenUp => continue,
+            Stage::GivenUp | Stage::Cancelled => continue,
         };
         pass(if accepted { when_accepted } else { when_installed });
     }
