@@ -550,16 +550,10 @@ impl Shard {
         self.submit_at(Some(at), token, Work::Partition(operation));
     }
 
-    /// Why an operation has no place in the installed table: before there is one, whoever waits for a moment is served.
-    #[must_use]
-    pub const fn no_partition(&self) -> Failure {
-        if self.core.view.is_none() { Failure::Unavailable } else { Failure::NoPartition }
-    }
-
     fn submit_at(&mut self, at: Option<PartitionRef>, token: Token, work: Work) -> bool {
         let found = at.filter(|at| self.slots.get(*at).is_some_and(|s| s.installed.is_some()));
         let Some((at, slot)) = found.and_then(|at| self.slots.get_mut(at).map(|s| (at, s))) else {
-            let failure = at.map_or_else(|| self.no_partition(), |at| self.core.missing(at));
+            let failure = at.map_or(Failure::NoPartition, |at| self.core.missing(at));
             self.core.outcomes.push_back((token, Outcome::Failed(failure)));
             return false;
         };
@@ -620,7 +614,7 @@ impl Shard {
     /// again in its place among the operations of this node if the tenure ends.
     pub fn keep(&mut self, token: Token, n: u64, operation: Operation, outcome: Outcome) {
         let Some(at) = self.core.place(operation.keyspace, operation.map, &operation.key) else {
-            return self.core.outcomes.push_back((token, Outcome::Failed(self.no_partition())));
+            return self.core.outcomes.push_back((token, Outcome::Failed(Failure::NoPartition)));
         };
         let until = self.core.now + self.core.limits.park;
         let call = Call { source: Source::Local(token), n, work: Work::Key(operation), until, maybe: false, tried: None };

@@ -429,7 +429,7 @@ fn submit_steps(connection: &Rc<Connection>, inner: &mut Inner, slot: u64, gathe
     if let Some(wanted) = gather.wants() {
         match partitions_of(inner, gather.keyspace(), &wanted) {
             Some(partitions) => gather.renew(partitions),
-            None => gather.fail(inner.shard.no_partition()),
+            None => gather.fail(Failure::NoPartition),
         }
     }
     while let Some((partition, action)) = gather.next_step() {
@@ -778,8 +778,7 @@ impl Session {
 
     fn sweep(&mut self, connection: &Rc<Connection>, inner: &mut Inner, mut all: All) {
         let Some(keyspace) = cluster::assigned(inner.view.as_ref(), self.keyspace) else {
-            let failure = inner.shard.no_partition();
-            return self.answer(|e| e.error(reply::failure(failure, Shape::Plain)));
+            return self.answer(|e| e.error(reply::failure(Failure::NoPartition, Shape::Plain)));
         };
         if let All::Range(query) = &mut all
             && query.to.is_empty()
