@@ -3,7 +3,7 @@
 
 use crate::config::value::Size;
 use doyen_gossip::agreement::{AdminRequest, BalanceChange};
-use doyen_placement::loads::{CopyPhase, FULL, MemberLoad};
+use doyen_placement::loads::CopyPhase;
 use doyen_placement::planner::{self, Action, Reason};
 use doyen_placement::{
     Balancing, Loads, Member, MemberId, MemberState, MoveRate, Partition, PartitionRef, Paused, Role, Schedulers, Table, Window,
@@ -196,8 +196,9 @@ fn steps(table: &Table, loads: &Loads, at: PartitionRef, partition: &Partition, 
         seconds_left: None,
     };
     let known = loads.partition(at).map_or(0, |load| load.bytes);
+    let balances = planner::ranges::may_stay(table, at);
     let waiting = |to: MemberId| {
-        let full = loads.member(to).is_some_and(|load| !fits(load, known));
+        let full = loads.member(to).is_some_and(|load| !load.has_room(known, balances));
         (None, MoveReport { bytes_left: known, ..report(if full { "no room" } else { "waiting" }, to) })
     };
     let mut all: Vec<(Option<CopyPhase>, MoveReport)> = Vec::new();
@@ -224,11 +225,6 @@ fn steps(table: &Table, loads: &Loads, at: PartitionRef, partition: &Partition, 
         });
     }
     all
-}
-
-/// Whether so many bytes more fit into a member's memory, as far as copies may fill it.
-fn fits(member: &MemberLoad, bytes: u64) -> bool {
-    MemberLoad { memory: member.memory.saturating_add(bytes), ..*member }.filled() < FULL
 }
 
 impl BalanceReport {
@@ -272,7 +268,7 @@ impl DrainReport {
         // The smallest of what it holds, as far as that is known.
         let least = held().filter_map(|(at, _)| loads.partition(at)).map(|load| load.bytes).min().unwrap_or(0);
         let receives = |m: &&std::sync::Arc<Member>| m.state == MemberState::Live && m.role == Role::Data;
-        let room = table.members.iter().filter(receives).any(|m| loads.member(m.id).is_none_or(|load| fits(load, least)));
+        let room = table.members.iter().filter(receives).any(|m| loads.member(m.id).is_none_or(|load| load.has_room(least, false)));
         let waits_for = match () {
             () if held().next().is_none() => None,
             () if table.member(member).is_some_and(|m| m.state == MemberState::Silent) => Some("it does not answer".to_owned()),

@@ -118,6 +118,14 @@ impl Threshold {
 }
 
 impl MemberLoad {
+    /// Whether a copy of so many bytes fits into what copies may fill of its memory: one that only balances leaves more, for copies move away
+    /// from whoever has filled so much. A member that did not say how much it may hold has room for anything.
+    #[must_use]
+    pub fn has_room(&self, bytes: u64, balances: bool) -> bool {
+        let most = if balances { EVACUATED } else { FULL };
+        Self { memory: self.memory.saturating_add(bytes), ..*self }.filled() < most
+    }
+
     /// How much of its memory is taken, in percent.
     #[must_use]
     pub fn filled(&self) -> u8 {

@@ -99,6 +99,14 @@ impl Settings {
     pub fn active(&self) -> Schedulers {
         self.balancing.active(self.schedulers)
     }
+
+    /// Whether something that could move before may not any more: a reason is missing, or balancing rests by another word.
+    #[must_use]
+    pub fn forbids_more_than(&self, before: &Self) -> bool {
+        let (now, was) = (&self.balancing, &before.balancing);
+        let rests = (now.paused.is_some() && was.paused.is_none()) || (now.closed && !was.closed);
+        rests || before.active().iter().any(|scheduler| !self.active().has(scheduler))
+    }
 }
 
 /// How partitions are first assigned.

@@ -12,6 +12,10 @@ fn joined(table: &Table) -> Table {
     planner::admit(table, vec![member(100, &PLAIN)])
 }
 
+fn none() -> Schedulers {
+    [].into_iter().collect()
+}
+
 fn held(table: &Table, by: u64) -> u64 {
     loads(table).get(&id(by)).map_or(0, |(copies, _)| *copies)
 }
@@ -78,6 +82,61 @@ fn what_only_waits_is_called_off_and_what_is_copied_is_finished() {
     let mut loads = Loads::default();
     dead.members.iter().for_each(|m| loads.tell(&dead, m.id, Report::default()));
     assert_eq!(planner::call_off(&dead, &loads), dead);
+}
+
+/// Of two that come one was copied already: to give up the other would make that copy one too many.
+#[test]
+fn who_has_one_copy_more_than_it_should_goes_on() {
+    let table = planner::admit(&cluster(64, 1, &[PLAIN; 2]), vec![member(100, &PLAIN), member(101, &PLAIN)]);
+    let (at, _) = partitions(&table).next().expect("there are some");
+    let table = adopt(&table, &vec![(at, vec![id(100), id(101)])]);
+    let limits = MoveLimits { learners_per_source: 9, learners_per_target: 9, learners: 9 };
+    let table = advance(&table, &limits, &Waits::default()).expect("both learn");
+    let mut loads = Loads::default();
+    table.members.iter().for_each(|m| loads.tell(&table, m.id, Report::default()));
+    assert_ne!(planner::call_off(&table, &loads), table, "nothing was copied yet");
+    let partition = table.partition(at).expect("it is there");
+    let admit = planner::InSyncRequest { partition: at, epoch: partition.epoch, change: planner::InSyncChange::Admit(id(100)) };
+    let (half, done) = planner::change_in_sync(&table, &[admit]);
+    assert_eq!((done, planner::call_off(&half, &loads)), (vec![true], half));
+}
+
+#[test]
+fn only_what_forbids_something_gives_up_what_has_not_begun() {
+    let table = joined(&cluster(64, 1, &[PLAIN; 3]));
+    let goals = |table: &Table| partitions(table).filter(|(_, p)| p.goal.is_some()).count();
+    let manual = planner::schedule(&table, none());
+    let all = plan(&table);
+    let applied = |table: &Table| adopt(table, &all);
+    let (table, manual) = (applied(&table), applied(&manual));
+    assert!(goals(&table) > 5 && goals(&manual) == goals(&table));
+    // A pause is one also where nothing moves by itself.
+    let pause = BalanceChange::Pause(Paused::Operator);
+    assert_eq!((goals(&planner::balance(&table, &pause)), goals(&planner::balance(&manual, &pause))), (0, 0));
+    let paused = applied(&planner::balance(&manual, &pause));
+    assert_eq!(goals(&planner::balance(&paused, &pause)), goals(&table), "it was paused before");
+    assert_eq!(goals(&planner::balance(&paused, &BalanceChange::Resume)), goals(&table));
+    assert_eq!(goals(&planner::schedule(&manual, Schedulers::ALL)), goals(&table));
+    assert_eq!(goals(&planner::schedule(&table, none())), 0);
+}
+
+/// Far from other copies is good; having room is better.
+#[test]
+fn who_had_no_room_is_given_no_copy_while_others_have_some() {
+    let zones = [1, 1, 2, 2].map(|zone| Sketch { zone, ..PLAIN });
+    let table = planner::remove(&cluster(64, 1, &zones), &[(id(4), planner::Departure::Dead)].into());
+    let mut loads = Loads::default();
+    let far = planner::plan(&table, &loads);
+    assert!(far.iter().any(|(_, goal)| goal.contains(&id(3))));
+    loads.set_cramped([id(3)].into());
+    let near = planner::plan(&table, &loads);
+    assert!(
+        !near.is_empty() && near.iter().all(|(at, goal)| !goal.contains(&id(3)) || table.partition(*at).is_some_and(|p| p.holds(id(3))))
+    );
+    assert!(near.iter().all(|(_, goal)| goal.len() == 2));
+    // Where nobody has any, it is as if all had.
+    loads.set_cramped([id(1), id(2), id(3)].into());
+    assert_eq!(planner::plan(&table, &loads), far);
 }
 
 #[test]

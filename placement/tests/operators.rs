@@ -115,7 +115,7 @@ proptest! {
             Reason::Rule | Reason::Apart => on.has(Scheduler::Place) || on.has(Scheduler::Copies),
             Reason::Copies => on.has(Scheduler::Copies),
             Reason::Primaries => on.has(Scheduler::Primaries),
-            Reason::Hot | Reason::Large | Reason::Number | Reason::Tokens | Reason::Small => false,
+            Reason::Hot | Reason::Large | Reason::Number | Reason::Tokens | Reason::Small | Reason::Surplus => false,
         };
         prop_assert!(reasons.iter().all(belong), "{:?} with {:?}", reasons, on);
         let settled = settle_with(table, check_step);
@@ -138,6 +138,14 @@ fn each_step_tells_its_reason() {
     assert!(reasons(&altered).contains(&Reason::Rule));
     let fewer = alter_keyspace(&table, "default", KeyspaceChange { backups: Some(0), ..KeyspaceChange::default() });
     assert!(reasons(&fewer.expect("it may be").expect("it is new")).contains(&Reason::Repair));
+    // A newcomer's copy counts, and the old one is still there: nothing lacks anything.
+    let begun = planner::advance(&adopt(&joined, &plan(&joined)), &LIMITS, &planner::Waits::default()).expect("it learns");
+    let (at, partition) = partitions(&begun).find(|(_, p)| p.learners().next().is_some()).expect("there is one");
+    let admit = planner::InSyncRequest { partition: at, epoch: partition.epoch, change: planner::InSyncChange::Admit(id(9)) };
+    let (counted, _) = planner::change_in_sync(&begun, &[admit]);
+    let steps = planner::operators(&counted, &Vec::new(), &Loads::default()).into_iter().filter(|o| o.partition == at);
+    let steps: Vec<(bool, Reason)> = steps.map(|o| (matches!(o.action, Action::RemoveCopy(_)), o.reason)).collect();
+    assert_eq!(steps, [(false, Reason::Primaries), (true, Reason::Surplus)]);
     let zones = cluster(64, 1, &[1, 1].map(|zone| Sketch { zone, ..PLAIN }));
     let third = planner::admit(&zones, vec![member(9, &Sketch { zone: 2, ..PLAIN })]);
     assert!(reasons(&third).contains(&Reason::Apart));

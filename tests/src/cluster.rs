@@ -338,6 +338,12 @@ impl Cluster {
     pub fn resp_addresses(&self) -> Vec<SocketAddr> {
         self.nodes.values().map(|p| p.ready.resp).collect()
     }
+
+    /// Where those are served that find the node of a key by themselves.
+    #[must_use]
+    pub fn resp_cluster_addresses(&self) -> Vec<SocketAddr> {
+        self.nodes.values().map(|p| p.ready.resp_cluster).collect()
+    }
 }
 
 /// Control ports that were free a moment ago.

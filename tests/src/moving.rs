@@ -47,6 +47,8 @@ pub struct Plan {
     pub beside: Vec<Kind>,
     /// As `doyen rebalance --move-rate` has it.
     pub move_rate: String,
+    /// Clients find nodes as those of Redis Cluster do.
+    pub cluster_clients: bool,
     /// Flags for every node.
     pub options: Vec<String>,
 }
@@ -65,6 +67,15 @@ impl Plan {
         cluster.await_safe(nodes);
         cluster.change("n0", &["rebalance", "--move-rate", &self.move_rate]);
         cluster
+    }
+
+    fn doors(&self, cluster: &Cluster) -> Doors {
+        let (speech, addresses) = if self.cluster_clients {
+            (Speech::Redirected, cluster.resp_cluster_addresses())
+        } else {
+            (Speech::Resp, cluster.resp_addresses())
+        };
+        Doors { speech, addresses }
     }
 }
 
@@ -95,8 +106,8 @@ fn least(plan: &Plan, nodes: u64) -> f64 {
 
 fn joins(plan: &Plan) {
     let mut cluster = plan.cluster(3);
-    fill(&doors(&cluster), plan.bytes, plan.connections);
-    let steady = Steady::start(&doors(&cluster), plan.bytes, plan.connections, plan.load);
+    fill(&plan.doors(&cluster), plan.bytes, plan.connections);
+    let steady = Steady::start(&plan.doors(&cluster), plan.bytes, plan.connections, plan.load);
     println!(
         "{} operations a second of {} that it can do; {} connections\n{}",
         steady.rate(),
@@ -133,7 +144,7 @@ fn joins(plan: &Plan) {
 
 fn unloaded(plan: &Plan) {
     let mut cluster = plan.cluster(3);
-    fill(&doors(&cluster), plan.bytes, plan.connections);
+    fill(&plan.doors(&cluster), plan.bytes, plan.connections);
     std::thread::sleep(Duration::from_secs(2));
     let before = copied(&cluster);
     cluster.join("n3");
@@ -153,7 +164,7 @@ fn unloaded(plan: &Plan) {
     println!("without load: a fourth node gets {:.2} GB in {took:.1} s: {:.2} GB/s", (bytes - before) / 1e9, (bytes - before) / 1e9 / took);
     drop(cluster);
     let mut cluster = plan.cluster(4);
-    fill(&doors(&cluster), plan.bytes, plan.connections);
+    fill(&plan.doors(&cluster), plan.bytes, plan.connections);
     std::thread::sleep(Duration::from_secs(2));
     let victim = cluster.by_age()[1].clone();
     let began = Instant::now();
@@ -182,8 +193,8 @@ fn unloaded(plan: &Plan) {
 
 fn five(plan: &Plan) {
     let mut cluster = plan.cluster(5);
-    fill(&doors(&cluster), plan.bytes, plan.connections);
-    let steady = Steady::start(&doors(&cluster), plan.bytes, plan.connections, plan.load);
+    fill(&plan.doors(&cluster), plan.bytes, plan.connections);
+    let steady = Steady::start(&plan.doors(&cluster), plan.bytes, plan.connections, plan.load);
     println!("five nodes, {} operations a second of {}\n{}", steady.rate(), steady.capacity(), steady::head());
     std::thread::sleep(QUIET);
     println!("{}", steady.phase("before").row());
@@ -197,15 +208,15 @@ fn five(plan: &Plan) {
         println!("{}", steady.phase("it is filled again").row());
     }
     if plan.wants("restart") {
-        restarts(plan.restarts, &mut cluster, &steady);
+        restarts(plan, &mut cluster, &steady);
     }
     let lost = steady.finish();
     println!("{lost} acknowledged writes lost\n");
 }
 
 /// Each after all is safe without the one before: the youngest first, and the coordinator last, as `doyen restart-plan` says.
-fn restarts(rounds: usize, cluster: &mut Cluster, steady: &Steady) {
-    for round in 1..=rounds {
+fn restarts(plan: &Plan, cluster: &mut Cluster, steady: &Steady) {
+    for round in 1..=plan.restarts {
         let began = Instant::now();
         let (mut leaving, mut repairing) = (Duration::ZERO, Duration::ZERO);
         for name in cluster.by_age().into_iter().rev() {
@@ -213,7 +224,7 @@ fn restarts(rounds: usize, cluster: &mut Cluster, steady: &Steady) {
             let ended = cluster.leave(&name);
             assert!(ended.success(), "{name} ends with {ended}");
             leaving = leaving.max(began.elapsed());
-            steady.redirect(&cluster.resp_addresses());
+            steady.redirect(&plan.doors(cluster).addresses);
             cluster.join(&name);
             let began = Instant::now();
             let whole = |s: &Value| s["safe"] == true && s["members"].as_array().is_some_and(|m| m.len() == 5);
@@ -222,7 +233,7 @@ fn restarts(rounds: usize, cluster: &mut Cluster, steady: &Steady) {
                 std::thread::sleep(LOOK);
             }
             repairing = repairing.max(began.elapsed());
-            steady.redirect(&cluster.resp_addresses());
+            steady.redirect(&plan.doors(cluster).addresses);
         }
         println!(
             "{}  {:.0} s; one left in {:.1} s at most, and all was safe {:.1} s after it was back",
@@ -232,10 +243,6 @@ fn restarts(rounds: usize, cluster: &mut Cluster, steady: &Steady) {
             repairing.as_secs_f64(),
         );
     }
-}
-
-fn doors(cluster: &Cluster) -> Doors {
-    Doors { speech: Speech::Resp, addresses: cluster.resp_addresses() }
 }
 
 /// Bytes of snapshots that were sent by those who live.

@@ -182,8 +182,8 @@ impl Duties {
     }
 
     /// Somebody told what it holds by now: where there is room again, copies need not wait for their time.
-    pub(super) fn look_for_room(&mut self) {
-        if self.rooms.look(&self.told.loads) {
+    pub(super) fn look_for_room(&mut self, now: Time) {
+        if self.rooms.look(now, &self.told.loads) {
             self.stuck = None;
         }
     }
@@ -320,7 +320,7 @@ impl Council {
         if cx.now >= duties.batch_at && (goes_along || cx.now >= duties.rest_until || duties.presses(&base)) {
             draft_moves(cx, duties, base.name, &mut table, &mut draft);
         }
-        if table.settings.active() != base.settings.active() {
+        if table.settings.forbids_more_than(&base.settings) {
             table = Cow::Owned(planner::call_off(&table, &duties.told.loads));
         }
         self.draft_voters(&base, &mut table, joined);
@@ -482,6 +482,7 @@ impl Council {
                 Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) => return,
             };
             (duties.plan_wanted, duties.plan_asked) = (false, Some(cx.now));
+            duties.told.loads.set_cramped(duties.rooms.cramped());
             let loads = duties.told.take(&self.committed.table);
             cx.outputs.push_back(Output::Plan(self.committed.table.clone(), loads));
         }

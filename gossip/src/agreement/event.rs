@@ -484,7 +484,7 @@ fn moved(old: &Table, new: &Table) -> BTreeMap<Stage, Concerned> {
         for partition in &before.partitions {
             let Some(next) = now.partition(partition.id).filter(|next| !Arc::ptr_eq(next, partition)) else { continue };
             let at = PartitionRef { keyspace: before.id, partition: partition.id };
-            for (stage, member) in stages_between(partition, next, |m| new.member(m).is_some()) {
+            for (stage, member) in stages_between(partition, next, |m| new.member(m).map(|m| m.state)) {
                 let (partitions, members) = stages.entry(stage).or_default();
                 if partitions.last() != Some(&at) {
                     partitions.push(at);
@@ -507,7 +507,8 @@ fn moves(old: &Named, new: &Named) -> Vec<Event> {
 }
 
 /// Through which stages a partition has gone, and whom each concerns. What a member's going does to it is no move.
-fn stages_between(old: &Partition, new: &Partition, stays: impl Fn(MemberId) -> bool) -> BTreeSet<(Stage, MemberId)> {
+fn stages_between(old: &Partition, new: &Partition, state: impl Fn(MemberId) -> Option<MemberState>) -> BTreeSet<(Stage, MemberId)> {
+    let stays = |m| state(m).is_some();
     let mut stages = BTreeSet::new();
     if old.replicas == new.replicas || old.lineage != new.lineage {
         return stages;
@@ -522,8 +523,9 @@ fn stages_between(old: &Partition, new: &Partition, stays: impl Fn(MemberId) -> 
         if is.contains(&learner) {
             stages.insert((Stage::InSync, learner));
         } else if !new.learners().any(|m| m == learner) {
-            // Whoever fails is asked for again; from what is not wanted the goal is taken first, or with it.
-            let wanted = old.goal == new.goal && old.goal.as_ref().is_none_or(|goal| goal.contains(&learner));
+            // Whoever fails is asked for again, unless it is silent; from what is not wanted the goal is taken first, or with it.
+            let stands = old.goal == new.goal || state(learner) == Some(MemberState::Silent);
+            let wanted = stands && old.goal.as_ref().is_some_and(|goal| goal.contains(&learner));
             stages.insert((if wanted { Stage::GivenUp } else { Stage::Cancelled }, learner));
         }
     }
@@ -561,7 +563,7 @@ fn shapes(old: &Named, new: &Named) -> Vec<Event> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agreement::fixtures::{moving, planned};
+    use crate::agreement::fixtures::{alone, moving, planned};
     use doyen_placement::planner::{BalanceChange, InSyncChange, InSyncRequest};
 
     #[test]
@@ -574,6 +576,12 @@ mod tests {
         assert_eq!((done, stages(&table, &failed)), (vec![true], [Stage::GivenUp].into()));
         let cancelled = planner::cancel(&table, Some(at)).expect("it moves");
         assert_eq!(stages(&table, &cancelled), [Stage::Cancelled].into());
+        // Whoever stops to answer has failed, too.
+        let (other, _) = table.partitions().find(|(other, _)| *other != at).expect("there are others");
+        let lonely = alone(&table, other, learner);
+        let silent = planner::remove(&lonely, &[(learner, planner::Departure::Silent)].into());
+        assert!(silent.member(learner).is_some_and(|m| m.state == MemberState::Silent), "it alone holds something");
+        assert!(stages(&lonely, &silent).contains(&Stage::GivenUp) && !stages(&lonely, &silent).contains(&Stage::Cancelled));
         // Fewer copies are wanted: whoever learns without being in the goal is left out with the next step.
         let paused = planner::balance(&table, &BalanceChange::Pause(Paused::Operator));
         let fewer = planner::adopt(&paused, &vec![(at, partition.in_sync().collect())]);

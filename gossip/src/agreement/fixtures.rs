@@ -3,9 +3,10 @@
 use doyen_placement::loads::Loads;
 use doyen_placement::planner;
 use doyen_placement::{
-    Addresses, Age, ClusterId, Division, Eviction, Keyspace, KeyspaceId, Location, Member, MemberId, MemberState, Mode, OnLoss, Reshaping,
-    Role, Settings, Table,
+    Addresses, Age, ClusterId, Division, Eviction, Keyspace, KeyspaceId, Location, Member, MemberId, MemberState, Mode, OnLoss,
+    PartitionRef, Replica, ReplicaState, Reshaping, Role, Settings, Table,
 };
+use std::sync::Arc;
 
 /// A keyspace with one backup, as a first table is made of it.
 pub(in crate::agreement) fn keyspace(partitions: u16) -> Keyspace {
@@ -51,4 +52,13 @@ pub(in crate::agreement) fn planned(partitions: u16) -> Table {
 pub(in crate::agreement) fn moving(table: &Table) -> Table {
     let limits = planner::MoveLimits { learners_per_source: 9, learners_per_target: 9, learners: 9 };
     planner::advance(table, &limits, &planner::Waits::default()).expect("copies begin")
+}
+
+/// The same, where nobody else holds this partition.
+pub(in crate::agreement) fn alone(table: &Table, at: PartitionRef, holder: MemberId) -> Table {
+    let mut table = table.clone();
+    let keyspace = table.keyspaces.iter_mut().find(|k| k.id == at.keyspace).expect("it is there");
+    let partition = keyspace.partitions.iter_mut().find(|p| p.id == at.partition).expect("it is there");
+    Arc::make_mut(partition).replicas = vec![Replica { member: holder, state: ReplicaState::InSync }];
+    table
 }

@@ -231,7 +231,7 @@ impl Council {
         if wanted {
             leader.duties.want_plan();
         }
-        leader.duties.look_for_room();
+        leader.duties.look_for_room(cx.now);
         passed.into_iter().for_each(|event| cx.event(event));
         for (of, is, was) in [("work", uneven.work, known.work), ("bytes", uneven.bytes, known.bytes)] {
             if is && !was {

@@ -86,11 +86,11 @@ pub(super) struct Recover {
 /// What shows that one may change something.
 #[derive(Debug, clap::Args)]
 struct Credentials {
-    /// File with the cluster's secret (or DOYEN_SECRET)
-    #[arg(long, env = "DOYEN_SECRET_FILE", value_name = "FILE")]
+    /// File with the cluster's secret (or DOYEN_SECRET_FILE, or DOYEN_SECRET)
+    #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
-    /// File with the token for HTTP, where nodes have one: they take no other, so this goes before a secret
-    #[arg(long, env = "DOYEN_HTTP_TOKEN_FILE", value_name = "FILE")]
+    /// File with the token for HTTP (or DOYEN_HTTP_TOKEN_FILE), where nodes have one: they take no other, so this goes before a secret
+    #[arg(long, value_name = "FILE")]
     http_token_file: Option<PathBuf>,
 }
 
@@ -211,12 +211,16 @@ impl Recover {
 
 impl Credentials {
     fn token(&self) -> Result<String, Failed> {
-        if let Some(path) = &self.http_token_file {
-            return Ok(config::read_line(path, "--http-token-file")?);
+        // What was typed goes before what the environment says, and clap would not tell the one from the other.
+        let said = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let typed = self.http_token_file.is_some() || self.secret_file.is_some();
+        let from = |flag: &Option<PathBuf>, name: &str| flag.clone().or_else(|| said(name).filter(|_| !typed).map(PathBuf::from));
+        if let Some(path) = from(&self.http_token_file, "DOYEN_HTTP_TOKEN_FILE") {
+            return Ok(config::read_line(&path, "--http-token-file")?);
         }
-        let secret = match &self.secret_file {
-            Some(path) => Some(config::read_line(path, "--secret-file")?),
-            None => std::env::var("DOYEN_SECRET").ok().filter(|s| !s.is_empty()),
+        let secret = match from(&self.secret_file, "DOYEN_SECRET_FILE") {
+            Some(path) => Some(config::read_line(&path, "--secret-file")?),
+            None => said("DOYEN_SECRET").map(|secret| secret.to_string_lossy().into_owned()),
         };
         let Some(secret) = secret else { return Ok(LOCAL_TOKEN.into()) };
         Ok(Identity::from_secret(secret.as_bytes(), "operator").map_err(|e| Failed::usage(e.to_string()))?.http_token())

@@ -15,7 +15,7 @@ pub const fn failure(failure: Failure, shape: Shape) -> &'static str {
         Failure::TooLarge => "ERR string exceeds maximum allowed size (proto-max-bulk-len)",
         Failure::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.",
         Failure::TooFewCopies => "NOREPLICAS Not enough good replicas to write.",
-        Failure::NoPartition => "CLUSTERDOWN Hash slot not served: the keyspace was dropped, or has no partitions yet",
+        Failure::NoPartition => "CLUSTERDOWN Hash slot not served: this node has not joined a cluster yet, or the keyspace was dropped",
         Failure::Unavailable | Failure::Overtaken => "TRYAGAIN the partition is not served at the moment: nothing happened",
         Failure::Stale => "TRYAGAIN the partition was split or merged: nothing happened",
         Failure::Unknown => "UNKNOWN the write may or may not have happened",

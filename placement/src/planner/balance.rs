@@ -69,7 +69,7 @@ pub fn at_minute(table: &Table, minute: u16) -> Option<Table> {
 }
 
 fn with_settings(table: &Table, settings: Settings) -> Table {
-    let fewer = settings.active() != table.settings.active();
+    let fewer = settings.forbids_more_than(&table.settings);
     let mut next = change_partitions(table, |_, partition| {
         let idle = partition.goal.as_ref().is_some_and(|goal| !has_begun(partition, goal));
         (idle && fewer).then(|| Partition { goal: None, ..partition.clone() })
@@ -107,27 +107,34 @@ pub fn cancel(table: &Table, partition: Option<PartitionRef>) -> Result<Table, N
 }
 
 /// The table without those moves for balance of which no copy has begun, as far as is known (`loads`): nothing new begins, where that was said.
-/// What is copied is finished.
+/// What is copied is finished, and so is what already has a copy more than it should: it would have been made for nothing.
 #[must_use]
 pub fn call_off(table: &Table, loads: &Loads) -> Table {
+    let wanted = wanted(table);
     stop(table, |at, found| {
         let told = loads.member(found.primary()).is_some();
-        told && found.learners().next().is_some() && found.learners().all(|learner| loads.progress(at, learner).is_none())
+        let waits = found.learners().next().is_some() && found.learners().all(|learner| loads.progress(at, learner).is_none());
+        told && waits && found.in_sync().count() <= wanted(at)
     })
 }
 
 /// The table in which these partitions move no more, of those that lack nothing: who holds one in sync holds it.
 fn stop(table: &Table, named: impl Fn(PartitionRef, &Partition) -> bool) -> Table {
-    let receivers = table.members.iter().filter(|m| may_receive(m)).count();
+    let wanted = wanted(table);
     change_partitions(table, |at, found| {
         if !named(at, found) || !ranges::may_stay(table, at) {
             return None;
         }
         // Who was counted last goes: those before held it when the move began, or lead it by now.
-        let wanted = table.keyspace(at.keyspace).map_or(1, |k| copies_wanted(k, receivers)).max(1);
-        let stay: Vec<MemberId> = found.in_sync().take(wanted).collect();
+        let stay: Vec<MemberId> = found.in_sync().take(wanted(at)).collect();
         Some(Partition { goal: None, ..found.with_replicas(&stay, &[]) })
     })
+}
+
+/// How many copies a partition should have.
+fn wanted(table: &Table) -> impl Fn(PartitionRef) -> usize {
+    let receivers = table.members.iter().filter(|m| may_receive(m)).count();
+    move |at| table.keyspace(at.keyspace).map_or(1, |k| copies_wanted(k, receivers)).max(1)
 }
 
 /// Members come or go: what somebody wanted to stay as it was is not as it was.

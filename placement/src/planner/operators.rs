@@ -73,6 +73,8 @@ pub enum Reason {
     Copies,
     /// Ranges are small and at rest, or a person wants it.
     Small,
+    /// Others hold it by now.
+    Surplus,
 }
 
 impl Reason {
@@ -97,6 +99,7 @@ impl fmt::Display for Reason {
             Self::Primaries => "balance of primaries",
             Self::Copies => "balance of copies",
             Self::Small => "small ranges at rest",
+            Self::Surplus => "enough other copies",
         })
     }
 }
@@ -138,7 +141,13 @@ pub fn operators(table: &Table, goals: &Plan, loads: &Loads) -> Vec<Operator> {
     let goals: BTreeMap<PartitionRef, &Vec<MemberId>> = goals.iter().map(|(at, goal)| (*at, goal)).collect();
     let moves = table.partitions().filter_map(|(at, partition)| {
         let goal = goals.get(&at).copied().or(partition.goal.as_ref()).filter(|goal| !goal.is_empty())?;
-        let view = View { ground: &ground, rules: rules.get(&at.keyspace)?, states: &states, hot: loads.uneven().work };
+        let view = View {
+            ground: &ground,
+            rules: rules.get(&at.keyspace)?,
+            states: &states,
+            hot: loads.uneven().work,
+            begun: !goals.contains_key(&at),
+        };
         let steps = view.steps(partition, goal);
         Some((steps.iter().map(|(_, reason)| *reason).min()?, at, steps))
     });
@@ -193,6 +202,8 @@ struct View<'a> {
     rules: &'a Bounds,
     states: &'a BTreeMap<MemberId, MemberState>,
     hot: bool,
+    /// Its goal stands in the table: what it was made for may be reached in part.
+    begun: bool,
 }
 
 impl View<'_> {
@@ -210,6 +221,8 @@ impl View<'_> {
         let why_gone = |m: &MemberId| match self.state(*m) {
             MemberState::Draining | MemberState::Leaving => Reason::Drain,
             MemberState::Live if dropped.contains(m) => moved,
+            // Why the others came is not known any more, or whether fewer are wanted.
+            MemberState::Live if self.begun && answering > goal.len() => Reason::Surplus,
             MemberState::Live | MemberState::Silent => Reason::Repair,
         };
 
@@ -229,7 +242,8 @@ impl View<'_> {
         }
         let (from, to) = (partition.primary(), goal[0]);
         if from != to {
-            let reason = if gone.contains(&from) { why_gone(&from) } else { self.why_led(from, to) };
+            let reason = Some(&from).filter(|from| gone.contains(from)).map(why_gone).filter(|why| *why != Reason::Surplus);
+            let reason = reason.unwrap_or_else(|| self.why_led(from, to));
             steps.push((Action::TransferPrimary { from, to }, reason));
         }
         steps.extend(gone.iter().map(|m| (Action::RemoveCopy(*m), why_gone(m))));

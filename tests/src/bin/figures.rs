@@ -124,6 +124,9 @@ enum What {
         /// What each member sends and takes a second, as `doyen rebalance` has it
         #[arg(long, value_name = "RATE", default_value = "adaptive")]
         move_rate: String,
+        /// Clients know where keys are and follow where they are sent, as those of Redis Cluster do; else any node takes any command
+        #[arg(long)]
+        cluster_clients: bool,
         /// Flags for every node
         #[arg(long, value_name = "FLAGS", default_value = "", allow_hyphen_values = true)]
         options: String,
@@ -232,10 +235,11 @@ fn main() -> ExitCode {
         What::Stall { keys, grow, expire, rate, probes, options } => {
             doyen_tests::stall::run(&doyen_tests::stall::Plan { binary, grow, expire, drop: keys, rate, probes, options: words(&options) })
         }
-        What::Move { bytes, connections, load, restarts, only, beside, move_rate, options } => {
+        What::Move { bytes, connections, load, restarts, only, beside, move_rate, cluster_clients, options } => {
             let connections = connections as usize;
             let options = words(&options);
-            let plan = doyen_tests::moving::Plan { binary, bytes, connections, load, restarts, only, beside, move_rate, options };
+            let plan =
+                doyen_tests::moving::Plan { binary, bytes, connections, load, restarts, only, beside, move_rate, cluster_clients, options };
             if let Err(why) = doyen_tests::moving::run(&plan) {
                 eprintln!("{why:#}");
                 return ExitCode::FAILURE;

@@ -33,6 +33,13 @@ pub(super) const HALVED_MAX: usize = 16;
 
 /// Requests of primaries, goals and the next steps towards them.
 pub(super) fn draft_moves(cx: &mut Context, duties: &mut Duties, base: TableName, table: &mut Cow<'_, Table>, draft: &mut Draft) {
+    if duties.failed >= FAILED_MAX && !broken(Mutant::FailsForEver) {
+        // Whatever it is that makes them fail, a person had better look at it; what is lost is mended all the same. A table later than the
+        // last failure: the pause takes goals, and what failed would be told as what is not wanted any more.
+        duties.failed = 0;
+        *table = Cow::Owned(planner::balance(table, &BalanceChange::Pause(Paused::Failures)));
+        draft.altered = true;
+    }
     if !duties.in_sync.is_empty() {
         let requests = std::mem::take(&mut duties.in_sync);
         let (next, done) = planner::change_in_sync(table, &requests);
@@ -41,7 +48,7 @@ pub(super) fn draft_moves(cx: &mut Context, duties: &mut Duties, base: TableName
             match request.change {
                 InSyncChange::NoRoom(m) => {
                     draft.unplanned = true;
-                    if duties.rooms.refused(cx.now, m, request.partition, &duties.told.loads) {
+                    if duties.rooms.refused(cx.now, table, request.partition, m, &duties.told.loads) {
                         let name = table.member(m).map_or_else(|| m.to_string(), |m| m.name.clone());
                         cx.event(Event::NoRoom { name });
                     }
@@ -55,7 +62,7 @@ pub(super) fn draft_moves(cx: &mut Context, duties: &mut Duties, base: TableName
                     duties.failed += u32::from(balances && !matches!(request.change, InSyncChange::Remove(_)));
                 }
                 InSyncChange::Admit(m) => {
-                    duties.rooms.admitted(m);
+                    duties.rooms.admitted(cx.now, table, request.partition, m, &duties.told.loads);
                     duties.failed = if balances { 0 } else { duties.failed };
                 }
                 InSyncChange::Split(_) | InSyncChange::Still { .. } => {}
@@ -63,12 +70,6 @@ pub(super) fn draft_moves(cx: &mut Context, duties: &mut Duties, base: TableName
         }
         if done.contains(&true) {
             *table = Cow::Owned(next);
-        }
-        if duties.failed >= FAILED_MAX && !broken(Mutant::FailsForEver) {
-            // Whatever it is that makes them fail, a person had better look at it; what is lost is mended all the same.
-            duties.failed = 0;
-            *table = Cow::Owned(planner::balance(table, &BalanceChange::Pause(Paused::Failures)));
-            draft.altered = true;
         }
     }
     draft_reshapes(cx, duties, table, draft);

@@ -3,10 +3,13 @@
 //! Nobody else may have any either, so the planner names them again. Without a pause each copy would be begun and given up every few seconds,
 //! in a table for each, for as long as memory is short. So what is as large waits; then the smallest of it is tried, and the rest after
 //! that one found room.
+//!
+//! Memory is a data thread's, and a copy that only balances leaves more of it than one that is lacking: each of these waits by itself.
 
 use crate::time::Time;
 use doyen_placement::loads::Loads;
-use doyen_placement::{MemberId, PartitionRef, Table};
+use doyen_placement::planner::ranges;
+use doyen_placement::{MemberId, Partition, PartitionRef, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -20,16 +23,26 @@ const TOLD_PAUSE: Duration = Duration::from_secs(60);
 /// What a coordinator knows of room that was lacking.
 #[derive(Debug, Default)]
 pub(super) struct Rooms {
-    full: BTreeMap<MemberId, Full>,
+    full: BTreeMap<Room, Full>,
     /// When people were told.
     told: BTreeMap<MemberId, Time>,
 }
 
+/// What copies share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Room {
+    /// A member's data thread.
+    thread: MemberId,
+    /// For copies that only balance.
+    balances: bool,
+}
+
+/// For how long there is none.
 #[derive(Debug)]
 struct Full {
-    /// The smallest copy for which there was none.
-    bytes: u64,
-    /// What the member held then.
+    /// The smallest copy for which there was none; `None`: there was some for as large a one since.
+    bytes: Option<u64>,
+    /// What the member held when it had none.
     memory: u64,
     until: Time,
     pause: Duration,
@@ -37,15 +50,19 @@ struct Full {
 
 impl Rooms {
     /// A member had no room for a copy. True: it is time to tell people.
-    pub(super) fn refused(&mut self, now: Time, member: MemberId, at: PartitionRef, loads: &Loads) -> bool {
-        let memory = loads.member(member).map_or(0, |load| load.memory);
-        let full = self.full.entry(member).or_insert(Full { bytes: u64::MAX, memory, until: now, pause: PAUSE / 2 });
-        // Those that were on their way together are one attempt.
-        if full.until <= now {
-            full.pause = (full.pause * 2).min(PAUSE_MAX);
-            (full.until, full.bytes) = (now + full.pause, u64::MAX);
+    pub(super) fn refused(&mut self, now: Time, table: &Table, at: PartitionRef, member: MemberId, loads: &Loads) -> bool {
+        if let Some(room) = room(table, at, member) {
+            let full = self.full.entry(room).or_insert(Full { bytes: None, memory: 0, until: now, pause: PAUSE / 2 });
+            // Those that were on their way together are one attempt.
+            if full.until <= now {
+                // What has gone well for long begins as it began.
+                let before = if now.since(full.until) > PAUSE_MAX { PAUSE / 2 } else { full.pause };
+                full.pause = (before * 2).min(PAUSE_MAX);
+                (full.until, full.bytes) = (now + full.pause, None);
+            }
+            full.bytes = Some(full.bytes.unwrap_or(u64::MAX).min(bytes(loads, at)));
+            full.memory = loads.member(member).map_or(0, |load| load.memory);
         }
-        (full.bytes, full.memory) = (full.bytes.min(bytes(loads, at)), memory);
         let tells = self.told.get(&member).is_none_or(|at| now.since(*at) >= TOLD_PAUSE);
         if tells {
             self.told.insert(member, now);
@@ -53,9 +70,13 @@ impl Rooms {
         tells
     }
 
-    /// A copy there counts.
-    pub(super) fn admitted(&mut self, member: MemberId) {
-        self.full.remove(&member);
+    /// A copy there counts. Where it is as large as one that found no room, there is some again; how long the last pause was is kept, for
+    /// the next copy may be one too many.
+    pub(super) fn admitted(&mut self, now: Time, table: &Table, at: PartitionRef, member: MemberId, loads: &Loads) {
+        let Some(full) = room(table, at, member).and_then(|room| self.full.get_mut(&room)) else { return };
+        if full.bytes.is_some_and(|least| bytes(loads, at) >= least) {
+            full.free(now);
+        }
     }
 
     /// Whoever comes, goes or comes back has other copies than before.
@@ -64,26 +85,49 @@ impl Rooms {
         self.told.retain(|m, _| table.member(*m).is_some());
     }
 
-    /// Forgets those that have room for what they had none for. True: there are such.
-    pub(super) fn look(&mut self, loads: &Loads) -> bool {
-        let before = self.full.len();
-        let frees =
-            |m: &MemberId, full: &Full| loads.member(*m).is_some_and(|load| load.memory.saturating_add(full.bytes.max(1)) <= full.memory);
-        self.full.retain(|m, full| !frees(m, full));
-        self.full.len() < before
+    /// Nothing waits any longer where what had no room fits by now. True: there is such a member.
+    pub(super) fn look(&mut self, now: Time, loads: &Loads) -> bool {
+        let mut freed = false;
+        for (room, full) in &mut self.full {
+            let (Some(least), Some(load)) = (full.bytes, loads.member(room.thread.member())) else { continue };
+            // Whoever evicts holds a little less for a moment, which is no room; and of one with several data threads the sum says little:
+            // so it must be less than it was, and little enough.
+            if load.memory.saturating_add(least.max(1)) <= full.memory && load.has_room(least, room.balances) {
+                full.free(now);
+                freed = true;
+            }
+        }
+        freed
+    }
+
+    /// Members without room for what is lacking: a plan had better name others.
+    pub(super) fn cramped(&self) -> BTreeSet<MemberId> {
+        let lacking = self.full.iter().filter(|(room, full)| !room.balances && full.bytes.is_some());
+        lacking.map(|(room, _)| room.thread.member()).collect()
     }
 
     /// Copies that do not begin now.
     pub(super) fn paused(&self, now: Time, table: &Table, loads: &Loads) -> BTreeSet<(PartitionRef, MemberId)> {
+        if self.full.values().all(|full| full.bytes.is_none()) {
+            return BTreeSet::new();
+        }
+        let members: BTreeSet<MemberId> = self.full.keys().map(|room| room.thread.member()).collect();
+        let mut large: BTreeMap<Room, Vec<(u64, PartitionRef)>> = BTreeMap::new();
+        let mut learn: BTreeSet<Room> = BTreeSet::new();
+        for (at, partition) in table.partitions() {
+            learn.extend(partition.learners().filter(|m| members.contains(m)).filter_map(|m| room(table, at, m)));
+            for room in shall(partition).filter(|m| members.contains(m)).filter_map(|m| room(table, at, m)) {
+                let bytes = bytes(loads, at);
+                if self.full.get(&room).and_then(|full| full.bytes).is_some_and(|least| bytes >= least) {
+                    large.entry(room).or_default().push((bytes, at));
+                }
+            }
+        }
         let mut paused = BTreeSet::new();
-        for (&member, full) in &self.full {
-            let shall = table.partitions().filter(|(_, p)| p.goal.as_ref().is_some_and(|goal| goal.contains(&member)) && !p.holds(member));
-            let mut large: Vec<(u64, PartitionRef)> =
-                shall.map(|(at, _)| (bytes(loads, at), at)).filter(|(bytes, _)| *bytes >= full.bytes).collect();
+        for (room, mut large) in large {
             large.sort_unstable();
-            let learns = || table.partitions().any(|(_, p)| p.learners().any(|learner| learner == member));
-            let tried = usize::from(full.until <= now && !learns());
-            paused.extend(large.into_iter().skip(tried).map(|(_, at)| (at, member)));
+            let tried = usize::from(self.full.get(&room).is_some_and(|full| full.until <= now) && !learn.contains(&room));
+            paused.extend(large.into_iter().skip(tried).map(|(_, at)| (at, room.thread.member())));
         }
         paused
     }
@@ -94,6 +138,22 @@ impl Rooms {
     }
 }
 
+impl Full {
+    fn free(&mut self, now: Time) {
+        (self.bytes, self.until) = (None, now);
+    }
+}
+
+/// Members that are to get a copy, and of which none is under way.
+fn shall(partition: &Partition) -> impl Iterator<Item = MemberId> {
+    partition.goal.iter().flatten().copied().filter(|m| !partition.holds(*m))
+}
+
+fn room(table: &Table, at: PartitionRef, member: MemberId) -> Option<Room> {
+    let threads = table.member(member)?.addresses.threads();
+    Some(Room { thread: member.thread(at.partition.thread(threads)), balances: ranges::may_stay(table, at) })
+}
+
 /// What a copy takes; none, where nobody said.
 fn bytes(loads: &Loads, at: PartitionRef) -> u64 {
     loads.partition(at).map_or(0, |load| load.bytes)
@@ -102,7 +162,7 @@ fn bytes(loads: &Loads, at: PartitionRef) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agreement::fixtures::{moving, planned};
+    use crate::agreement::fixtures::{alone, moving, planned};
     use doyen_placement::loads::{MemberLoad, PartitionLoad, Report};
 
     const THIRD: MemberId = MemberId(3 << 4);
@@ -126,17 +186,20 @@ mod tests {
         loads.tell(table, THIRD, Report { member, ..Report::default() });
     }
 
+    fn pairs(of: &[PartitionRef]) -> BTreeSet<(PartitionRef, MemberId)> {
+        of.iter().map(|at| (*at, THIRD)).collect()
+    }
+
     #[test]
     fn what_is_as_large_waits_and_one_of_it_is_tried() {
         let (table, mut loads, mut rooms) = (planned(8), Loads::default(), Rooms::default());
         let wanted = wanted(&table, &mut loads);
         assert!(wanted.len() >= 4);
-        holds(&table, &mut loads, 9_000);
-        let pairs = |of: &[PartitionRef]| of.iter().map(|at| (*at, THIRD)).collect::<BTreeSet<_>>();
+        holds(&table, &mut loads, 7_900);
         assert_eq!((rooms.paused(at(0), &table, &loads), rooms.due(at(0))), (BTreeSet::new(), None));
         // People are told once in a while.
-        assert!(rooms.refused(at(10), THIRD, wanted[3], &loads));
-        assert!(!rooms.refused(at(10), THIRD, wanted[2], &loads));
+        assert!(rooms.refused(at(10), &table, wanted[3], THIRD, &loads));
+        assert!(!rooms.refused(at(10), &table, wanted[2], THIRD, &loads));
         assert_eq!(rooms.due(at(10)), Some(at(15)));
         assert_eq!(rooms.paused(at(14), &table, &loads), pairs(&wanted[2..]), "what is smaller may fit");
         assert_eq!(rooms.paused(at(15), &table, &loads), pairs(&wanted[3..]));
@@ -145,27 +208,69 @@ mod tests {
         // Each time in vain it waits for longer, but not for ever.
         let mut now = 15;
         for (pause, tells) in [(10, false), (20, false), (40, false), (40, true)] {
-            assert_eq!(rooms.refused(at(now), THIRD, wanted[2], &loads), tells, "people are told once a minute");
+            assert_eq!(rooms.refused(at(now), &table, wanted[2], THIRD, &loads), tells, "people are told once a minute");
             assert_eq!(rooms.due(at(now)), Some(at(now + pause)));
             now += pause;
         }
-        rooms.admitted(THIRD);
+        rooms.admitted(at(now), &table, wanted[1], THIRD, &loads);
+        assert_eq!(rooms.paused(at(now - 1), &table, &loads), pairs(&wanted[2..]), "that a smaller one found room says nothing");
+        rooms.admitted(at(now), &table, wanted[2], THIRD, &loads);
         assert!(rooms.paused(at(now), &table, &loads).is_empty());
+        // The next one may be one too many: then it is as long as before, and after a long while it begins as it began.
+        rooms.refused(at(now + 1), &table, wanted[3], THIRD, &loads);
+        assert_eq!(rooms.due(at(now + 1)), Some(at(now + 41)));
+        rooms.admitted(at(now + 41), &table, wanted[3], THIRD, &loads);
+        rooms.refused(at(now + 90), &table, wanted[3], THIRD, &loads);
+        assert_eq!(rooms.due(at(now + 90)), Some(at(now + 95)));
     }
 
     #[test]
     fn who_holds_less_or_is_another_has_room() {
         let (table, mut loads, mut rooms) = (planned(8), Loads::default(), Rooms::default());
         let wanted = wanted(&table, &mut loads);
-        holds(&table, &mut loads, 9_000);
-        rooms.refused(at(10), THIRD, wanted[1], &loads);
-        holds(&table, &mut loads, 8_801);
-        assert!(!rooms.look(&loads), "not enough for those 200 bytes");
-        holds(&table, &mut loads, 8_800);
-        assert!(rooms.look(&loads));
+        holds(&table, &mut loads, 7_900);
+        rooms.refused(at(10), &table, wanted[1], THIRD, &loads);
+        holds(&table, &mut loads, 7_701);
+        assert!(!rooms.look(at(11), &loads), "not enough for those 200 bytes");
+        holds(&table, &mut loads, 7_700);
+        assert!(rooms.look(at(11), &loads) && !rooms.look(at(11), &loads));
         assert!(rooms.paused(at(11), &table, &loads).is_empty());
-        rooms.refused(at(20), THIRD, wanted[1], &loads);
+        // Whoever evicts holds less for a moment, which is not room.
+        holds(&table, &mut loads, 9_000);
+        rooms.refused(at(20), &table, wanted[1], THIRD, &loads);
+        holds(&table, &mut loads, 8_700);
+        assert!(!rooms.look(at(21), &loads));
         rooms.members_changed(&table);
         assert!(rooms.paused(at(21), &table, &loads).is_empty());
+    }
+
+    #[test]
+    fn what_is_lacking_does_not_wait_for_what_only_balances() {
+        let (table, mut loads, mut rooms) = (planned(8), Loads::default(), Rooms::default());
+        let wanted = wanted(&table, &mut loads);
+        holds(&table, &mut loads, 8_500);
+        rooms.refused(at(10), &table, wanted[0], THIRD, &loads);
+        assert_eq!(rooms.paused(at(11), &table, &loads), pairs(&wanted));
+        // One of them comes to lack a copy: it may fill more of its learner.
+        let lacking = alone(&table, wanted[2], table.partition(wanted[2]).expect("it is there").primary());
+        let rest = [&wanted[..2], &wanted[3..]].concat();
+        assert_eq!(rooms.paused(at(11), &lacking, &loads), pairs(&rest));
+        // And where that finds no room, it is what waits.
+        rooms.refused(at(12), &lacking, wanted[2], THIRD, &loads);
+        assert_eq!(rooms.paused(at(13), &lacking, &loads), pairs(&wanted));
+    }
+
+    #[test]
+    fn a_full_data_thread_does_not_hold_back_another() {
+        let (mut table, mut loads, mut rooms) = (planned(32), Loads::default(), Rooms::default());
+        let place = table.members.iter().position(|m| m.id == THIRD).expect("it is there");
+        let member = std::sync::Arc::make_mut(&mut table.members[place]);
+        member.addresses.further = vec![doyen_placement::ThreadPorts { data: 7402, resp_cluster: None }];
+        let wanted = wanted(&table, &mut loads);
+        holds(&table, &mut loads, 7_900);
+        let (full, other): (Vec<_>, Vec<_>) = wanted.iter().partition(|at| at.partition.thread(2) == 1);
+        assert!(full.len() > 1 && !other.is_empty());
+        rooms.refused(at(10), &table, full[0], THIRD, &loads);
+        assert_eq!(rooms.paused(at(11), &table, &loads), pairs(&full));
     }
 }

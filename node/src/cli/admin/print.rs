@@ -96,7 +96,7 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
         rows.push(row(["", &k.name, &k.mode, &counts[0], &counts[1], &counts[2]]));
     }
     let _ = write!(text, "\n{}", columns(&rows));
-    let holders = report.members.iter().filter(|m| m.role == "data" && m.state == "live").count();
+    let holders = report.members.iter().filter(|m| m.role == "data" && ["live", "unanswered"].contains(&m.state.as_str())).count();
     for k in report.keyspaces.iter().filter(|k| holders > 1 && usize::from(k.backups) >= holders) {
         let wanted = usize::from(k.backups) + 1;
         let _ = writeln!(text, "\n  keyspace {}: {wanted} copies are wanted, and {holders} members may hold them", k.name);

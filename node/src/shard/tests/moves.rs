@@ -267,9 +267,13 @@ fn what_is_lacking_does_not_wait_for_a_place() {
         let slot = w.nodes[&3].shard.slots.get(PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(p) });
         slot.and_then(|s| s.held.as_ref()).map_or(0, |held| held.store.bytes())
     };
-    while bytes(&w, 0) == 0 {
+    for _ in 0..1_000 {
+        if bytes(&w, 0) > 0 {
+            break;
+        }
         w.settle(Duration::from_millis(10));
     }
+    assert!(bytes(&w, 0) > 0, "the copy does not begin");
     w.propose(|t| {
         let partition = partition_mut(t, PartitionId(1));
         partition.replicas.push(third);
