@@ -218,6 +218,37 @@ struct Slot {
     drawing: bool,
 }
 
+/// What a partition was by the table before.
+struct Former {
+    installed: Option<Assigned>,
+    accepted: Option<Assigned>,
+    still: bool,
+    rules: (u8, Option<u64>, Eviction, bool),
+}
+
+impl Slot {
+    /// What its keyspace says of it.
+    const fn rules(&self) -> (u8, Option<u64>, Eviction, bool) {
+        (self.min_in_sync, self.default_ttl_ms, self.eviction, self.ranged)
+    }
+
+    /// Whether both tables say of it what those before said.
+    fn is_as(&self, former: &Former) -> bool {
+        let same = |now: &Option<Assigned>, then: &Option<Assigned>| match (now, then) {
+            (Some(now), Some(then)) => Arc::ptr_eq(&now.partition, &then.partition),
+            (now, then) => now.is_none() && then.is_none(),
+        };
+        let assigned = same(&self.installed, &former.installed) && same(&self.accepted, &former.accepted);
+        assigned && self.still == former.still && self.rules() == former.rules
+    }
+}
+
+/// Whether the members, and how they stand, are those of the tables before.
+fn has_same_members(former: &View, view: &View) -> bool {
+    let same = |then: &Table, now: &Table| then.cluster == now.cluster && then.members == now.members;
+    same(&former.installed, &view.installed) && same(&former.accepted, &view.accepted)
+}
+
 /// What a table says of a partition: whole, and beside it what every operation asks, because the table is elsewhere in memory.
 #[derive(Debug, Clone)]
 struct Assigned {
@@ -426,14 +457,18 @@ impl Shard {
                 slot.calls.waiting.push_front(executed);
             }
         }
-        let name = view.installed.name();
+        let name = match (&self.core.view, self.core.name) {
+            // What it is called takes going through the whole.
+            (Some(former), Some(name)) if Arc::ptr_eq(&former.installed, &view.installed) => name,
+            _ => view.installed.name(),
+        };
         let renamed = self.core.name != Some(name);
         self.core.name = Some(name);
         self.core.used |= view.installed.members.len() > 1;
         let threads = view.installed.member(self.core.me.member()).map_or(1, |m| m.addresses.threads());
         self.core.pace.set(view.installed.settings.balancing.rate, threads);
         self.core.opens = view.opens_at.iter().map(|(at, since, time)| (*at, (*since, *time))).collect();
-        self.core.view = Some(view.clone());
+        let former = self.core.view.replace(view.clone());
         self.core.arrived = None;
         self.core.published.install(name, &view.installed, self.core.peers.has_clients());
         self.core.leaving = planner::leaving(&view.installed);
@@ -443,9 +478,13 @@ impl Shard {
                 self.core.peers.send(id, Lane::Calls, &Frame::View(name));
             }
         }
-        for (_, slot) in self.slots.iter_mut() {
-            (slot.installed, slot.accepted, slot.still) = (None, None, false);
-        }
+        // Most tables change a few partitions: what is as it was, among the same members, has nothing to do.
+        let anew = former.is_none_or(|former| !has_same_members(&former, &view));
+        let take = |(at, slot): (PartitionRef, &mut Slot)| {
+            let (installed, accepted, still) = (slot.installed.take(), slot.accepted.take(), std::mem::take(&mut slot.still));
+            (at, Former { installed, accepted, still, rules: slot.rules() })
+        };
+        let mut formers = self.slots.iter_mut().map(take).collect::<Vec<_>>().into_iter().peekable();
         for keyspace in &view.installed.keyspaces {
             for partition in &keyspace.partitions {
                 let slot = self.slots.get_or_insert(PartitionRef { keyspace: keyspace.id, partition: partition.id });
@@ -472,8 +511,13 @@ impl Shard {
         self.reshape();
         self.look_for_repairs();
         for (at, slot) in self.slots.iter_mut() {
-            self.core.turn(at, slot, renamed);
-            self.core.notice(at, slot);
+            // Those that are new here stand between the former ones.
+            let former = formers.next_if(|(former, _)| *former == at);
+            if anew || !former.is_some_and(|(_, former)| slot.is_as(&former)) || !slot.calls.is_idle() || self.core.opens.contains_key(&at)
+            {
+                self.core.turn(at, slot, renamed);
+                self.core.notice(at, slot);
+            }
         }
         self.slots.prune(|id| view.installed.keyspace(id).or(view.accepted.keyspace(id)).is_none());
         self.core.holding = self.slots.values().filter(|s| s.held.is_some()).count();

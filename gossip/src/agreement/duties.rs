@@ -37,6 +37,9 @@ const BATCH_MAX: Duration = Duration::from_millis(500);
 const REST: u32 = 50;
 /// but never longer than this.
 const REST_MAX: Duration = Duration::from_secs(1);
+/// Where copies are lacking, tables that only admit some and begin others are so much further apart than what cannot wait at all: each is work
+/// for everybody, of which copying gets that much less.
+const REPAIR_REST: Duration = Duration::from_millis(30);
 /// Newcomers admitted at a time: everybody there connects with each of them.
 const ADMITTED_MAX: usize = 16;
 /// How long those who were admitted last may take to answer before others are admitted.
@@ -171,7 +174,8 @@ impl Duties {
         let plan = self.plan_asked.map(|at| at + PLAN_PATIENCE);
         let given_up = self.reshaping.values().map(|since| *since + RESHAPE_PATIENCE).min();
         let reshape = (self.reshape_at > cx.now).then_some(self.reshape_at);
-        let rest = (batched && self.rest_until > cx.now).then_some(self.rest_until);
+        let rests = [self.rest_until, self.batch_at + REPAIR_REST].into_iter().filter(|at| batched && *at > cx.now);
+        let rest = rests.min();
         [batch, rest, retry, plan, given_up, reshape, self.reset_at.filter(|at| *at > cx.now)].into_iter().fold(None, earlier)
     }
 
@@ -188,11 +192,15 @@ impl Duties {
         }
     }
 
-    /// Whether the next step cannot wait: copies are lacking, somebody is in the way of writes, or writes wait for a split or a merge.
-    fn presses(&mut self, base: &Named) -> bool {
+    /// Whether the next step cannot wait: somebody is in the way of writes, or writes wait for a split or a merge; where copies are lacking, it
+    /// waits for little.
+    fn presses(&mut self, now: Time, base: &Named) -> bool {
         let waits = |r: &InSyncRequest| matches!(r.change, InSyncChange::Admit(_));
         if !self.still.is_empty() || !self.reshaping.is_empty() || !self.in_sync.iter().all(waits) {
             return true;
+        }
+        if now < self.batch_at + REPAIR_REST {
+            return false;
         }
         let known = self.whole.filter(|(name, _)| *name == base.name).map(|(_, whole)| whole);
         let whole = known.unwrap_or_else(|| planner::ranges::pressing(&base.table).next().is_none());
@@ -317,7 +325,7 @@ impl Council {
             (draft.unplanned, draft.altered) = (true, true);
         }
         let goes_along = matches!(table, Cow::Owned(_));
-        if cx.now >= duties.batch_at && (goes_along || cx.now >= duties.rest_until || duties.presses(&base)) {
+        if cx.now >= duties.batch_at && (goes_along || cx.now >= duties.rest_until || duties.presses(cx.now, &base)) {
             draft_moves(cx, duties, base.name, &mut table, &mut draft);
         }
         if table.settings.forbids_more_than(&base.settings) {

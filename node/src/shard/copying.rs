@@ -30,7 +30,7 @@ mod sink;
 use super::frame::{self, Frame, Headroom};
 use super::replication::WINDOW;
 use super::store::{Cursor, Store};
-use super::{Core, ENTRY_WORK, Held, Lane, PartitionRef, Request, SLICE, Slot};
+use super::{Core, ENTRY_WORK, Held, Lane, PartitionRef, Request, SLICE, Shard, Slot};
 use crate::fault::{self, Point};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::InSyncChange;
@@ -58,6 +58,8 @@ const REFUSED_PAUSE: Duration = Duration::from_millis(500);
 const REFUSALS_MAX: u32 = 4;
 /// A learner that says that it takes no more for a while is believed for so long at most.
 const PUT_OFF_MAX: Duration = Duration::from_secs(1);
+/// Copies that are looked at in one go, to begin in the places of others.
+const BEGUN_MAX: usize = 256;
 /// Entries looked at for one chunk at most.
 const CHUNK_ENTRIES: usize = 1_000;
 /// Bytes of the log that a learner may lack when writes begin to wait for it.
@@ -236,19 +238,29 @@ pub(super) struct Copying {
     pub(super) all: usize,
     /// Those of them that are lacking until they count.
     lacking: usize,
+    /// Those that are to begin, as far as they were looked at since all were counted last.
+    waiting: VecDeque<(PartitionRef, MemberId)>,
+    /// One has ended since: another has its place.
+    ended: bool,
 }
 
 impl Copying {
-    /// Of the slots that are looked at, as they are now.
-    pub(super) fn of<'a>(slots: impl Iterator<Item = &'a Slot>, leaving: &BTreeSet<MemberId>) -> Self {
-        let mut copying = Self::default();
+    /// Counts those of the slots that are about to be looked at, as they are now.
+    pub(super) fn count<'a>(&mut self, slots: impl Iterator<Item = &'a Slot>, leaving: &BTreeSet<MemberId>) {
+        (self.all, self.lacking, self.ended) = (0, 0, false);
+        // What waits says so again.
+        self.waiting.clear();
         for slot in slots {
             match under_way(slot) {
                 0 => {}
-                under_way => copying.add(slot.is_repaired(leaving), under_way),
+                under_way => self.add(slot.is_repaired(leaving), under_way),
             }
         }
-        copying
+    }
+
+    /// Whether one has ended in whose place another may begin.
+    pub(super) fn is_due(&self) -> bool {
+        self.ended && !self.waiting.is_empty()
     }
 
     /// What is lacking does not wait for what only makes loads even and has all places: it has as many of its own.
@@ -259,6 +271,31 @@ impl Copying {
     fn add(&mut self, lacks: bool, copies: usize) {
         self.all += copies;
         self.lacking += if lacks { copies } else { 0 };
+    }
+
+    fn end(&mut self, lacks: bool) {
+        self.all = self.all.saturating_sub(1);
+        self.lacking = self.lacking.saturating_sub(usize::from(lacks));
+        self.ended = true;
+    }
+}
+
+impl Shard {
+    /// Begins what waits, where something has ended: with the next look at all partitions a good part of the time would have gone by.
+    pub(super) fn begin_copies(&mut self) {
+        if !std::mem::take(&mut self.core.copying.ended) {
+            return;
+        }
+        let most = self.core.limits.copies_max;
+        for _ in 0..self.core.copying.waiting.len().min(BEGUN_MAX) {
+            if !self.core.copying.may_begin(true, most) {
+                break;
+            }
+            let Some((at, id)) = self.core.copying.waiting.pop_front() else { break };
+            if let Some(slot) = self.slots.get_mut(at).filter(|slot| waits(slot, id)) {
+                self.core.start_teaching(at, slot, id);
+            }
+        }
     }
 }
 
@@ -275,7 +312,10 @@ impl Core {
         let lacks = slot.is_repaired(&self.leaving);
         // Many wait for their turn, and looking for room is work for every member.
         let its_turn = self.copying.may_begin(lacks, self.limits.copies_max) && (lacks || !self.pace.repairing());
-        let has_room = (its_turn || !waits(slot, id)) && self.has_room(at, slot, id);
+        if waits(slot, id) && !its_turn {
+            return self.copying.waiting.push_back((at, id));
+        }
+        let has_room = self.has_room(at, slot, id);
         let Some(held) = &mut slot.held else { return };
         let Held { lead: Some(lead), log, store, epoch, lineage, .. } = &mut **held else { return };
         let ready = lead.open && lead.serving && store.is_whole() && self.peers.up(id) && has_room && self.peers.takes_copies(id, self.now);
@@ -286,7 +326,7 @@ impl Core {
         link.aligned = false;
         let running = !matches!(teaching.phase, Phase::Queued);
         teaching.phase = Phase::Queued;
-        if !ready || now < teaching.again_at || (!running && !its_turn) {
+        if !ready || now < teaching.again_at {
             return;
         }
         if !running {
@@ -626,6 +666,7 @@ impl Core {
     /// The learner compared.
     pub(super) fn verdict(&mut self, at: PartitionRef, slot: &mut Slot, from: MemberId, session: u32, equal: bool) {
         let now = self.now;
+        let lacks = slot.is_repaired(&self.leaving);
         let Some(teaching) = teaching(slot, from).filter(|t| t.session == session && !t.verified()) else { return };
         if teaching.phase == Phase::Queued {
             // It begins anew in any case.
@@ -642,6 +683,7 @@ impl Core {
             teaching.phase = Phase::Verified(seq);
             let sum = teaching.sum;
             self.stats.caught_up += u64::from(teaching.resumed);
+            self.copying.end(lacks);
             if let Some(held) = &mut slot.held {
                 held.store.end_sum(sum);
             }

@@ -291,7 +291,7 @@ pub(super) fn chunk(out: &mut Out, at: PartitionRef, (session, index): (u32, u32
         out.bytes.put_u64_le(0);
         let body = out.mark();
         fill(out);
-        let digest = digest_bytes(out.len_from(body), out.pieces(body));
+        let digest = digest_bytes(out.pieces(body));
         out.bytes[digest_at..body.at].copy_from_slice(&digest.to_le_bytes());
     });
 }

@@ -76,7 +76,7 @@ fn every() -> Vec<Frame> {
         Frame::NoRoom { at: at(3), session: 9 },
         Frame::Later { at: at(3), session: 9, ms: 100 },
         Frame::Holds { at: at(1), session: 1, committed: 1 },
-        Frame::Chunk { at: at(3), session: 9, index: 1, digest: digest_bytes(body.len(), [&*body]), body },
+        Frame::Chunk { at: at(3), session: 9, index: 1, digest: digest_bytes([&*body]), body },
         Frame::ChunkAck { at: at(1), session: 1, index: 1 },
         Frame::Outcomes { at: at(3), session: 9, dedup: vec![(id(B), 2, vec![(3, 1, Outcome::Int(1))])] },
         Frame::Finish { at: at(3), session: 9, chunks: 1, seq: 2 },

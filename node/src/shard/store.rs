@@ -22,6 +22,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use victims::Hand;
 pub(super) use victims::{Victim, Wanted};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 /// A key by itself: of a deletion, of a place in a scan.
 pub(super) type Key = Arc<[u8]>;
@@ -650,63 +651,20 @@ impl Store {
 
 /// A 64-bit digest of one entry; sums of them compare copies whatever the order of their writes was.
 fn digest(map: MapId, entry: &Entry) -> u64 {
-    let mut h = Digest(0x9e37_79b9_7f4a_7c15);
-    h.word(u64::from(map.0));
-    h.bytes(entry.key());
-    h.bytes(entry.value());
-    h.word(entry.version());
-    h.word(entry.deadline());
-    h.finish()
+    // Key and value each by itself, so that a byte cannot move from the one to the other unnoticed.
+    let words = [u64::from(map.0), entry.version(), entry.deadline(), xxh3_64(entry.key()), xxh3_64(entry.value())];
+    let mut bytes = [0; 40];
+    for (to, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+        *to = word.to_le_bytes();
+    }
+    xxh3_64(&bytes)
 }
 
-/// Digest of so many bytes, which come in pieces, for snapshot chunks.
-pub(super) fn digest_bytes<'a>(length: usize, pieces: impl IntoIterator<Item = &'a [u8]>) -> u64 {
-    let mut h = Digest(0x2545_f491_4f6c_dd1d);
-    h.pieces(length, pieces);
-    h.finish()
-}
-
-struct Digest(u64);
-
-impl Digest {
-    const fn word(&mut self, word: u64) {
-        let mixed = (self.0 ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd);
-        self.0 = (mixed ^ (mixed >> 32)).rotate_left(23);
-    }
-
-    fn bytes(&mut self, bytes: &[u8]) {
-        self.pieces(bytes.len(), [bytes]);
-    }
-
-    /// So many bytes, however they are cut.
-    fn pieces<'a>(&mut self, length: usize, pieces: impl IntoIterator<Item = &'a [u8]>) {
-        // The length first, so that a byte cannot move from a key to its value unnoticed.
-        self.word(length as u64);
-        let (mut begun, mut filled) = ([0; 8], 0);
-        for mut piece in pieces {
-            if filled > 0 {
-                let (first, rest) = piece.split_at(piece.len().min(8 - filled));
-                begun[filled..filled + first.len()].copy_from_slice(first);
-                (filled, piece) = (filled + first.len(), rest);
-                if filled < 8 {
-                    continue;
-                }
-                self.word(u64::from_le_bytes(begun));
-            }
-            let (words, rest) = piece.as_chunks::<8>();
-            words.iter().for_each(|word| self.word(u64::from_le_bytes(*word)));
-            begun = [0; 8];
-            begun[..rest.len()].copy_from_slice(rest);
-            filled = rest.len();
-        }
-        // Of what is left, and of nothing, too.
-        self.word(u64::from_le_bytes(begun));
-    }
-
-    const fn finish(self) -> u64 {
-        let h = (self.0 ^ (self.0 >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-        h ^ (h >> 33)
-    }
+/// Digest of bytes that come in pieces, however they are cut: for snapshot chunks.
+pub(super) fn digest_bytes<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> u64 {
+    let mut digest = Xxh3::new();
+    pieces.into_iter().for_each(|piece| digest.update(piece));
+    digest.digest()
 }
 
 #[cfg(test)]

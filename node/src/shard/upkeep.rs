@@ -5,7 +5,6 @@
 //! ```
 //! Each has a bound for one tick, and says in `poll_timeout` when it goes on.
 
-use super::copying::Copying;
 use super::store::Map;
 use super::{Core, Shard, clients};
 use doyen_gossip::Time;
@@ -52,6 +51,7 @@ impl Shard {
         self.draw_due(now);
         self.expire_due(now);
         self.evict_due(now);
+        self.begin_copies();
         self.copy_due(now);
         self.core.ack_chunks(now);
         self.core.free(now);
@@ -67,10 +67,11 @@ impl Shard {
         let expiry = (!core.expiring.is_empty()).then_some(core.expire_at);
         let eviction = core.evicting.due();
         let copy = (!core.to_copy.is_empty()).then_some(core.copy_at);
+        let begins = core.copying.is_due().then_some(core.now);
         let acks = (!core.late_acks.is_empty()).then_some(core.ack_at);
         let draw = (!core.drawing.is_empty()).then_some(core.draw_at);
         let garbage = core.has_garbage().then_some(core.free_at);
-        [upkeep, timer, ready, expiry, eviction, copy, acks, draw, garbage].into_iter().flatten().min()
+        [upkeep, timer, ready, expiry, eviction, begins, copy, acks, draw, garbage].into_iter().flatten().min()
     }
 
     /// Partitions whose timers are due: sums of contents above all.
@@ -127,7 +128,7 @@ impl Shard {
             noticed.sort_unstable();
         }
         // Whoever is being copied is not quiet, so it is among them.
-        self.core.copying = Copying::of(noticed.iter().filter_map(|at| self.slots.get(*at)), &self.core.leaving);
+        self.core.copying.count(noticed.iter().filter_map(|at| self.slots.get(*at)), &self.core.leaving);
         self.core.looking_at = VecDeque::from(noticed);
     }
 

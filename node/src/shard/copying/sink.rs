@@ -128,7 +128,7 @@ impl Core {
         let Some(held) = &mut slot.held else { return Ok(()) };
         let expected = held.sink.as_ref().filter(|s| s.session == session && s.from == from && !s.complete()).map(|s| s.chunks + 1);
         let Some(expected) = expected else { return Ok(()) };
-        if index != expected || digest != digest_bytes(body.len(), [&*body]) {
+        if index != expected || digest != digest_bytes([&*body]) {
             self.peers.send(from, Lane::Calls, &Frame::Verdict { at, session, equal: false });
             return Ok(());
         }

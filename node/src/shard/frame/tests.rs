@@ -245,7 +245,7 @@ fn a_chunk_that_is_written_in_place_is_the_same_frame() {
         let entry = Entry::new(b"k", &vec![b'v'; size], 7, 9);
         let entries = |out: &mut Out| (0..2).for_each(|_| put_entry(out, MapId(1), &entry));
         let body = wire(entries).freeze();
-        let digest = digest_bytes(body.len(), [&*body]);
+        let digest = digest_bytes([&*body]);
         let put = wire(|out| Frame::Chunk { at, session: 2, index: 5, digest, body }.put(out));
         assert_eq!(put, wire(|out| chunk(out, at, (2, 5), entries)));
     }
