@@ -231,3 +231,20 @@ fn goals_under_way_are_respected_and_others_thought_over() {
     assert!(changed.iter().any(|(at, goal)| had_goal(at) && goal.contains(&id(4))));
     assert_balanced(&settle(again), &[100; 4], 2);
 }
+
+/// A cluster that grew one by one: whoever dies leaves something to be made to everybody.
+#[test]
+fn in_a_cluster_that_grew_everybody_stands_with_everybody() {
+    let mut table = cluster(256, 1, &[PLAIN]);
+    for number in 2..=5 {
+        table = settle_with(planner::admit(&table, vec![member(number, &PLAIN)]), check_step);
+    }
+    let mut pairs: BTreeMap<Vec<MemberId>, usize> = BTreeMap::new();
+    for (_, partition) in partitions(&table) {
+        let mut held: Vec<MemberId> = partition.in_sync().collect();
+        held.sort_unstable();
+        *pairs.entry(held).or_default() += 1;
+    }
+    // 256 partitions, and ten pairs of five.
+    assert!(pairs.len() == 10 && pairs.values().all(|count| (22..=29).contains(count)), "{pairs:?}");
+}

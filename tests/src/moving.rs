@@ -7,16 +7,19 @@
 //! ```
 //! Each connection has keys of its own, and knows what they hold: a read that gives less than was acknowledged is a write that was lost.
 
+mod confined;
 mod rivals;
 mod speech;
 mod steady;
 
 use crate::bench::systems::Kind;
 use crate::cluster::Cluster;
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+use confined::Confined;
 use serde_json::Value;
 use speech::Speech;
-use std::time::{Duration, Instant};
+use std::fmt;
+use std::time::{Duration, Instant, SystemTime};
 use steady::{Doors, Steady, fill, stored_bytes};
 
 /// How long it is looked at while nothing else goes on.
@@ -25,8 +28,6 @@ const QUIET: Duration = Duration::from_secs(10);
 const EVENT_MAX: Duration = Duration::from_secs(600);
 /// Between two looks. They cost those who are measured something.
 const LOOK: Duration = Duration::from_millis(200);
-/// Between two looks while nobody else wants anything.
-const QUICK_LOOK: Duration = Duration::from_millis(50);
 
 /// What to measure.
 #[derive(Debug, Clone)]
@@ -49,6 +50,8 @@ pub struct Plan {
     pub move_rate: String,
     /// Clients find nodes as those of Redis Cluster do.
     pub cluster_clients: bool,
+    /// Thousandths of a processor that each node may use; `None`: nodes share what there is.
+    pub share: Option<u64>,
     /// Flags for every node.
     pub options: Vec<String>,
 }
@@ -58,15 +61,17 @@ impl Plan {
         self.only.is_empty() || self.only.iter().any(|o| o == what)
     }
 
-    fn cluster(&self, nodes: usize) -> Cluster {
+    /// What is named last is dropped first: groups are taken away once their processes are gone.
+    fn cluster(&self, nodes: usize) -> Result<(Option<Confined>, Cluster)> {
+        let mut confined = self.share.map(Confined::new).transpose().context("nodes cannot be given a share of a processor each")?;
         let mut cluster = Cluster::new(&self.binary);
         cluster.options.clone_from(&self.options);
         for n in 0..nodes {
-            cluster.join(&format!("n{n}"));
+            join(&mut cluster, &mut confined, &format!("n{n}"))?;
         }
         cluster.await_safe(nodes);
         cluster.change("n0", &["rebalance", "--move-rate", &self.move_rate]);
-        cluster
+        Ok((confined, cluster))
     }
 
     fn doors(&self, cluster: &Cluster) -> Doors {
@@ -79,22 +84,33 @@ impl Plan {
     }
 }
 
+/// A node joins, with its share of a processor.
+fn join(cluster: &mut Cluster, confined: &mut Option<Confined>, name: &str) -> Result<()> {
+    cluster.join(name);
+    match (confined, cluster.nodes.get(name)) {
+        (Some(confined), Some(node)) => {
+            confined.confine(node.pid()).with_context(|| format!("{name} cannot be given its share of a processor"))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Measures, and prints.
 ///
 /// # Errors
-/// A rival cannot be had here, or does not do what it is told.
+/// A rival cannot be had here, or does not do what it is told; nodes cannot be given a share of a processor.
 pub fn run(plan: &Plan) -> Result<()> {
     if plan.wants("join") {
-        joins(plan);
+        joins(plan)?;
     }
     for rival in &plan.beside {
         rivals::run(*rival, plan)?;
     }
     if plan.wants("repair") {
-        unloaded(plan);
+        unloaded(plan)?;
     }
     if plan.wants("drain") || plan.wants("restart") {
-        five(plan);
+        five(plan)?;
     }
     Ok(())
 }
@@ -104,8 +120,8 @@ fn least(plan: &Plan, nodes: u64) -> f64 {
     stored_bytes(plan.bytes) as f64 * 2.0 / nodes as f64
 }
 
-fn joins(plan: &Plan) {
-    let mut cluster = plan.cluster(3);
+fn joins(plan: &Plan) -> Result<()> {
+    let (mut confined, mut cluster) = plan.cluster(3)?;
     fill(&plan.doors(&cluster), plan.bytes, plan.connections);
     let steady = Steady::start(&plan.doors(&cluster), plan.bytes, plan.connections, plan.load);
     println!(
@@ -120,7 +136,7 @@ fn joins(plan: &Plan) {
     let (before, version) = (copied(&cluster), tables(&cluster));
     // What one process more costs on this machine is not what a move costs.
     cluster.change("n0", &["rebalance", "pause"]);
-    cluster.join("n3");
+    join(&mut cluster, &mut confined, "n3")?;
     cluster.await_safe(4);
     println!("{}", steady.phase("a fourth node comes").row());
     std::thread::sleep(QUIET);
@@ -140,59 +156,80 @@ fn joins(plan: &Plan) {
     );
     let lost = steady.finish();
     println!("{lost} acknowledged writes lost\n");
+    Ok(())
 }
 
-fn unloaded(plan: &Plan) {
-    let mut cluster = plan.cluster(3);
+fn unloaded(plan: &Plan) -> Result<()> {
+    let (mut confined, mut cluster) = plan.cluster(3)?;
     fill(&plan.doors(&cluster), plan.bytes, plan.connections);
     std::thread::sleep(Duration::from_secs(2));
-    let before = copied(&cluster);
-    cluster.join("n3");
-    let (mut first, mut last, mut bytes) = (None, Instant::now(), before);
-    loop {
-        let now = copied(&cluster);
-        if now > bytes {
-            first.get_or_insert(Instant::now());
-            (last, bytes) = (Instant::now(), now);
-        }
-        if holding(&cluster, "n3").is_some_and(|share| share > 0.24) && is_safe(&cluster, "n3") {
-            break;
-        }
-        std::thread::sleep(QUICK_LOOK);
-    }
-    let took = last.duration_since(first.unwrap_or(last)).as_secs_f64();
-    println!("without load: a fourth node gets {:.2} GB in {took:.1} s: {:.2} GB/s", (bytes - before) / 1e9, (bytes - before) / 1e9 / took);
+    let (before, began) = (copied(&cluster), SystemTime::now());
+    join(&mut cluster, &mut confined, "n3")?;
+    await_holding(&cluster, "n3", |share| share > 0.24);
+    let first = told(&cluster, began, |e| e["stage"] == "copying").into_iter().min();
+    let last = told(&cluster, began, |e| e["stage"] == "in_sync").into_iter().max();
+    let rate = Rate::new(copied(&cluster) - before, first, last)?;
+    println!("without load: a fourth node gets {rate}");
     drop(cluster);
-    let mut cluster = plan.cluster(4);
+    drop(confined);
+    let (_confined, mut cluster) = plan.cluster(4)?;
     fill(&plan.doors(&cluster), plan.bytes, plan.connections);
     std::thread::sleep(Duration::from_secs(2));
     let victim = cluster.by_age()[1].clone();
-    let began = Instant::now();
+    let began = SystemTime::now();
     cluster.kill(&victim);
     let before = copied(&cluster);
-    let (asked, _) = cluster.nodes.first_key_value().expect("others live");
-    let asked = asked.clone();
-    let (mut first, mut last, mut bytes) = (began, began, before);
+    let asked = cluster.by_age()[0].clone();
     cluster.eventually("safe again", |c| {
-        let now = copied(c);
-        if now > bytes {
-            first = if bytes > before { first } else { Instant::now() };
-            (last, bytes) = (Instant::now(), now);
-        }
+        std::thread::sleep(LOOK);
         let status = c.status(&asked).unwrap_or_default();
         status["members"].as_array().is_some_and(|m| m.len() == 3) && status["safe"] == true
     });
-    let (took, bytes) = (began.elapsed().as_secs_f64(), copied(&cluster) - before);
-    let rate = bytes / last.duration_since(first).as_secs_f64();
-    println!(
-        "without load: one of four is killed, and all is safe again after {took:.1} s; {:.2} GB were copied, {:.2} GB/s\n",
-        bytes / 1e9,
-        rate / 1e9
-    );
+    let first = told(&cluster, began, |e| e["stage"] == "copying").into_iter().min();
+    let last = told(&cluster, began, |e| e["kind"] == "repaired").into_iter().max();
+    let rate = Rate::new(copied(&cluster) - before, first, last)?;
+    let took = last.and_then(|last| last.duration_since(began).ok()).unwrap_or_default().as_secs_f64();
+    println!("without load: one of four is killed, and all is safe again after {took:.1} s; {rate}\n");
+    Ok(())
 }
 
-fn five(plan: &Plan) {
-    let mut cluster = plan.cluster(5);
+/// Bytes in a time, which the coordinator's events tell: whoever looks often is work for those who copy.
+struct Rate {
+    bytes: f64,
+    seconds: f64,
+}
+
+impl Rate {
+    fn new(bytes: f64, first: Option<SystemTime>, last: Option<SystemTime>) -> Result<Self> {
+        let (first, last) = first.zip(last).context("no event tells of what was copied")?;
+        Ok(Self { bytes, seconds: last.duration_since(first)?.as_secs_f64() })
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { bytes, seconds } = self;
+        write!(
+            f,
+            "{:.2} GB in {seconds:.2} s from the first copy that began to the last that counts: {:.2} GB/s",
+            bytes / 1e9,
+            bytes / 1e9 / seconds
+        )
+    }
+}
+
+/// When the coordinator told of events of this kind, since then.
+fn told(cluster: &Cluster, since: SystemTime, which: impl Fn(&Value) -> bool) -> Vec<SystemTime> {
+    let coordinator = cluster.by_age()[0].clone();
+    let report = cluster.report(&coordinator, "/events");
+    let events = report["events"].as_array().cloned().unwrap_or_default();
+    let times = events.iter().filter(|e| which(e)).filter_map(|e| humantime::parse_rfc3339(e["at"].as_str()?).ok());
+    // They are told in milliseconds, rounded down.
+    times.filter(|at| *at + Duration::from_millis(1) > since).collect()
+}
+
+fn five(plan: &Plan) -> Result<()> {
+    let (mut confined, mut cluster) = plan.cluster(5)?;
     fill(&plan.doors(&cluster), plan.bytes, plan.connections);
     let steady = Steady::start(&plan.doors(&cluster), plan.bytes, plan.connections, plan.load);
     println!("five nodes, {} operations a second of {}\n{}", steady.rate(), steady.capacity(), steady::head());
@@ -208,14 +245,15 @@ fn five(plan: &Plan) {
         println!("{}", steady.phase("it is filled again").row());
     }
     if plan.wants("restart") {
-        restarts(plan, &mut cluster, &steady);
+        restarts(plan, &mut cluster, &mut confined, &steady)?;
     }
     let lost = steady.finish();
     println!("{lost} acknowledged writes lost\n");
+    Ok(())
 }
 
 /// Each after all is safe without the one before: the youngest first, and the coordinator last, as `doyen restart-plan` says.
-fn restarts(plan: &Plan, cluster: &mut Cluster, steady: &Steady) {
+fn restarts(plan: &Plan, cluster: &mut Cluster, confined: &mut Option<Confined>, steady: &Steady) -> Result<()> {
     for round in 1..=plan.restarts {
         let began = Instant::now();
         let (mut leaving, mut repairing) = (Duration::ZERO, Duration::ZERO);
@@ -225,7 +263,7 @@ fn restarts(plan: &Plan, cluster: &mut Cluster, steady: &Steady) {
             assert!(ended.success(), "{name} ends with {ended}");
             leaving = leaving.max(began.elapsed());
             steady.redirect(&plan.doors(cluster).addresses);
-            cluster.join(&name);
+            join(cluster, confined, &name)?;
             let began = Instant::now();
             let whole = |s: &Value| s["safe"] == true && s["members"].as_array().is_some_and(|m| m.len() == 5);
             while !cluster.nodes.keys().all(|name| cluster.status(name).as_ref().is_some_and(whole)) {
@@ -243,6 +281,7 @@ fn restarts(plan: &Plan, cluster: &mut Cluster, steady: &Steady) {
             repairing.as_secs_f64(),
         );
     }
+    Ok(())
 }
 
 /// Bytes of snapshots that were sent by those who live.

@@ -3,6 +3,7 @@
 mod bounds;
 mod ground;
 mod measured;
+mod pairs;
 mod schedulers;
 mod search;
 mod seats;

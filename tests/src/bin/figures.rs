@@ -127,6 +127,9 @@ enum What {
         /// Clients know where keys are and follow where they are sent, as those of Redis Cluster do; else any node takes any command
         #[arg(long)]
         cluster_clients: bool,
+        /// Thousandths of a processor that each node may use, as if each had a machine of its own (as root); else they share what there is
+        #[arg(long, value_name = "N")]
+        share: Option<u64>,
         /// Flags for every node
         #[arg(long, value_name = "FLAGS", default_value = "", allow_hyphen_values = true)]
         options: String,
@@ -235,11 +238,22 @@ fn main() -> ExitCode {
         What::Stall { keys, grow, expire, rate, probes, options } => {
             doyen_tests::stall::run(&doyen_tests::stall::Plan { binary, grow, expire, drop: keys, rate, probes, options: words(&options) })
         }
-        What::Move { bytes, connections, load, restarts, only, beside, move_rate, cluster_clients, options } => {
+        What::Move { bytes, connections, load, restarts, only, beside, move_rate, cluster_clients, share, options } => {
             let connections = connections as usize;
             let options = words(&options);
-            let plan =
-                doyen_tests::moving::Plan { binary, bytes, connections, load, restarts, only, beside, move_rate, cluster_clients, options };
+            let plan = doyen_tests::moving::Plan {
+                binary,
+                bytes,
+                connections,
+                load,
+                restarts,
+                only,
+                beside,
+                move_rate,
+                cluster_clients,
+                share,
+                options,
+            };
             if let Err(why) = doyen_tests::moving::run(&plan) {
                 eprintln!("{why:#}");
                 return ExitCode::FAILURE;

@@ -1,7 +1,10 @@
 //! Every member holds its share of copies, by weight, at the fewest moves; and where it is known how large they are, its share of bytes.
 
 use super::{CHAIN_WORK_MAX, Schedule};
-use crate::planner::layout::{Seats, search::Search};
+use crate::planner::layout::{Seats, pairs::Pairs, search::Search};
+
+/// In so many steps is made even how often members stand together.
+const STEPS: u32 = 8;
 
 pub(super) struct Copies;
 
@@ -37,15 +40,33 @@ impl Seats<'_> {
     }
 
     fn level_directly(&mut self, which: &impl Fn(&Self, usize, usize) -> bool) {
-        for p in 0..self.partitions.len() {
-            for seat in (0..self.partitions[p].members.len()).rev() {
-                let over = self.over(self.partitions[p].members[seat]);
-                if self.partitions[p].fixed || over <= 0 || !which(self, p, seat) {
-                    continue;
-                }
-                let poor = (0..self.ground.len()).filter(|&m| self.over(m) < 0 && self.may_reseat(p, seat, m));
-                if let Some(taker) = poor.min_by_key(|&m| (self.over(m), self.scatter(p, m))) {
-                    self.reseat(p, seat, taker);
+        if (0..self.ground.len()).all(|m| self.over(m) <= 0) {
+            return;
+        }
+        let mut pairs = Pairs::held(self);
+        // First those copies whose holders stand together more often than most, for somebody who stands there less often: whoever dies then
+        // leaves something to everybody.
+        let (often, most) = (pairs.mean(), pairs.most());
+        // Step by step, or what comes first would give all of it.
+        let steps = (0..STEPS).rev().map(|step| (Some(often + most.saturating_sub(often) / STEPS * step), true));
+        for (gives, takes) in steps.chain([(Some(often), false), (None, false)]) {
+            for p in 0..self.partitions.len() {
+                for seat in (0..self.partitions[p].members.len()).rev() {
+                    let giver = self.partitions[p].members[seat];
+                    if self.partitions[p].fixed || self.over(giver) <= 0 || !which(self, p, seat) {
+                        continue;
+                    }
+                    let others = || self.beside(p, Some(seat), None);
+                    if gives.is_some_and(|often| !others().any(|other| pairs.of(giver, other) > often)) {
+                        continue;
+                    }
+                    let met = |m: usize| others().map(|other| pairs.of(m, other)).max().unwrap_or(0);
+                    let poor = (0..self.ground.len()).filter(|&m| self.over(m) < 0 && self.may_reseat(p, seat, m));
+                    let poor = poor.filter(|&m| !takes || met(m) < often);
+                    if let Some(taker) = poor.min_by_key(|&m| (self.over(m), met(m), self.scatter(p, m))) {
+                        pairs.reseat(others(), giver, taker);
+                        self.reseat(p, seat, taker);
+                    }
                 }
             }
         }
