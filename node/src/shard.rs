@@ -343,6 +343,11 @@ impl Slot {
         self.installed.as_ref().map(|a| a.primary)
     }
 
+    /// Whether this thread leads it and has begun to acknowledge.
+    fn is_open(&self) -> bool {
+        self.held.as_ref().and_then(|h| h.lead.as_ref()).is_some_and(|lead| lead.open)
+    }
+
     /// Whether upkeep has nothing to do here until something happens.
     fn quiet(&self) -> bool {
         self.calls.is_empty() && !self.still && self.held.as_ref().is_none_or(|h| h.quiet())
@@ -511,10 +516,12 @@ impl Shard {
         self.reshape();
         self.look_for_repairs();
         for (at, slot) in self.slots.iter_mut() {
-            // Those that are new here stand between the former ones.
+            // Both in order; those that are new here stand between the former ones.
+            while formers.next_if(|(former, _)| *former < at).is_some() {}
             let former = formers.next_if(|(former, _)| *former == at);
-            if anew || !former.is_some_and(|(_, former)| slot.is_as(&former)) || !slot.calls.is_idle() || self.core.opens.contains_key(&at)
-            {
+            let as_before = !anew && former.is_some_and(|(_, former)| slot.is_as(&former));
+            let opens = self.core.opens.contains_key(&at) && !slot.is_open();
+            if !as_before || opens || !slot.calls.is_empty() {
                 self.core.turn(at, slot, renamed);
                 self.core.notice(at, slot);
             }

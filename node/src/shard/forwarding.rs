@@ -193,11 +193,6 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    /// Whether nothing is under way or waits.
-    pub(super) fn is_idle(&self) -> bool {
-        self.parked.is_empty() && self.later.is_empty() && self.sent.is_empty() && self.waiting.is_empty()
-    }
-
     /// A local operation begins.
     pub(super) fn begin(&mut self, n: u64) {
         self.unfinished.push_back((n, false));

@@ -4,7 +4,7 @@ use super::{CHAIN_WORK_MAX, Schedule};
 use crate::planner::layout::{Seats, pairs::Pairs, search::Search};
 
 /// In so many steps is made even how often members stand together.
-const STEPS: u32 = 8;
+const STEPS: u32 = 4;
 
 pub(super) struct Copies;
 
