@@ -196,9 +196,8 @@ fn steps(table: &Table, loads: &Loads, at: PartitionRef, partition: &Partition, 
         seconds_left: None,
     };
     let known = loads.partition(at).map_or(0, |load| load.bytes);
-    let balances = planner::ranges::may_stay(table, at);
     let waiting = |to: MemberId| {
-        let full = loads.member(to).is_some_and(|load| !load.has_room(known, balances));
+        let full = loads.member(to).is_some_and(|load| !load.has_room(known, planner::ranges::may_stay(table, at)));
         (None, MoveReport { bytes_left: known, ..report(if full { "no room" } else { "waiting" }, to) })
     };
     let mut all: Vec<(Option<CopyPhase>, MoveReport)> = Vec::new();

@@ -120,25 +120,6 @@ fn only_what_forbids_something_gives_up_what_has_not_begun() {
     assert_eq!(goals(&planner::schedule(&table, none())), 0);
 }
 
-/// Far from other copies is good; having room is better.
-#[test]
-fn who_had_no_room_is_given_no_copy_while_others_have_some() {
-    let zones = [1, 1, 2, 2].map(|zone| Sketch { zone, ..PLAIN });
-    let table = planner::remove(&cluster(64, 1, &zones), &[(id(4), planner::Departure::Dead)].into());
-    let mut loads = Loads::default();
-    let far = planner::plan(&table, &loads);
-    assert!(far.iter().any(|(_, goal)| goal.contains(&id(3))));
-    loads.set_cramped([id(3)].into());
-    let near = planner::plan(&table, &loads);
-    assert!(
-        !near.is_empty() && near.iter().all(|(at, goal)| !goal.contains(&id(3)) || table.partition(*at).is_some_and(|p| p.holds(id(3))))
-    );
-    assert!(near.iter().all(|(_, goal)| goal.len() == 2));
-    // Where nobody has any, it is as if all had.
-    loads.set_cramped([id(1), id(2), id(3)].into());
-    assert_eq!(planner::plan(&table, &loads), far);
-}
-
 #[test]
 fn outside_its_window_nothing_is_balanced() {
     let table = joined(&cluster(64, 1, &[PLAIN; 3]));

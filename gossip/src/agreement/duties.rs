@@ -490,7 +490,6 @@ impl Council {
                 Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) => return,
             };
             (duties.plan_wanted, duties.plan_asked) = (false, Some(cx.now));
-            duties.told.loads.set_cramped(duties.rooms.cramped());
             let loads = duties.told.take(&self.committed.table);
             cx.outputs.push_back(Output::Plan(self.committed.table.clone(), loads));
         }

@@ -356,6 +356,7 @@ impl Core {
         let Some(teaching) = teaching(slot, from).filter(|t| t.phase == Phase::Begun && t.session == session) else { return };
         (teaching.phase, teaching.begins) = (Phase::Queued, 0);
         (teaching.refusals, teaching.again_at) = (teaching.refusals + 1, again_at);
+        unbegin(slot, from);
     }
 
     /// The learner takes no more at the moment: nothing begins there before it does.
@@ -363,6 +364,7 @@ impl Core {
         let until = self.now + Duration::from_millis(ms.into()).min(PUT_OFF_MAX);
         let Some(teaching) = teaching(slot, from).filter(|t| t.phase == Phase::Begun && t.session == session) else { return };
         (teaching.phase, teaching.begins) = (Phase::Queued, 0);
+        unbegin(slot, from);
         self.peers.put_copies_off(from, until);
     }
 
@@ -749,6 +751,17 @@ impl Core {
 fn waits(slot: &Slot, id: MemberId) -> bool {
     let link = slot.held.as_ref().and_then(|h| h.lead.as_ref()).and_then(|l| l.links.get(&id));
     link.and_then(|l| l.teaching.as_ref()).is_some_and(|t| t.phase == Phase::Queued)
+}
+
+/// Until its turn comes again, nothing is summed for it, however long that takes.
+fn unbegin(slot: &mut Slot, id: MemberId) {
+    let Some(held) = &mut slot.held else { return };
+    let Held { lead: Some(lead), store, .. } = &mut **held else { return };
+    let Some(link) = lead.links.get_mut(&id) else { return };
+    link.aligned = false;
+    if let Some(teaching) = &link.teaching {
+        store.end_sum(teaching.sum);
+    }
 }
 
 fn teaching(slot: &mut Slot, id: MemberId) -> Option<&mut Source> {

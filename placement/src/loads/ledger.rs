@@ -5,7 +5,7 @@ use crate::id::{MemberId, PartitionRef};
 use crate::planner::may_receive;
 use crate::table::Table;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// The loads of a cluster, as far as they are known: at most one of each partition and of each member of a table.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,8 +16,6 @@ pub struct Loads {
     /// Copies that are on their way, with who sends them.
     moves: BTreeMap<(PartitionRef, MemberId), (MemberId, Progress)>,
     uneven: Uneven,
-    /// Who had no room for a copy that somebody lacks.
-    cramped: BTreeSet<MemberId>,
 }
 
 impl Loads {
@@ -58,7 +56,6 @@ impl Loads {
     /// Forgets what is no longer there, and what another primary said.
     pub fn retain(&mut self, table: &Table) {
         self.members.retain(|member, _| table.member(*member).is_some());
-        self.cramped.retain(|member| table.member(*member).is_some());
         self.partitions.retain(|at, (from, _)| table.partition(*at).is_some_and(|p| p.primary() == *from));
         self.retain_moves(table);
     }
@@ -100,17 +97,6 @@ impl Loads {
     /// Says what is to be evened out: see [`super::Window`].
     pub const fn set_uneven(&mut self, uneven: Uneven) {
         self.uneven = uneven;
-    }
-
-    /// Whether a member had no room for a copy that is lacking: as long as others have some, nothing more is planned for it.
-    #[must_use]
-    pub fn is_cramped(&self, member: MemberId) -> bool {
-        self.cramped.contains(&member)
-    }
-
-    /// Says who had no room.
-    pub fn set_cramped(&mut self, members: BTreeSet<MemberId>) {
-        self.cramped = members;
     }
 
     /// What each member has to do: what it leads, and what it copies.

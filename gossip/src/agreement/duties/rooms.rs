@@ -100,12 +100,6 @@ impl Rooms {
         freed
     }
 
-    /// Members without room for what is lacking: a plan had better name others.
-    pub(super) fn cramped(&self) -> BTreeSet<MemberId> {
-        let lacking = self.full.iter().filter(|(room, full)| !room.balances && full.bytes.is_some());
-        lacking.map(|(room, _)| room.thread.member()).collect()
-    }
-
     /// Copies that do not begin now.
     pub(super) fn paused(&self, now: Time, table: &Table, loads: &Loads) -> BTreeSet<(PartitionRef, MemberId)> {
         if self.full.values().all(|full| full.bytes.is_none()) {

@@ -18,8 +18,6 @@ pub(crate) struct Ground {
     groups: Vec<[usize; LEVELS]>,
     /// Who had better take nothing more, since others have more to spare.
     busy: Vec<bool>,
-    /// Who had no room for a copy: it is given another only where nobody else is left.
-    cramped: Vec<bool>,
     /// Of the copies that it has, how many a member had better keep, in percent: less than all where its memory is nearly full.
     keeps: Vec<u64>,
 }
@@ -42,22 +40,21 @@ impl Ground {
                 groups
             })
             .collect();
-        let (busy, cramped, keeps) = (vec![false; members.len()], vec![false; members.len()], vec![100; members.len()]);
-        Self { members, places, groups, busy, cramped, keeps }
+        let (busy, keeps) = (vec![false; members.len()], vec![100; members.len()]);
+        Self { members, places, groups, busy, keeps }
     }
 
     /// The same, with those who said that they have no time or no memory to spare. Where nobody has any, they are all alike.
     pub(crate) fn told(self, loads: &Loads) -> Self {
-        let cramped: Vec<bool> = self.members.iter().map(|m| loads.is_cramped(m.id)).collect();
         let busy: Vec<bool> = self.members.iter().map(|m| loads.member(m.id).is_some_and(|load| load.busy)).collect();
         if busy.iter().all(|busy| *busy) {
-            return Self { cramped, ..self };
+            return self;
         }
         // To somewhat less than where it begins, for what moves is replaced by what is written meanwhile.
         let relieved = |filled: u8| if filled >= EVACUATED { u64::from(EVACUATED - 8) * 100 / u64::from(filled) } else { 100 };
         let keeps = |m: &Arc<Member>| loads.member(m.id).filter(|_| loads.uneven().memory).map_or(100, |load| relieved(load.filled()));
         let keeps = self.members.iter().map(keeps).collect();
-        Self { busy, cramped, keeps, ..self }
+        Self { busy, keeps, ..self }
     }
 
     /// Of so many copies that a member has, how many it had better keep, if it can do without some: all, where its memory is not nearly full.
@@ -68,11 +65,6 @@ impl Ground {
     /// Whether a member had better take nothing more: what it need not take, others do.
     pub(crate) fn is_busy(&self, place: usize) -> bool {
         self.busy[place]
-    }
-
-    /// Whether a member had no room for a copy.
-    pub(crate) fn is_cramped(&self, place: usize) -> bool {
-        self.cramped[place]
     }
 
     pub(crate) fn len(&self) -> usize {

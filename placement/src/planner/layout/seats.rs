@@ -92,22 +92,17 @@ impl<'a> Seats<'a> {
         copies_each(self.ground, count, self.copies, total, &present, self.turn)
     }
 
-    /// Who had best hold a copy of this partition beside the others (instead of the one in this seat): one with room, far from them, then not busy, then
+    /// Who had best hold a copy of this partition beside the others (instead of the one in this seat): far from them, then not busy, then
     /// furthest below its share, then by a scattering that lets the partitions of one member fall to many others.
     pub(super) fn best_beside(&self, p: usize, seat: Option<usize>) -> Option<usize> {
         let members = &self.partitions[p].members;
         let free = (0..self.ground.len()).filter(|m| !members.contains(m));
-        free.min_by_key(|&m| (self.is_cramped(p, m), self.harm_beside(p, seat, m), self.is_spared(p, m), self.over(m), self.scatter(p, m)))
+        free.min_by_key(|&m| (self.harm_beside(p, seat, m), self.is_spared(p, m), self.over(m), self.scatter(p, m)))
     }
 
     /// Whether a member had better not take a copy of this partition, which it does not have.
     fn is_spared(&self, p: usize, member: usize) -> bool {
-        (self.ground.is_busy(member) && !self.present[p].contains(&member)) || self.is_cramped(p, member)
-    }
-
-    /// Whether a copy of this partition, which a member does not have, would find no room there. A copy that stands near others is worth more than none.
-    pub(super) fn is_cramped(&self, p: usize, member: usize) -> bool {
-        self.ground.is_cramped(member) && !self.present[p].contains(&member)
+        self.ground.is_busy(member) && !self.present[p].contains(&member)
     }
 
     /// Whether a member may take this seat without standing nearer to the others than who has it.

@@ -40,7 +40,7 @@ impl Seats<'_> {
     }
 
     fn level_directly(&mut self, which: &impl Fn(&Self, usize, usize) -> bool) {
-        if (0..self.ground.len()).all(|m| self.over(m) <= 0) {
+        if (0..self.ground.len()).all(|m| self.over(m) <= 0) || (0..self.ground.len()).all(|m| self.over(m) >= 0) {
             return;
         }
         let mut pairs = Pairs::held(self);

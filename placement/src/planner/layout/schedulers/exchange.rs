@@ -40,12 +40,7 @@ impl Seats<'_> {
             let mut members: Vec<usize> = (0..self.ground.len()).collect();
             members.sort_by_key(|&m| (self.by_weight(burdens[m], m), m));
             let Some((&giver, takers)) = members.split_last() else { return };
-            let takers = takers
-                .iter()
-                .filter(|taker| !self.ground.is_busy(**taker) && !self.ground.is_cramped(**taker))
-                .take(LOOKED_AT)
-                .copied()
-                .collect::<Vec<_>>();
+            let takers = takers.iter().filter(|taker| !self.ground.is_busy(**taker)).take(LOOKED_AT).copied().collect::<Vec<_>>();
             if !takers.into_iter().any(|taker| change(self, &burdens, giver, taker)) {
                 return;
             }

@@ -48,12 +48,8 @@ impl Seats<'_> {
         for seat in 0..self.partitions[p].members.len() {
             let giver = self.partitions[p].members[seat];
             let kinds = self.rules.kinds().iter().take(KINDS_MAX);
-            let free = |kind: &Vec<usize>| {
-                kind.iter()
-                    .copied()
-                    .filter(|m| !self.partitions[p].members.contains(m) && !self.is_cramped(p, *m))
-                    .min_by_key(|m| self.over(*m))
-            };
+            let free =
+                |kind: &Vec<usize>| kind.iter().copied().filter(|m| !self.partitions[p].members.contains(m)).min_by_key(|m| self.over(*m));
             let takers: Vec<usize> = kinds.filter_map(free).collect();
             for taker in takers {
                 self.reseat(p, seat, taker);
@@ -75,7 +71,7 @@ impl Seats<'_> {
         (0..self.partitions[p].members.len()).rev().find_map(|seat| {
             let present = self.harm_in(p, seat);
             let may_improve = present > 0 && self.candidates(p, seat, present - 1).next().is_some();
-            let better = may_improve.then(|| self.best_beside(p, Some(seat)))?.filter(|better| !self.is_cramped(p, *better))?;
+            let better = may_improve.then(|| self.best_beside(p, Some(seat)))??;
             (self.harm_beside(p, Some(seat), better) < present).then_some((seat, better))
         })
     }
