@@ -7,7 +7,7 @@ use common::{
 };
 use doyen_placement::loads::{MemberLoad, PartitionLoad, Report, Uneven, Window};
 use doyen_placement::planner::{self, Plan};
-use doyen_placement::{Loads, MemberId, PartitionRef, Scheduler, Schedulers, Table};
+use doyen_placement::{Loads, MemberId, PartitionRef, Paused, Scheduler, Schedulers, Table};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -235,6 +235,22 @@ fn who_is_busy_is_given_its_share_once_it_is_not() {
     assert_eq!(copies(&two), [64, 64]);
     let even = settle_by(left, |table| plan(table, &[]), check_step);
     assert!(copies(&even).iter().all(|copies| (42..=43).contains(copies)));
+}
+
+/// A goal that has not begun was fixed while balance rested, and with it who was full by now.
+#[test]
+fn what_is_lacking_is_thought_over_while_balance_rests() {
+    let paused = planner::balance(&cluster(64, 1, &[PLAIN; 4]), &planner::BalanceChange::Pause(Paused::Operator));
+    let dead = planner::remove(&paused, &BTreeMap::from([(paused.members[0].id, planner::Departure::Dead)]));
+    let adopted = planner::adopt(&dead, &planner::plan(&dead, &busy(&dead, &[])));
+    let meant = |table: &Table| {
+        partitions(table).filter(|(_, p)| p.goal.iter().flatten().any(|m| !p.holds(*m) && *m == dead.members[1].id)).count()
+    };
+    assert!(meant(&adopted) > 0, "each takes some of it");
+    let again = planner::adopt(&adopted, &planner::plan(&adopted, &busy(&adopted, &[1])));
+    assert_eq!(meant(&again), 0, "who is full is given nothing that somebody else can take");
+    assert_eq!(partitions(&again).filter(|(_, p)| p.goal.is_some()).count(), 32, "and all is to be mended");
+    assert_eq!(planner::plan(&again, &busy(&again, &[1])), vec![], "once");
 }
 
 proptest! {

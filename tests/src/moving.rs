@@ -66,8 +66,11 @@ impl Plan {
         let mut confined = self.share.map(Confined::new).transpose().context("nodes cannot be given a share of a processor each")?;
         let mut cluster = Cluster::new(&self.binary);
         cluster.options.clone_from(&self.options);
-        for n in 0..nodes {
-            join(&mut cluster, &mut confined, &format!("n{n}"))?;
+        // Together, as those do that a file or a set of machines describes: then none has copies that were meant for fewer.
+        let names: Vec<String> = (0..nodes).map(|n| format!("n{n}")).collect();
+        cluster.start_together(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        for name in &names {
+            confine(&cluster, &mut confined, name)?;
         }
         cluster.await_safe(nodes);
         cluster.change("n0", &["rebalance", "--move-rate", &self.move_rate]);
@@ -87,6 +90,10 @@ impl Plan {
 /// A node joins, with its share of a processor.
 fn join(cluster: &mut Cluster, confined: &mut Option<Confined>, name: &str) -> Result<()> {
     cluster.join(name);
+    confine(cluster, confined, name)
+}
+
+fn confine(cluster: &Cluster, confined: &mut Option<Confined>, name: &str) -> Result<()> {
     match (confined, cluster.nodes.get(name)) {
         (Some(confined), Some(node)) => {
             confined.confine(node.pid()).with_context(|| format!("{name} cannot be given its share of a processor"))

@@ -510,7 +510,7 @@ impl Core {
         teaching.sent += 1;
         teaching.unacked.push_back((teaching.cursor.clone(), teaching.total));
         let (mut taken, mut bytes, mut last) = (0, 0, None);
-        frame::chunk(out, at, (session, teaching.sent), |out| {
+        frame::chunk(out, at, (session, teaching.sent), self.limits.chunk_bytes.min(store.bytes()), |out| {
             let begin = out.mark();
             for (map, entry) in following {
                 frame::put_entry(out, map, entry);

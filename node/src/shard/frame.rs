@@ -26,6 +26,9 @@ use read::Reader;
 /// Room in a frame beside the largest key and values: a log entry may carry an old value as its outcome.
 pub(super) const FRAME_SLACK: usize = 1 << 20;
 
+/// What a chunk may have beyond the size at which it ends: its last entry, mostly, and its head.
+const CHUNK_SLACK: usize = 16 << 10;
+
 /// One frame.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Frame {
@@ -282,8 +285,10 @@ pub(super) fn reply(out: &mut Out, at: PartitionRef, (n, attempt): (u64, u32), o
     });
 }
 
-/// Appends a part of a snapshot, as `Frame::Chunk`, whose body `fill` writes where it leaves from: it can be as large as a value.
-pub(super) fn chunk(out: &mut Out, at: PartitionRef, (session, index): (u32, u32), fill: impl FnOnce(&mut Out)) {
+/// Appends a part of a snapshot, as `Frame::Chunk`, whose body `fill` writes where it leaves from: it can be as large as a value. Room for `about`
+/// so many bytes is made at once: what grows by and by is copied as often.
+pub(super) fn chunk(out: &mut Out, at: PartitionRef, (session, index): (u32, u32), about: usize, fill: impl FnOnce(&mut Out)) {
+    out.bytes.reserve(about + CHUNK_SLACK);
     framed(out, CHUNK, |out| {
         put_session(out, at, session);
         out.bytes.put_u32_le(index);

@@ -6,7 +6,7 @@ use super::layout::{Ground, Others, Seating, Seats};
 use super::{Plan, ranges, ring};
 use crate::id::{MemberId, PartitionId, PartitionRef};
 use crate::loads::Loads;
-use crate::scheduler::Schedulers;
+use crate::scheduler::{Scheduler, Schedulers};
 use crate::table::{Keyspace, MemberState, Partition, Reshape, Table};
 use std::collections::BTreeSet;
 
@@ -91,8 +91,11 @@ fn seating(
     }
     if let Some(goal) = &partition.goal {
         let members: Vec<usize> = goal.iter().filter_map(|m| ground.place(*m)).collect();
-        // What a person wants moved stays wanted while a reason to move is off: nobody who may act would think of it again.
-        let stays = has_begun(partition, goal) || !on.move_everything();
+        // What a person wants moved stays wanted while a reason to move is off: nobody who may act would think of it again. But where a copy is
+        // lacking repair does, and who was to have it may have no room.
+        let lacks = partition.in_sync().count() < copies;
+        let thought_over = on.move_everything() || on.has(Scheduler::Repair) && lacks;
+        let stays = has_begun(partition, goal) || !thought_over;
         if stays && members.len() == goal.len() && members.len() == copies {
             return Seating { members, going: 0, fixed: true };
         }
