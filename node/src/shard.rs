@@ -13,6 +13,7 @@
 pub mod op;
 
 mod action;
+mod ahead;
 mod api;
 #[cfg(feature = "bench-internals")]
 #[doc(hidden)]

@@ -27,6 +27,7 @@
 
 mod sink;
 
+use super::ahead::Ahead;
 use super::frame::{self, Frame, Headroom};
 use super::replication::WINDOW;
 use super::store::{Cursor, Store};
@@ -489,7 +490,7 @@ impl Core {
             return;
         }
         let (session, sum) = (teaching.session, teaching.sum);
-        let mut following = store.following(&teaching.cursor).take(CHUNK_ENTRIES).peekable();
+        let mut following = Ahead::of(store.following(&teaching.cursor).take(CHUNK_ENTRIES)).peekable();
         if following.peek().is_none() {
             for (origin, finished, applied) in dedup.all().filter(|_| !broken(Mutant::SnapshotForgets)) {
                 // A record at a time: an outcome may be as large as a value.

@@ -113,6 +113,11 @@ impl Entry {
         self.version() ^ at(usize::from(bytes[0])) ^ at(bytes.len() - 1)
     }
 
+    /// Looks at the beginning of its value, where that stands by itself.
+    pub(super) fn touch_value(&self) -> u64 {
+        self.0.header.header.large.as_ref().and_then(|large| large.slice.first()).map_or(0, |b| u64::from(*b))
+    }
+
     /// Gives it up. Where nobody else has it, the next entry of its size takes its place in memory: what was just looked at is
     /// in a cache, and what the allocator would give is not.
     pub(super) fn recycle(mut self) {

@@ -8,6 +8,7 @@ mod drawing;
 mod victims;
 
 use super::ENTRY_WORK;
+use super::ahead::Ahead;
 use super::entry::Entry;
 use super::index::{Index, Order, Seed};
 use doyen_placement::MapId;
@@ -541,7 +542,7 @@ impl Store {
         let after = self.sums[at].upto.as_ref().map(|(map, _, key)| (*map, key.clone()));
         let mut added: BTreeMap<MapId, u64> = BTreeMap::new();
         let (mut last, mut bytes) = (None, 0);
-        let mut following = self.following(&after);
+        let mut following = Ahead::of(self.following(&after));
         let mut done = false;
         for _ in 0..count {
             let next = if bytes < SUM_BYTES { following.next() } else { break };
