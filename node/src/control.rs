@@ -116,6 +116,14 @@ pub struct ClusterStatus {
     pub former: Vec<Arc<Table>>,
 }
 
+impl ClusterStatus {
+    /// Why nobody coordinates; `None`: somebody does.
+    pub(crate) fn halted(&self) -> Option<String> {
+        let why = || self.status.waiting.clone().unwrap_or_else(|| "nobody coordinates at the moment".into());
+        self.status.coordinator.is_none().then(why)
+    }
+}
+
 /// What a coordinator, and nobody else, knows of its cluster.
 #[derive(Debug, Clone)]
 pub struct Coordinated {

@@ -1,7 +1,7 @@
 //! What partitions and members have to carry, as people see it: what `GET /loads` answers.
 
 use doyen_placement::loads::{PartitionLoad, Skew};
-use doyen_placement::{Invalid, Loads, MemberId, PartitionRef, Table};
+use doyen_placement::{Invalid, Loads, MemberId, MemberState, PartitionRef, Table};
 use serde::{Deserialize, Serialize};
 
 /// The loads of a cluster, as far as its coordinator was told: within some seconds of what they are.
@@ -58,6 +58,9 @@ impl LoadsReport {
         let work = loads.work_of_members(table);
         let partitions = loads.partitions().filter_map(|(at, load)| {
             let primary = table.partition(at)?.primary();
+            // Of one that does not answer nobody knows what it is asked for.
+            let answers = table.member(primary).is_some_and(|m| m.state != MemberState::Silent);
+            let rate = |rate: u64| if answers { rate } else { 0 };
             let all = work.get(&primary).copied().unwrap_or(0);
             Some(PartitionLoadReport {
                 keyspace: table.keyspace(at.keyspace)?.name.clone(),
@@ -65,14 +68,14 @@ impl LoadsReport {
                 primary: name(primary),
                 bytes: load.bytes,
                 keys: load.keys,
-                reads: load.reads,
-                writes: load.writes,
-                read_bytes: load.read_bytes,
-                written_bytes: load.written_bytes,
-                share: (load.work() * 1000).checked_div(all).unwrap_or(0),
+                reads: rate(load.reads),
+                writes: rate(load.writes),
+                read_bytes: rate(load.read_bytes),
+                written_bytes: rate(load.written_bytes),
+                share: rate((load.work() * 1000).checked_div(all).unwrap_or(0)),
                 hot_key: match &load.skew {
-                    Skew::OneKey(_, key) => Some(String::from_utf8_lossy(key).into_owned()),
-                    Skew::Unknown | Skew::Halves(..) => None,
+                    Skew::OneKey(_, key) if rate(load.reads + load.writes) > 0 => Some(String::from_utf8_lossy(key).into_owned()),
+                    Skew::Unknown | Skew::OneKey(..) | Skew::Halves(..) => None,
                 },
             })
         });

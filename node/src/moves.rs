@@ -17,6 +17,9 @@ use std::collections::BTreeMap;
 pub struct MovesReport {
     /// The most urgent first.
     pub moves: Vec<MoveReport>,
+    /// Why nothing of all this goes on: nobody coordinates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub halted: Option<String>,
     /// What was said of moves.
     pub balance: BalanceReport,
     /// Members that are being emptied.
@@ -154,8 +157,8 @@ impl CancelRequest {
 }
 
 impl MovesReport {
-    /// What this table and these loads say.
-    pub(crate) fn new(table: &Table, loads: &Loads) -> Self {
+    /// What this table and these loads say; `halted`: why nobody coordinates, if nobody does.
+    pub(crate) fn new(table: &Table, loads: &Loads, halted: Option<String>) -> Self {
         let mut reasons: BTreeMap<PartitionRef, Reason> = BTreeMap::new();
         for operator in planner::operators(table, &Vec::new(), loads) {
             if !matches!(operator.action, Action::Split(_) | Action::Merge(_)) {
@@ -175,6 +178,7 @@ impl MovesReport {
         let draining = table.members.iter().filter(|m| m.state == MemberState::Draining || drains(m.id));
         Self {
             moves: moves.into_iter().map(|(.., report)| report).collect(),
+            halted,
             balance: BalanceReport::new(table),
             draining: draining.map(|m| DrainReport::new(table, loads, m.id)).collect(),
         }

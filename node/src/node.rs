@@ -296,7 +296,8 @@ impl Node {
     pub async fn moves(&self) -> Result<MovesReport, NodeError> {
         let table = self.installed().await?;
         let loads = self.control.loads().await.map_err(|_| NodeError::Stopped)?;
-        tokio::task::spawn_blocking(move || MovesReport::new(&table, &loads)).await.map_err(|_| NodeError::Stopped)
+        let halted = self.control.status().await.map_err(|_| NodeError::Stopped)?.halted();
+        tokio::task::spawn_blocking(move || MovesReport::new(&table, &loads, halted)).await.map_err(|_| NodeError::Stopped)
     }
 
     /// Moves nothing more for balance, until [`Node::resume_balance`]: what is lost is mended, and members are emptied, all the same. What is

@@ -851,6 +851,7 @@ impl Shard {
                 break;
             };
             known.received += length as u64;
+            known.heard = self.core.now;
             let bulk = matches!(read, Frame::Chunk { .. } | Frame::Outcomes { .. } | Frame::Finish { .. } | Frame::Table { .. });
             if bulk != (lane == Lane::Bulk) {
                 return Err(Malformed("a frame on the wrong lane"));

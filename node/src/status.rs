@@ -55,7 +55,7 @@ pub struct MemberReport {
     pub id: String,
     /// Its seniority; the lowest is the oldest.
     pub age: u64,
-    /// `live`, `draining`, `leaving` or `silent`; `unanswered` where the table says `live` and it does not answer now.
+    /// `live`, `draining`, `drained` (it holds nothing any more), `leaving` or `silent`; `unanswered` where the table says `live` and it does not answer now.
     pub state: String,
     /// `data` or `witness`.
     #[serde(default)]
@@ -347,7 +347,7 @@ impl ClusterReport {
             coordinator: status.coordinator.and_then(|id| table.member(id)).map(|m| m.name.clone()),
             safe: unsafe_for.is_none(),
             unsafe_for,
-            members: table.members.iter().map(|m| member(m, status)).collect(),
+            members: table.members.iter().map(|m| member(table, m, status)).collect(),
             keyspaces,
             moves,
             waiting: status.waiting.clone(),
@@ -471,13 +471,18 @@ fn name(table: &Table, id: MemberId) -> String {
     table.member(id).map_or_else(|| id.to_string(), |m| m.name.clone())
 }
 
-fn member(m: &doyen_placement::Member, status: &Status) -> MemberReport {
+fn member(table: &Table, m: &doyen_placement::Member, status: &Status) -> MemberReport {
     let unanswered = status.unanswered.contains(&m.id);
+    let state = match m.state {
+        MemberState::Live if unanswered => "unanswered",
+        MemberState::Draining if !planner::holds_anything(table, m.id) => "drained",
+        other => state(other),
+    };
     MemberReport {
         name: m.name.clone(),
         id: m.id.to_string(),
         age: m.age.0,
-        state: if unanswered && m.state == MemberState::Live { "unanswered" } else { state(m.state) }.into(),
+        state: state.into(),
         role: if m.role == Role::Data { "data" } else { "witness" }.into(),
         zone: m.location.zone.clone(),
         rack: m.location.rack.clone(),

@@ -31,7 +31,7 @@ pub struct Schedulers(u16);
 
 /// Why a text names no scheduler.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no scheduler: there are repair, drain, place, copies, primaries, hot, splits and merges")]
+#[error("{0:?} is no reason to move anything: there are repair, drain, place, copies, primaries, hot, splits and merges")]
 pub struct NoScheduler(String);
 
 impl Scheduler {

@@ -4,6 +4,7 @@
 mod admin;
 mod moves;
 mod newcomers;
+mod reach;
 mod rooms;
 
 use super::api::{AdminReply, AdminRequest, Output};
@@ -21,6 +22,7 @@ use doyen_placement::{
     Epoch, Keyspace, KeyspaceId, Member, MemberId, MemberState, OnLoss, PartitionId, PartitionRef, Reshape, Table, TableName, Version,
 };
 use moves::{BACKOFF_MAX, HALVED_MAX, RESHAPE_PATIENCE, apart, draft_moves};
+use reach::Reach;
 use rooms::Rooms;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -104,6 +106,7 @@ pub(super) struct Duties {
     /// Moves for balance that failed, one after the other.
     failed: u32,
     rooms: Rooms,
+    reach: Reach,
 }
 
 /// A newcomer that is asked whether it hears and is heard.
@@ -164,6 +167,7 @@ impl Duties {
             told: Told::default(),
             failed: 0,
             rooms: Rooms::default(),
+            reach: Reach::default(),
         }
     }
 
@@ -182,7 +186,7 @@ impl Duties {
     /// When a copy that does not begin now may.
     fn retry(&self, now: Time) -> Option<Time> {
         let failed = self.backoff.values().map(|(until, _)| *until).filter(|until| *until > now).min();
-        earlier(failed, self.rooms.due(now))
+        earlier(earlier(failed, self.rooms.due(now)), self.reach.due(now))
     }
 
     /// Somebody told what it holds by now: where there is room again, copies need not wait for their time.
@@ -262,6 +266,11 @@ impl Duties {
 
     pub(super) const fn want_plan(&mut self) {
         self.plan_wanted = true;
+    }
+
+    /// What is to move, and has not begun, is thought over.
+    pub(super) const fn think_again(&mut self) {
+        self.plan_wanted |= self.moving;
     }
 
     /// Moves for balance that failed, one after the other.

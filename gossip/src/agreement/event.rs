@@ -65,6 +65,13 @@ pub enum Event {
         /// Its name.
         name: String,
     },
+    /// A member answers, and several others cannot copy to it: it is given nothing for a while.
+    Unreached {
+        /// Its name.
+        name: String,
+        /// Its address for data.
+        data: String,
+    },
     /// A member that was to be emptied may hold data again: somebody said so, or nobody else is left who may.
     Filled {
         /// Its name.
@@ -204,6 +211,7 @@ impl Event {
             Self::Drained { .. } => "drained",
             Self::Filled { .. } => "filled",
             Self::NoRoom { .. } => "no_room",
+            Self::Unreached { .. } => "unreached",
             Self::Coordinator { .. } => "coordinator",
             Self::NoCoordinator { .. } => "no_coordinator",
             Self::Lost { .. } => "lost",
@@ -234,6 +242,7 @@ impl Event {
             | Self::Moved { stage: Stage::GivenUp, .. }
             | Self::Imbalance { .. }
             | Self::NoRoom { .. }
+            | Self::Unreached { .. }
             | Self::Note { .. } => Severity::Warning,
             Self::Watermark { percent, .. } if *percent > 0 => Severity::Warning,
             Self::Watermark { .. }
@@ -265,11 +274,16 @@ impl fmt::Display for Event {
             Self::NoRoom { name } => {
                 write!(f, "{name} has no room for a copy that it was to get: add a member, or memory (--memory-max)")
             }
+            Self::Unreached { name, data } => write!(
+                f,
+                "{name} answers, but others cannot copy to it: is its data port ({data}) open to them? It is given nothing for a while, and what it holds is copied elsewhere"
+            ),
             Self::Filled { name } => write!(f, "{name} may hold data again"),
             Self::Coordinator { name, term } => write!(f, "{name} coordinates, term {term}"),
             Self::NoCoordinator { why } => write!(f, "nobody coordinates: {why}"),
             Self::Lost { partitions, keyspace, why } => {
-                write!(f, "{partitions} partitions of keyspace {keyspace} began empty, their data is lost: {why}")
+                let are = if *partitions == 1 { "partition" } else { "partitions" };
+                write!(f, "{partitions} {are} of keyspace {keyspace} began empty, their data is lost: {why}")
             }
             Self::Moved { stage, count, partitions, members } => {
                 write!(f, "{stage}: {count} {}", if *count == 1 { "partition" } else { "partitions" })?;

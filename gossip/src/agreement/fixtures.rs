@@ -41,6 +41,11 @@ pub(in crate::agreement) fn member(number: u64) -> Member {
     }
 }
 
+/// So many members.
+pub(in crate::agreement) fn members(count: u64) -> Table {
+    planner::first(ClusterId(7), Settings::default(), keyspace(16), (1..=count).map(member).collect())
+}
+
 /// Two members, and a third that is to have its share of so many partitions.
 pub(in crate::agreement) fn planned(partitions: u16) -> Table {
     let table = planner::first(ClusterId(7), Settings::default(), keyspace(partitions), vec![member(1), member(2)]);

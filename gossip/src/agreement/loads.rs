@@ -232,6 +232,10 @@ impl Council {
             leader.duties.want_plan();
         }
         leader.duties.look_for_room(cx.now);
+        if passed.is_some() {
+            // Who was to receive something may be full by now, and somebody else not.
+            leader.duties.think_again();
+        }
         passed.into_iter().for_each(|event| cx.event(event));
         for (of, is, was) in [("work", uneven.work, known.work), ("bytes", uneven.bytes, known.bytes)] {
             if is && !was {

@@ -10,7 +10,7 @@ use crate::time::Time;
 use crate::wire::{LeaveStep, Message};
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::planner::{self, InSyncRequest, Pace};
-use doyen_placement::{Epoch, Member, MemberId, MemberState, PartitionRef, Role as MemberRole};
+use doyen_placement::{Epoch, Member, MemberId, MemberState, Partition, PartitionRef, Role as MemberRole};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -115,7 +115,14 @@ impl Council {
             let Some(waiting) = self.requests.tickets.get_mut(&ticket) else { continue };
             if waiting.deadline <= cx.now {
                 let me = cx.me();
-                self.reply(cx, me, ticket, AdminReply::Refused("no coordinator answered in time".into()));
+                self.reply(
+                    cx,
+                    me,
+                    ticket,
+                    AdminReply::Refused(
+                        "no coordinator answered in time: `doyen status` says what is missing, and what to do about it".into(),
+                    ),
+                );
                 continue;
             }
             waiting.again = cx.now + ASK_AGAIN;
@@ -315,7 +322,10 @@ impl Council {
     /// Partitions that serve nobody yet, as far as the coordinator knows.
     pub(super) fn closed(&self) -> Vec<PartitionRef> {
         let Role::Leader(leader) = &self.role else { return Vec::new() };
-        self.committed.partitions().filter(|(at, p)| !leader.duties.is_open(*at, p.since)).map(|(at, _)| at).collect()
+        let duties = &leader.duties;
+        // What nobody else reaches serves nobody else.
+        let serves = |at, p: &Partition| duties.is_open(at, p.since) && !duties.told.loads.unreached().contains(&p.primary());
+        self.committed.partitions().filter(|(at, p)| !serves(*at, p)).map(|(at, _)| at).collect()
     }
 
     /// The operator's word in place of votes.

@@ -111,10 +111,7 @@ async fn in_time(Shared(state): Shared<Arc<State>>, request: Request, next: Next
     // What changes the cluster waits for its coordinator.
     let status = tokio::time::timeout(HEALTH_MAX, state.control.status()).await;
     let why = match status {
-        Ok(Ok(cluster)) if cluster.status.coordinator.is_none() => {
-            let waiting = ClusterReport::new(&cluster).waiting;
-            Some(waiting.unwrap_or_else(|| "nobody coordinates at the moment".into()))
-        }
+        Ok(Ok(cluster)) => cluster.halted(),
         _ => None,
     };
     match why {
@@ -171,7 +168,8 @@ async fn moves(Shared(state): Shared<Arc<State>>) -> Answer<Json<MovesReport>> {
     let table = in_force(&state).await?;
     let loads = state.control.loads().await.map_err(|_| stopped())?;
     // Goes through the whole table.
-    let report = tokio::task::spawn_blocking(move || MovesReport::new(&table, &loads)).await.map_err(|_| stopped())?;
+    let halted = state.control.status().await.map_err(|_| stopped())?.halted();
+    let report = tokio::task::spawn_blocking(move || MovesReport::new(&table, &loads, halted)).await.map_err(|_| stopped())?;
     Ok(Json(report))
 }
 
@@ -435,6 +433,9 @@ async fn drop_keyspace(Shared(state): Shared<Arc<State>>, Named(name): Named, he
 async fn planned(Shared(state): Shared<Arc<State>>) -> Answer<Json<RebalancePlan>> {
     let table = in_force(&state).await?;
     let loads = state.control.loads().await.map_err(|_| stopped())?;
+    if let Some(why) = state.control.status().await.map_err(|_| stopped())?.halted() {
+        return Err(Failure(StatusCode::SERVICE_UNAVAILABLE, format!("nothing is planned: {why}")));
+    }
     let plan = tokio::task::spawn_blocking(move || RebalancePlan::new(&table, &loads)).await.map_err(|_| stopped())?;
     Ok(Json(plan))
 }

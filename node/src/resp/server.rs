@@ -46,7 +46,7 @@ const READ_BYTES_MIN: usize = 16 << 10;
 const READ_BYTES_MAX: usize = 64 << 10;
 /// How long a client has to take notice that its connection was closed in order.
 const LINGER: Duration = Duration::from_secs(1);
-/// After `accept` failed, for instance for want of file descriptors.
+/// After `accept` failed, for instance for want of file descriptors; and while this node is no member yet.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The listeners and the clients of one data thread.
@@ -255,10 +255,15 @@ impl Clients {
     }
 
     fn accept(&mut self, core: &mut Core, now: Instant) {
+        // Who comes before this node is a member waits, as for anything else that is not served at the moment.
+        let early = core.inner.view.is_none() && core.inner.now.since(core.inner.started) < core.inner.limits.park;
         for at in 0..self.listeners.len() {
             let listener = &mut self.listeners[at];
             if listener.paused.is_some_and(|until| until <= now) {
                 listener.paused = None;
+            }
+            if early && listener.ready {
+                listener.paused = Some(now + ACCEPT_PAUSE);
             }
             for _ in 0..PASS_ACCEPTS_MAX {
                 let listener = &mut self.listeners[at];

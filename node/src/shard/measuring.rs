@@ -4,7 +4,7 @@ use super::op::{Outcome, Work};
 use super::{Held, Request, Shard, action};
 use doyen_gossip::Time;
 use doyen_placement::PartitionRef;
-use doyen_placement::loads::{FILLED, MemberLoad, PROGRESS_MAX, PartitionLoad, Progress, Sample};
+use doyen_placement::loads::{FILLED, MemberLoad, PROGRESS_MAX, PartitionLoad, Progress, Rounding, Sample};
 use std::time::Duration;
 
 /// Between two looks.
@@ -49,7 +49,7 @@ impl Shard {
         }
         let anew = looks % ROUND == 0;
         self.core.measured = (now, looks.wrapping_add(1));
-        let (mut loads, mut moves) = (Vec::new(), Vec::new());
+        let (mut loads, mut moves, mut rounding) = (Vec::new(), Vec::new(), Rounding::default());
         for (at, slot) in self.slots.iter_mut() {
             let Some(held) = slot.held.as_deref_mut() else { continue };
             held.tell_progress(at, now, &mut moves);
@@ -62,7 +62,7 @@ impl Shard {
                 continue;
             }
             held.said = Some((bytes, keys));
-            let rates = held.meter.look(since);
+            let rates = rounding.round(held.meter.look(since));
             let load = PartitionLoad {
                 bytes,
                 keys,

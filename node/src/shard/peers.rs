@@ -47,8 +47,9 @@ pub(super) struct Peer {
     pub(super) refused: BTreeMap<PartitionRef, u32>,
     /// Acks to send at the end of the batch.
     pub(super) acks: Vec<Ack>,
-    /// Bytes received since it connected.
+    /// Bytes received since it connected, and when the last ones came.
     pub(super) received: u64,
+    pub(super) heard: Time,
     /// What it was told last of this node's memory: bytes left, having received so many.
     pub(super) told: (u64, u64),
     /// Bytes given to it since it connected.
@@ -154,6 +155,11 @@ impl Peers {
     /// Whether a peer is connected.
     pub(super) fn up(&self, id: MemberId) -> bool {
         self.all.get(&id).is_some_and(|p| p.up)
+    }
+
+    /// When one of these said something last; `None`: none of them is even connected.
+    pub(super) fn heard_last(&self, members: impl Fn(MemberId) -> bool) -> Option<Time> {
+        self.all.iter().filter(|(id, peer)| peer.up && members(id.member())).map(|(_, peer)| peer.heard).max()
     }
 
     /// A copy there did not acknowledge in time.

@@ -17,7 +17,7 @@ use doyen_gossip::Time;
 use doyen_gossip::agreement::InSyncChange;
 use doyen_placement::loads::FILLED;
 use doyen_placement::mutant::{Mutant, broken};
-use doyen_placement::{Epoch, MemberId, Partition, planner};
+use doyen_placement::{Epoch, Member, MemberId, MemberState, Partition, Role, planner};
 use litemap::LiteMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,6 +29,10 @@ pub(super) const WINDOW: u64 = 8 << 20;
 const FRAME_BYTES: u64 = 256 << 10;
 /// Without an ack for this long, everything unacknowledged is sent again.
 const RESEND: Duration = Duration::from_millis(400);
+/// Who is connected with none of several others bears so much longer with copies that do not acknowledge,
+const ALONE: Duration = Duration::from_secs(15);
+/// and who hears none of them so much.
+const DEAF: Duration = Duration::from_millis(4_500);
 /// A partition whose keys expire says its time at least this often.
 const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -660,6 +664,22 @@ impl Core {
         (soon && short) || (due <= self.now && (!needed() || self.now.since(due) > DROP_LATE))
     }
 
+    /// For how much longer a copy that does not acknowledge is borne with, because it may be this node that is cut off from all others, where there are
+    /// several: then they say so, and somebody else leads. Whoever judged alone would drop their copies, and be the only one that has what nobody reaches.
+    fn doubt(&self) -> Duration {
+        let Some(view) = &self.view else { return Duration::ZERO };
+        let counts = |m: &Member| m.id != self.me.member() && m.role == Role::Data && m.state != MemberState::Silent;
+        if view.installed.members.iter().filter(|m| counts(m)).count() < 2 {
+            return Duration::ZERO;
+        }
+        match self.peers.heard_last(|id| id != self.me.member() && !id.is_client()) {
+            None => ALONE,
+            // A connection on which nothing comes ends after some seconds: then it is known.
+            Some(heard) if self.now.since(heard) > self.limits.copy_silent_max => DEAF,
+            Some(_) => Duration::ZERO,
+        }
+    }
+
     /// What is due now and then: commit notices, expiry, copies that are silent, learners, data to drop.
     pub(super) fn upkeep(&mut self, at: PartitionRef, slot: &mut Slot) {
         if self.may_discard(at, slot) {
@@ -682,6 +702,7 @@ impl Core {
         let mut restart = Vec::new();
         let mut asks = Vec::new();
         let mut silent = Vec::new();
+        let mut doubt = None;
         for (id, link) in lead.links.iter_mut() {
             // Where it acknowledged something just now, the next entry is likely to come soon, and says as much.
             let resting = now.since(link.resent) >= UPKEEP;
@@ -705,7 +726,8 @@ impl Core {
                 restart.push(*id);
             }
             let patience = if self.peers.is_silent(*id) { RESEND } else { self.limits.copy_silent_max };
-            if link.required && stalled > patience && now >= link.ask_at {
+            let late = link.required && stalled > patience && now >= link.ask_at;
+            if late && stalled > patience + *doubt.get_or_insert_with(|| self.doubt()) {
                 silent.push(*id);
                 link.asks += 1;
                 let change = if link.teaching.is_some() { InSyncChange::Withdraw(id.member()) } else { InSyncChange::Remove(id.member()) };

@@ -5,7 +5,7 @@ use crate::id::{MemberId, PartitionRef};
 use crate::planner::may_receive;
 use crate::table::Table;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The loads of a cluster, as far as they are known: at most one of each partition and of each member of a table.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,6 +16,9 @@ pub struct Loads {
     /// Copies that are on their way, with who sends them.
     moves: BTreeMap<(PartitionRef, MemberId), (MemberId, Progress)>,
     uneven: Uneven,
+    /// Members that others cannot copy to. The coordinator's own, for its plans.
+    #[serde(skip)]
+    unreached: BTreeSet<MemberId>,
 }
 
 impl Loads {
@@ -97,6 +100,17 @@ impl Loads {
     /// Says what is to be evened out: see [`super::Window`].
     pub const fn set_uneven(&mut self, uneven: Uneven) {
         self.uneven = uneven;
+    }
+
+    /// Members that answer, and that others cannot copy to.
+    #[must_use]
+    pub const fn unreached(&self) -> &BTreeSet<MemberId> {
+        &self.unreached
+    }
+
+    /// Says who these are: plans give them nothing, and what they hold goes elsewhere.
+    pub fn set_unreached(&mut self, unreached: BTreeSet<MemberId>) {
+        self.unreached = unreached;
     }
 
     /// What each member has to do: what it leads, and what it copies.

@@ -21,8 +21,15 @@ pub struct Counters {
 const DECAY: Duration = Duration::from_secs(10);
 /// Keys are sampled each so many operations. A power of two.
 const SAMPLED: u64 = 64;
-/// Operations a second from which on they are: a partition that is asked for little needs no memory for that.
+/// Operations a second from which on they are: a partition that is asked for little needs no memory for that. Below half of it the sample says
+/// what was asked for once.
 const SAMPLED_FROM: f64 = 100.0;
+/// What should have counted so much and counted nothing has stopped, and its rates decay so many times as fast: chance is as quiet once in three
+/// thousand times.
+const QUIET: f64 = 8.0;
+const STOPPED: i32 = 4;
+/// Below this a rate is none. It is far below one, because there are many partitions.
+const LEAST: f64 = 0.01;
 
 /// One partition's counters and rates.
 #[derive(Debug, Clone, Default)]
@@ -77,26 +84,56 @@ impl Meter {
     /// Whether rates are zero and stay so.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.counted == self.looked && self.rates.iter().all(|rate| *rate < 0.5)
+        self.counted == self.looked && self.rates.iter().all(|rate| *rate < LEAST)
     }
 
-    /// The rates, so long after the last look: reads, writes, bytes read, bytes written, a second each.
-    pub fn look(&mut self, since: Duration) -> Counters {
+    /// The rates, so long after the last look, a second each.
+    pub fn look(&mut self, since: Duration) -> Rates {
         let seconds = since.as_secs_f64();
         let (now, then) = (self.counted, std::mem::replace(&mut self.looked, self.counted));
         let counted =
             [now.reads - then.reads, now.writes - then.writes, now.read_bytes - then.read_bytes, now.written_bytes - then.written_bytes];
         if seconds > 0.0 {
-            let kept = (-seconds / DECAY.as_secs_f64()).exp();
+            let decayed = (-seconds / DECAY.as_secs_f64()).exp();
+            let stopped = now == then && (self.rates[0] + self.rates[1]) * seconds >= QUIET;
+            let kept = if stopped { decayed.powi(STOPPED) } else { decayed };
             for (rate, counted) in self.rates.iter_mut().zip(counted) {
                 *rate = *rate * kept + counted as f64 / seconds * (1.0 - kept);
             }
         }
         if self.is_idle() {
             self.rates = [0.0; 4];
+        }
+        if self.rates[0] + self.rates[1] < SAMPLED_FROM / 2.0 {
             self.sample = None;
         }
-        let [reads, writes, read_bytes, written_bytes] = self.rates.map(|rate| rate.round() as u64);
+        Rates(self.rates)
+    }
+}
+
+/// What a partition is asked for, a second: reads, writes, bytes read, bytes written.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Rates([f64; 4]);
+
+/// Rounds the rates of one partition after another so that what they come to together is right: of a thousand that are asked for something once in
+/// three seconds, each by itself is nothing.
+#[derive(Debug, Default)]
+pub struct Rounding {
+    left: [f64; 4],
+}
+
+impl Rounding {
+    /// As whole numbers.
+    pub fn round(&mut self, Rates(rates): Rates) -> Counters {
+        let mut whole = [0_u64; 4];
+        for ((whole, left), rate) in whole.iter_mut().zip(&mut self.left).zip(rates) {
+            // Nothing stays nothing.
+            if rate >= LEAST {
+                let rounded = (rate + *left).round().max(0.0);
+                (*whole, *left) = (rounded as u64, *left + rate - rounded);
+            }
+        }
+        let [reads, writes, read_bytes, written_bytes] = whole;
         Counters { reads, writes, read_bytes, written_bytes }
     }
 }
@@ -115,12 +152,15 @@ mod tests {
         for _ in 0..60 {
             (0..1000).for_each(|_| _ = meter.read(100));
             (0..200).for_each(|_| _ = meter.write(10));
-            rates = meter.look(SECOND);
+            rates = looked(&mut meter, SECOND);
         }
         assert!((990..=1000).contains(&rates.reads) && (195..=200).contains(&rates.writes), "{rates:?}");
         assert!((99_000..=100_000).contains(&rates.read_bytes) && (1_950..=2_000).contains(&rates.written_bytes), "{rates:?}");
-        let after = meter.look(DECAY);
-        assert!((350..=380).contains(&after.reads), "a third is left after the time of decay: {after:?}");
+        (0..100).for_each(|_| _ = meter.read(0));
+        let after = looked(&mut meter, DECAY);
+        assert!((355..=390).contains(&after.reads), "a third is left after the time of decay: {after:?}");
+        let stopped = looked(&mut meter, SECOND);
+        assert!((230..=262).contains(&stopped.reads), "where nothing comes any more, it takes a quarter of that time: {stopped:?}");
         (0..20).for_each(|_| _ = meter.look(DECAY));
         assert!(meter.is_idle() && meter.sampled().is_none());
     }
@@ -132,6 +172,30 @@ mod tests {
         assert_eq!(sampled, 100);
     }
 
+    /// Each was nothing, and so was what all of them came to.
+    #[test]
+    fn many_partitions_that_are_asked_for_little_are_asked_for_much() {
+        let mut meters = vec![Meter::default(); 1000];
+        let mut all = 0;
+        for second in 0..60 {
+            let mut rounding = Rounding::default();
+            all = 0;
+            for (n, meter) in meters.iter_mut().enumerate() {
+                if (n + second) % 3 == 0 {
+                    meter.read(1);
+                }
+                all += rounding.round(meter.look(SECOND)).reads;
+            }
+        }
+        assert!((325..=340).contains(&all), "{all}");
+        let left = meters.iter_mut().map(|meter| (0..200).any(|_| meter.look(SECOND) == Rates::default())).filter(|idle| !idle).count();
+        assert_eq!(left, 0, "and nothing in the end");
+    }
+
+    fn looked(meter: &mut Meter, since: Duration) -> Counters {
+        Rounding::default().round(meter.look(since))
+    }
+
     proptest! {
         #[test]
         fn a_rate_lies_among_what_was_counted(counts in prop::collection::vec(0u64..5000, 1..40), millis in 100u64..5000) {
@@ -139,7 +203,7 @@ mod tests {
             let most = counts.iter().max().copied().unwrap_or(0) as f64 * 1000.0 / millis as f64;
             for count in &counts {
                 (0..*count).for_each(|_| _ = meter.read(0));
-                let rates = meter.look(Duration::from_millis(millis));
+                let rates = looked(&mut meter, Duration::from_millis(millis));
                 prop_assert!(rates.reads as f64 <= most + 1.0);
                 prop_assert_eq!((rates.writes, rates.read_bytes), (0, 0));
             }

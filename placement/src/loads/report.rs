@@ -12,6 +12,9 @@ pub const REPORT_BYTES_MAX: usize = 32 << 10;
 const ENTRY_BYTES: usize = 64;
 /// After so many reports everything is said anew: what the coordinator forgot or never believed is not missing for long.
 const ROUND: u32 = 30;
+/// What is said of all partitions together is off by so much at most: this part of it, or this.
+const DRIFT: u64 = 10;
+const WORK_GAP: u64 = 20;
 /// Begins and ends a range of nothing.
 const NOBODY: PartitionRef = PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(0) };
 
@@ -62,10 +65,12 @@ impl Reporter {
             None => self.present.range(..).chain(self.present.range(NOBODY..NOBODY)),
         };
         let nothing = PartitionLoad::default();
+        let drifts = self.drifts();
         let mut left = REPORT_BYTES_MAX;
         let mut chosen = Vec::new();
         for (at, load) in in_turn {
-            if !load.differs(self.said.get(at).map_or(&nothing, |(_, said)| said)) {
+            let said = self.said.get(at).map_or(&nothing, |(_, said)| said);
+            if !(load.differs(said) || drifts && load.work() != said.work()) {
                 continue;
             }
             let Some(rest) = left.checked_sub(ENTRY_BYTES + load.skew.len()) else { break };
@@ -75,6 +80,13 @@ impl Reporter {
         self.last = chosen.last().map(|(at, _)| *at).or(self.last);
         self.said.extend(chosen.iter().filter_map(|(at, load)| Some((*at, (tenure(*at)?, load.clone())))));
         chosen
+    }
+
+    /// Whether what was said of all together is far from what it is: a little of each of very many is much.
+    fn drifts(&self) -> bool {
+        let work = |all: &mut dyn Iterator<Item = &PartitionLoad>| all.map(PartitionLoad::work).fold(0, u64::saturating_add);
+        let (now, said) = (work(&mut self.present.values()), work(&mut self.said.values().map(|(_, load)| load)));
+        now.abs_diff(said) > (now.max(said) / DRIFT).max(WORK_GAP)
     }
 }
 
@@ -108,6 +120,27 @@ mod tests {
         assert_eq!(reporter.report(leads), [(at(1), load(0))], "that there is nothing any more is");
         reporter.forget();
         assert_eq!(reporter.report(leads), [(at(2), load(2000))]);
+    }
+
+    /// A thousand partitions with twenty operations a second each were nothing.
+    #[test]
+    fn a_little_of_each_of_many_is_said() {
+        let mut reporter = Reporter::default();
+        let mut said = BTreeMap::new();
+        for turn in 0..20 {
+            reporter.measure((0..1000).map(|n| (at(n), load((n as u64 + turn) % 3))));
+            said.extend(reporter.report(leads));
+        }
+        let all: u64 = said.values().map(|load| load.reads).sum();
+        assert!((850..=1150).contains(&all), "{all}");
+        reporter.measure((0..1000).map(|n| (at(n), load(1))));
+        let settled = (0..5).map(|_| reporter.report(leads).len()).last();
+        assert_eq!(settled, Some(0), "and not again and again");
+        reporter.measure((0..1000).map(|n| (at(n), load(0))));
+        for _ in 0..5 {
+            said.extend(reporter.report(leads));
+        }
+        assert_eq!(said.values().map(|load| load.reads).sum::<u64>(), 0);
     }
 
     #[test]

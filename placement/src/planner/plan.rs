@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 /// Goals that are under way stay while they may be reached: whoever plans again meanwhile adds to them. What has not begun is
 /// thought over: whoever was to receive it may have no room, and somebody better may have come. A partition whose primary is
 /// silent is left alone, since nobody can copy it. What was measured counts once it has been uneven for long (`Loads::uneven`). Whoever says
-/// that it is busy is given no more than it holds, unless a copy has no better place.
+/// that it is busy is given no more than it holds, unless a copy has no better place. Whom others cannot copy to is planned with as if it were emptied.
 #[must_use]
 pub fn plan(table: &Table, loads: &Loads) -> Plan {
     plan_for(table, table.settings.active(), loads)
@@ -25,9 +25,14 @@ pub fn plan(table: &Table, loads: &Loads) -> Plan {
 /// As [`plan`], for these reasons.
 #[must_use]
 pub fn plan_for(table: &Table, schedulers: Schedulers, loads: &Loads) -> Plan {
-    let ground = Ground::new(table.members.iter().filter(|m| may_receive(m)).cloned().collect()).told(loads);
+    let unreached = |m: MemberId| loads.unreached().contains(&m);
+    let ground = Ground::new(table.members.iter().filter(|m| may_receive(m) && !unreached(m.id)).cloned().collect()).told(loads);
     let states = states(table);
-    let state = |m: MemberId| states.get(&m).copied();
+    // As if it were emptied: nobody copies anything to it, and nobody else can use what it leads.
+    let state = |m: MemberId| match states.get(&m).copied() {
+        Some(MemberState::Live) if unreached(m) => Some(MemberState::Draining),
+        state => state,
+    };
     let mut others = Others::new(&ground, table, loads);
     let plan = |keyspace: &Keyspace| match ring::walked(keyspace, schedulers) {
         Some(arcs) => ring::plan(table, keyspace, arcs),

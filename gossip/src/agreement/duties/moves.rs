@@ -45,6 +45,14 @@ pub(super) fn draft_moves(cx: &mut Context, duties: &mut Duties, base: TableName
         let (next, done) = planner::change_in_sync(table, &requests);
         for (request, _) in requests.iter().zip(&done).filter(|(_, done)| **done) {
             let balances = planner::ranges::may_stay(table, request.partition);
+            let primary = table.partition(request.partition).map(|p| p.primary());
+            match request.change {
+                InSyncChange::Abandon(m) | InSyncChange::Withdraw(m) | InSyncChange::Remove(m) => {
+                    primary.into_iter().for_each(|primary| duties.reach.complain(cx.now, primary, m));
+                }
+                InSyncChange::Admit(m) => duties.reach.reached(m),
+                InSyncChange::NoRoom(_) | InSyncChange::Split(_) | InSyncChange::Still { .. } => {}
+            }
             match request.change {
                 InSyncChange::NoRoom(m) => {
                     draft.unplanned = true;
@@ -71,6 +79,14 @@ pub(super) fn draft_moves(cx: &mut Context, duties: &mut Duties, base: TableName
         if done.contains(&true) {
             *table = Cow::Owned(next);
         }
+    }
+    for member in duties.reach.judge(cx.now, table).into_iter().filter_map(|m| table.member(m)) {
+        cx.event(Event::Unreached { name: member.name.clone(), data: member.addresses.data.to_string() });
+    }
+    let unreached = duties.reach.unreached(cx.now);
+    if duties.told.loads.unreached() != &unreached {
+        duties.told.loads.set_unreached(unreached);
+        (duties.plan_wanted, duties.stuck) = (true, None);
     }
     draft_reshapes(cx, duties, table, draft);
     if let Some((planned, Proposal { mut goals, hot, reshapes, heirs })) = duties.proposal.take() {

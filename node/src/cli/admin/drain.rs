@@ -1,7 +1,7 @@
 //! `doyen drain` empties a member, and waits until it is empty; `doyen remove` goes on without one that will not return.
 
 use super::{Credentials, Target, failed, write};
-use crate::cli::{Failed, bytes};
+use crate::cli::{Failed, PARTITIONS, bytes, counted};
 use crate::http::client;
 use crate::moves::MovesReport;
 use crate::status::ClusterReport;
@@ -57,15 +57,18 @@ impl Drain {
             return Ok(ExitCode::SUCCESS);
         }
         let _: Value = client::change(&address, "POST", &path, &token, "").await.map_err(failed)?;
-        if self.no_wait {
-            write(&format!("{name} is being drained: `doyen moves` shows how far it is\n"))?;
-            return Ok(ExitCode::SUCCESS);
-        }
         // Members may be named by their ids, too.
         let status: ClusterReport = client::get(&address, "/status").await.map_err(failed)?;
         let name = status.members.iter().find(|m| m.id == *name).map_or_else(|| name.clone(), |m| m.name.clone());
         let name = &name;
-        let mut said: Option<(Instant, usize)> = None;
+        if self.no_wait {
+            write(&match status.members.iter().find(|m| m.name == *name) {
+                Some(m) if m.state == "drained" => format!("{name} is drained: it holds nothing, and may be stopped\n"),
+                _ => format!("{name} is being drained: `doyen moves` shows how far it is\n"),
+            })?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let mut said: Option<Instant> = None;
         loop {
             let moves: MovesReport = client::get(&address, "/moves").await.map_err(failed)?;
             let status: ClusterReport = client::get(&address, "/status").await.map_err(failed)?;
@@ -75,9 +78,13 @@ impl Drain {
             let Some(drain) = moves.draining.iter().find(|d| d.member == *name) else {
                 return Err(Failed::new(format!("{name} is not being drained any more: somebody has cancelled that")));
             };
-            let lacking: usize = status.keyspaces.iter().map(|k| k.under_replicated).sum();
-            if drain.holds == 0 && lacking == 0 {
+            if drain.holds == 0 {
                 write(&format!("{name} holds nothing any more: it may be stopped without anything being lost\n"))?;
+                // What others lack is not waited for: a member that does not return may be the only one who has it.
+                for k in status.keyspaces.iter().filter(|k| k.under_replicated > 0) {
+                    let lack = counted(k.under_replicated, PARTITIONS);
+                    write(&format!("beware: {lack} of keyspace {} have fewer copies than they should (`doyen status`)\n", k.name))?;
+                }
                 // Where fewer members are left than there shall be copies, "all copies" is fewer than somebody wanted.
                 let left = status.members.iter().filter(|m| m.state == "live" && m.role == "data").count();
                 let wanted = status.keyspaces.iter().map(|k| 1 + usize::from(k.backups)).max().unwrap_or(1);
@@ -89,16 +96,15 @@ impl Drain {
             if let Some(why) = &drain.waits_for {
                 return Err(Failed::new(format!("{name} cannot be emptied further, and holds {} partitions: {why}", drain.holds)));
             }
-            if said.is_none_or(|(at, holds)| at.elapsed() >= SAY || (drain.holds == 0 && holds > 0)) {
+            if said.is_none_or(|at| at.elapsed() >= SAY) {
                 let left: u64 = moves.moves.iter().map(|m| m.bytes_left).fold(0, u64::saturating_add);
                 let rate: u64 = moves.moves.iter().map(|m| m.rate).fold(0, u64::saturating_add);
                 let text = match drain.holds {
-                    0 => format!("{name} holds nothing; {lacking} partitions have fewer copies than they should yet\n"),
                     // Nothing is known of what is to go before the first copies begin.
                     holds if left == 0 => format!("{name} leads {}, holds {holds}\n", drain.leads),
                     holds => format!("{name} leads {}, holds {holds}; {} to go at {} a second\n", drain.leads, bytes(left), bytes(rate)),
                 };
-                said = Some((Instant::now(), drain.holds));
+                said = Some(Instant::now());
                 if !write(&text)? {
                     return Ok(ExitCode::SUCCESS);
                 }

@@ -94,7 +94,8 @@ impl Rebalance {
         if let Some(on) = automatic {
             let on: Vec<String> = on.iter().map(ToString::to_string).collect();
             self.change("PATCH", "/rebalance", &json!({ "automatic": on }).to_string()).await?;
-            write(&format!("copies move by themselves for: {}; for all else by `doyen rebalance --apply`\n", on.join(", ")))?;
+            let rest = if on.len() == Scheduler::ALL.len() { "" } else { "; for all else by `doyen rebalance --apply`" };
+            write(&format!("copies move by themselves for: {}{rest}\n", if on.is_empty() { "nothing".into() } else { on.join(", ") }))?;
         }
         let paused = match self.verb {
             Some(Verb::Pause) => Some(true),
@@ -135,7 +136,8 @@ impl Rebalance {
 /// How balancing stands, for people.
 fn standing(report: &MovesReport) -> String {
     let BalanceReport { state, on: _, automatic, rate, window, held } = &report.balance;
-    let mut text = format!("balancing: {state}\n");
+    let mut text = report.halted.as_ref().map(|why| format!("nothing goes on: {why} (`doyen status`)\n")).unwrap_or_default();
+    let _ = writeln!(text, "balancing: {state}");
     let _ = writeln!(text, "moves by itself, now: {}", if automatic.is_empty() { "nothing".into() } else { automatic.join(", ") });
     let whose = if rate == "adaptive" { "" } else { ", from and to each member" };
     let _ = writeln!(text, "move rate: {}{whose}", report.balance.spoken_rate());

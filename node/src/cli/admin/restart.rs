@@ -14,7 +14,8 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Restart every node, one after the other, without anything being lost: waits until the cluster is safe before each, and hands the coordinator
 /// over last, once.
 ///
-/// Without --exec it says which node is to be restarted, and goes on once that is back. Restart nodes by SIGTERM, so that they leave in order.
+/// Without --exec it says which node is to be restarted, waits until you have done that and it is back, and goes on with the next; --print only shows the
+/// order. Restart nodes by SIGTERM, so that they leave in order.
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct RestartPlan {
     #[command(flatten)]
@@ -22,7 +23,7 @@ pub(in crate::cli) struct RestartPlan {
     /// Only print the order
     #[arg(long, conflicts_with = "exec")]
     print: bool,
-    /// Print the order as JSON
+    /// With --print: as JSON
     #[arg(long, requires = "print")]
     json: bool,
     /// A shell command that restarts a node: DOYEN_NODE is its name, DOYEN_ADDRESS its control address
@@ -52,6 +53,9 @@ impl RestartPlan {
         if self.print {
             let lines = turns.iter().map(|t| format!("{} {}{}\n", t.name, t.address, if t.coordinator { " (coordinator)" } else { "" }));
             write(&if self.json { json(&turns, true)? } else { lines.collect() })?;
+            if let Some(why) = report.unsafe_for.filter(|_| !report.safe) {
+                eprintln!("beware: the cluster is not safe now, {why} (`doyen status`); restart nothing before it is");
+            }
             return Ok(ExitCode::SUCCESS);
         }
         let mut asked = Asked { addresses: vec![first], timeout: Duration::from_secs(self.timeout) };

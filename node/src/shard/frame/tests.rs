@@ -247,6 +247,6 @@ fn a_chunk_that_is_written_in_place_is_the_same_frame() {
         let body = wire(entries).freeze();
         let digest = digest_bytes([&*body]);
         let put = wire(|out| Frame::Chunk { at, session: 2, index: 5, digest, body }.put(out));
-        assert_eq!(put, wire(|out| chunk(out, at, (2, 5), entries)));
+        assert_eq!(put, wire(|out| chunk(out, at, (2, 5), 100, entries)));
     }
 }

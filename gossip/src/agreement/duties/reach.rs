@@ -1,0 +1,142 @@
+//! Members that answer here and that others cannot copy to.
+//!
+//! Control and data have ports of their own. Where a firewall lets the one through and not the other, a member is live, votes, and is worth nothing
+//! to anybody: each copy that it is to get is begun and given up, while what is lacking waits for it; what it leads, nobody else can use. Who is
+//! like that, those know who tried: primaries that give up copies to it, or drop its. One of them alone may be the one that is cut off.
+//!
+//! Such a member is planned with as if it were emptied: it is given nothing, and what it holds goes elsewhere. After a while it is tried again.
+
+use crate::time::Time;
+use doyen_placement::{Member, MemberId, MemberState, Role, Table};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Complaints older than this count no more.
+const REMEMBERED: Duration = Duration::from_secs(30);
+/// So many members must complain of one.
+const COMPLAINING: usize = 2;
+/// The first complaint must be so old: while a machine stands still, everybody complains of everybody.
+const LASTING: Duration = Duration::from_secs(3);
+/// For how long it is spared, and for twice as long each time after,
+const PAUSE: Duration = Duration::from_secs(30);
+/// but never for longer than this.
+const PAUSE_MAX: Duration = Duration::from_secs(240);
+
+/// What a coordinator knows of that.
+#[derive(Debug, Default)]
+pub(super) struct Reach {
+    /// About whom, by whom; when first, and when last.
+    complaints: BTreeMap<MemberId, BTreeMap<MemberId, (Time, Time)>>,
+    /// Until when, and for how long that is. What is over is kept: it says how long the next pause is.
+    spared: BTreeMap<MemberId, (Time, Duration)>,
+}
+
+impl Reach {
+    /// A primary has given up a copy to a member, or dropped its.
+    pub(super) fn complain(&mut self, now: Time, by: MemberId, about: MemberId) {
+        if by != about {
+            self.complaints.entry(about).or_default().entry(by).or_insert((now, now)).1 = now;
+        }
+    }
+
+    /// A copy there counts by now.
+    pub(super) fn reached(&mut self, member: MemberId) {
+        self.complaints.remove(&member);
+        self.spared.remove(&member);
+    }
+
+    /// Those of whom several have complained for long enough are spared from now on, and told.
+    pub(super) fn judge(&mut self, now: Time, table: &Table) -> Vec<MemberId> {
+        self.complaints.retain(|about, by| {
+            by.retain(|by, (_, last)| table.member(*by).is_some() && now.since(*last) < REMEMBERED);
+            !by.is_empty() && table.member(*about).is_some()
+        });
+        self.spared.retain(|member, _| table.member(*member).is_some());
+        let complaining: BTreeMap<MemberId, usize> = self.complaints.iter().map(|(about, by)| (*about, by.len())).collect();
+        let of = |member: MemberId| complaining.get(&member).copied().unwrap_or(0);
+        let data = |m: &Member| m.role == Role::Data && m.state == MemberState::Live;
+        let all = table.members.iter().filter(|m| data(m)).count();
+        let mut unreached = self.unreached(now);
+        let mut found = Vec::new();
+        for (about, by) in &self.complaints {
+            // Who is complained of more than whom it complains of, is the one that is cut off.
+            let believed = by.iter().filter(|(by, _)| of(**by) < of(*about));
+            let lasts = |(first, last): &(Time, Time)| now.since(*first) >= LASTING || last.since(*first) >= LASTING;
+            let several = believed.clone().count() >= COMPLAINING && believed.clone().any(|(_, times)| lasts(times));
+            // Where most are like that, it is not they.
+            if several && !unreached.contains(about) && (unreached.len() + 1) * 2 < all {
+                unreached.insert(*about);
+                found.push(*about);
+            }
+        }
+        for member in &found {
+            self.complaints.remove(member);
+            let (until, pause) = self.spared.entry(*member).or_insert((now, PAUSE / 2));
+            *pause = (*pause * 2).min(PAUSE_MAX);
+            *until = now + *pause;
+        }
+        found
+    }
+
+    /// Members that are spared.
+    pub(super) fn unreached(&self, now: Time) -> BTreeSet<MemberId> {
+        self.spared.iter().filter(|(_, (until, _))| *until > now).map(|(member, _)| *member).collect()
+    }
+
+    /// When the next of them is tried again, or the next complaint has lasted for long enough.
+    pub(super) fn due(&self, now: Time) -> Option<Time> {
+        let pauses = self.spared.values().map(|(until, _)| *until);
+        let lasting = self.complaints.values().filter(|by| by.len() >= COMPLAINING).flat_map(BTreeMap::values);
+        pauses.chain(lasting.map(|(first, _)| *first + LASTING)).filter(|at| *at > now).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agreement::fixtures::members;
+
+    fn id(number: u64) -> MemberId {
+        MemberId(number << 4)
+    }
+
+    #[test]
+    fn one_who_is_complained_of_by_several_for_long_is_spared_and_tried_again_later() {
+        let (table, mut reach) = (members(4), Reach::default());
+        let at = |ms| Time::ZERO + Duration::from_millis(ms);
+        reach.complain(at(0), id(1), id(4));
+        assert_eq!(reach.judge(at(9_000), &table), [], "one alone may be the one that is cut off");
+        reach.complain(at(9_000), id(2), id(4));
+        // The one that is cut off complains of everybody.
+        (1..=3).for_each(|m| reach.complain(at(9_000), id(4), id(m)));
+        assert_eq!(reach.judge(at(9_001), &table), [id(4)]);
+        assert_eq!(reach.judge(at(9_002), &table), [], "once");
+        assert!(reach.unreached(at(9_002)).contains(&id(4)) && reach.unreached(at(40_000)).is_empty());
+        assert_eq!(reach.due(at(9_002)), Some(at(39_001)));
+        for by in [1, 2] {
+            reach.complain(at(40_000), id(by), id(4));
+        }
+        assert_eq!(reach.judge(at(40_000), &table), [], "not at once");
+        assert_eq!(reach.judge(at(43_000), &table), [id(4)]);
+        assert!(reach.unreached(at(100_000)).contains(&id(4)), "twice as long");
+        reach.reached(id(4));
+        assert!(reach.unreached(at(100_000)).is_empty());
+    }
+
+    #[test]
+    fn where_everybody_complains_of_everybody_nobody_is_spared() {
+        let (table, mut reach) = (members(4), Reach::default());
+        let complain = |reach: &mut Reach, at: Time| {
+            (1..=4).flat_map(|by| (1..=4).map(move |about| (by, about))).for_each(|(by, about)| reach.complain(at, id(by), id(about)));
+        };
+        for second in 0..20 {
+            let at = Time::ZERO + Duration::from_secs(second);
+            complain(&mut reach, at);
+            assert_eq!(reach.judge(at, &table), []);
+        }
+        // Two members cannot say of each other who it is.
+        let (two, mut reach) = (members(2), Reach::default());
+        reach.complain(Time::ZERO, id(1), id(2));
+        assert_eq!(reach.judge(Time::ZERO + Duration::from_secs(9), &two), []);
+    }
+}
