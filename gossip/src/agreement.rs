@@ -210,9 +210,7 @@ impl Agreement {
             (Input::InSync(requests), Phase::Member(council)) => council.in_sync(cx, requests),
             (Input::Admin { ticket, request }, Phase::Member(council)) => council.admin(cx, ticket, request),
             (Input::Recover { dead, ticket }, Phase::Member(council)) => council.recover(cx, &dead, ticket),
-            (Input::Loads { thread, member, partitions, moves }, Phase::Member(council)) => {
-                council.measured(cx, thread, (member, partitions, moves));
-            }
+            (Input::Loads { thread, report }, Phase::Member(council)) => council.measured(cx, thread, report),
             (Input::Planned { base, proposal }, Phase::Member(council)) => council.planned(base, proposal),
             (Input::Leave(pace), Phase::Member(council)) => council.leave(cx, pace),
             (Input::Depart, Phase::Member(council)) => council.depart(cx),

@@ -24,7 +24,7 @@ use crate::shared::Shared;
 use counted::Counted;
 use doyen_gossip::Config;
 use doyen_gossip::agreement::{AdminReply, AdminRequest, Event, InSyncRequest, Oversight, Status};
-use doyen_placement::loads::{Measured, MemberLoad, Progress};
+use doyen_placement::loads::Report;
 use doyen_placement::planner::Pace;
 use doyen_placement::{Epoch, Loads, MemberId, PartitionRef, Table, TableName};
 use std::net::UdpSocket;
@@ -68,12 +68,8 @@ pub enum Upcall {
     Loads {
         /// The thread's number.
         thread: u8,
-        /// Itself.
-        member: MemberLoad,
-        /// Those of its partitions of which something has changed.
-        partitions: Vec<Measured>,
-        /// All the copies that it sends.
-        moves: Vec<Progress>,
+        /// What it measured.
+        report: Report,
     },
     /// A learner's copy of a partition was not equal to this node's.
     Differed(PartitionRef, MemberId),

@@ -194,7 +194,7 @@ fn filled(table: &Table, percent: &[u64]) -> Loads {
     let mut loads = Loads::default();
     for (member, percent) in table.members.iter().zip(percent) {
         let load = MemberLoad { memory: *percent, memory_max: 100, busy: *percent >= 70, ..MemberLoad::default() };
-        loads.tell(table, member.id, Report { member: load, partitions: Vec::new(), moves: Vec::new() });
+        loads.tell(table, member.id, Report { member: load, partitions: Vec::new(), moves: Vec::new(), unheard: Vec::new() });
     }
     loads
 }

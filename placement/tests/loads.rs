@@ -190,8 +190,12 @@ fn only_a_primary_is_believed_and_only_of_what_is_there() {
     let other = table.members.iter().map(|m| m.id).find(|m| *m != partition.primary()).expect("there are three");
     let mut loads = Loads::default();
     let nowhere = PartitionRef { partition: doyen_placement::PartitionId(999), ..at };
-    let report =
-        || Report { member: MemberLoad::default(), partitions: vec![(at, reads(u64::MAX)), (nowhere, reads(1))], moves: Vec::new() };
+    let report = || Report {
+        member: MemberLoad::default(),
+        partitions: vec![(at, reads(u64::MAX)), (nowhere, reads(1))],
+        moves: Vec::new(),
+        unheard: Vec::new(),
+    };
     loads.tell(&table, other, report());
     loads.tell(&table, MemberId(990), report());
     assert_eq!((loads.partitions().count(), loads.members().count()), (0, 1));
@@ -207,7 +211,7 @@ fn busy(table: &Table, which: &[usize]) -> Loads {
     let mut loads = Loads::default();
     for (place, member) in table.members.iter().enumerate() {
         let load = MemberLoad { busy: which.contains(&place), ..MemberLoad::default() };
-        loads.tell(table, member.id, Report { member: load, partitions: Vec::new(), moves: Vec::new() });
+        loads.tell(table, member.id, Report { member: load, partitions: Vec::new(), moves: Vec::new(), unheard: Vec::new() });
     }
     loads
 }
@@ -253,6 +257,31 @@ fn what_is_lacking_is_thought_over_while_balance_rests() {
     assert_eq!(planner::plan(&again, &busy(&again, &[1])), vec![], "once");
 }
 
+/// Of these members, those that others cannot copy to.
+fn cut_off(table: &Table, which: &[usize]) -> Loads {
+    let mut loads = Loads::default();
+    loads.set_unreached(which.iter().map(|place| table.members[*place].id).collect());
+    loads
+}
+
+#[test]
+fn whom_nobody_reaches_is_planned_with_as_if_it_were_emptied() {
+    let four = cluster(64, 1, &[PLAIN; 4]);
+    let plan = |table: &Table| planner::plan(table, &cut_off(table, &[3]));
+    let away = settle_by(four.clone(), plan, check_step);
+    assert_eq!(copies(&away)[3], 0);
+    assert!(partitions(&away).all(|(_, p)| p.in_sync().count() == 2));
+    assert_eq!(away.members[3].state, four.members[3].state, "for people it is what it was");
+    let back = settle_by(away, plan_by_count, check_step);
+    assert_eq!(copies(&back), [32; 4]);
+    // Where there is no other place for its copies they stay, and others lead.
+    let wide = cluster(64, 3, &[PLAIN; 4]);
+    let led = settle_by(wide, plan, check_step);
+    assert_eq!(copies(&led), [64; 4]);
+    assert!(partitions(&led).all(|(_, p)| p.primary() != led.members[3].id));
+    assert_eq!(plan(&led), vec![], "and that is all");
+}
+
 proptest! {
     #[test]
     fn sparing_the_busy_leaves_no_copy_out_and_comes_to_an_end(
@@ -276,6 +305,9 @@ proptest! {
         // Once nobody is, everything is where it would have been.
         let even = settle_by(spared, plan_by_count, check_step);
         check_spread(&even);
+        // The same of those that others cannot copy to: nothing has fewer copies for that.
+        let reached = settle_by(even.clone(), |table| planner::plan(table, &cut_off(table, &which.iter().copied().filter(|w| *w < table.members.len()).collect::<Vec<_>>())), check_step);
+        prop_assert_eq!(wanted(&reached), wanted(&even));
     }
 
     #[test]

@@ -221,7 +221,7 @@ fn ranges_of_which_nobody_says_anything_are_empty_where_their_primaries_say_anyt
     let parts = ["key0000a", "key0000b"].map(|key| holder(&split, key));
     let mut loads = Loads::default();
     assert_eq!(cold(&loads), [], "nothing was heard of who leads them");
-    let report = |partitions| Report { member: MemberLoad::default(), partitions, moves: Vec::new() };
+    let report = |partitions| Report { member: MemberLoad::default(), partitions, moves: Vec::new(), unheard: Vec::new() };
     loads.tell(&split, id(1), report(Vec::new()));
     assert_eq!(cold(&loads), [(K, parts)]);
     let large = PartitionLoad { bytes: 1 << 20, ..PartitionLoad::default() };

@@ -4,7 +4,7 @@ use super::event::Event;
 use crate::hints::Hint;
 use crate::time::Time;
 use crate::wire::Message;
-use doyen_placement::loads::{Measured, MemberLoad, Progress};
+use doyen_placement::loads::Report;
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::planner::{BalanceChange, InSyncRequest, KeyspaceChange, NewKeyspace, Pace, Proposal};
 use doyen_placement::{
@@ -229,12 +229,8 @@ pub enum Input {
     Loads {
         /// Its number.
         thread: u8,
-        /// Itself.
-        member: MemberLoad,
-        /// Its partitions.
-        partitions: Vec<Measured>,
-        /// All the copies that it sends.
-        moves: Vec<Progress>,
+        /// What it measured.
+        report: Report,
     },
     /// What the shell planned for `Output::Plan`.
     Planned {

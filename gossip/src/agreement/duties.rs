@@ -268,6 +268,11 @@ impl Duties {
         self.plan_wanted = true;
     }
 
+    /// With whom a member is not connected, as it says.
+    pub(super) fn unheard(&mut self, now: Time, by: MemberId, unheard: impl Iterator<Item = MemberId>) {
+        self.reach.unheard(now, by, unheard);
+    }
+
     /// What is to move, and has not begun, is thought over.
     pub(super) const fn think_again(&mut self) {
         self.plan_wanted |= self.moving;

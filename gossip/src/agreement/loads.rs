@@ -10,9 +10,7 @@ use super::event::Event;
 use crate::time::Time;
 use crate::wire::Message;
 use doyen_placement::hash::Digest;
-use doyen_placement::loads::{
-    Loads, Measured, MemberLoad, PROGRESS_MAX, Progress, REPORT_BYTES_MAX, Report, Reporter, Uneven, WATERMARKS, Window,
-};
+use doyen_placement::loads::{Loads, MemberLoad, PROGRESS_MAX, Progress, REPORT_BYTES_MAX, Report, Reporter, Uneven, WATERMARKS, Window};
 use doyen_placement::planner::{self, Lasting};
 use doyen_placement::{KeyspaceId, MemberId, PartitionId, Reshape, THREADS_MAX, Table};
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,6 +25,8 @@ const REPORT_MOVES: Duration = Duration::from_millis(500);
 const LOOK: Duration = Duration::from_secs(5);
 /// So much less than a watermark a member has before it is below it again, in percent.
 const WATERMARK_MARGIN: u8 = 2;
+/// Members in a report with which whoever reports is not connected.
+const UNHEARD_MAX: usize = 256;
 /// Partitions in a report that is believed: none takes less than ten bytes.
 const REPORTED_MAX: usize = REPORT_BYTES_MAX / 10;
 
@@ -38,6 +38,8 @@ pub(super) struct Telling {
     threads: BTreeMap<u8, MemberLoad>,
     /// Likewise.
     moves: BTreeMap<u8, Vec<Progress>>,
+    /// Likewise.
+    unheard: BTreeMap<u8, Vec<MemberId>>,
     due: Time,
     /// The highest watermark of its own memory that it is above.
     watermark: u8,
@@ -185,12 +187,7 @@ fn passed(mark: &mut u8, filled: u8, table: &Table, id: MemberId) -> Option<Even
 
 impl Council {
     /// A data thread of this node has measured: tells the coordinator, if it is time again.
-    pub(super) fn measured(
-        &mut self,
-        cx: &mut Context,
-        thread: u8,
-        (member, partitions, moves): (MemberLoad, Vec<Measured>, Vec<Progress>),
-    ) {
+    pub(super) fn measured(&mut self, cx: &mut Context, thread: u8, Report { member, partitions, moves, unheard }: Report) {
         let me = cx.me();
         if thread >= THREADS_MAX {
             return;
@@ -198,6 +195,7 @@ impl Council {
         let telling = &mut self.requests.telling;
         telling.threads.insert(thread, member);
         telling.moves.insert(thread, moves);
+        telling.unheard.insert(thread, unheard);
         telling.reporter.measure(partitions);
         if telling.due > cx.now || self.leader.is_none() {
             return;
@@ -210,7 +208,11 @@ impl Council {
         let member = telling.member();
         // What the coordinator tells of it, ends with the coordinator.
         let own = passed(&mut telling.watermark, member.filled(), table, me).filter(|_| self.leader != Some(me));
-        let report = Report { member, partitions, moves };
+        // Whom one thread hears is there.
+        let unheard =
+            telling.unheard.values().map(|unheard| unheard.iter().copied().collect::<BTreeSet<_>>()).reduce(|all, one| &all & &one);
+        let unheard = unheard.into_iter().flatten().take(UNHEARD_MAX).collect();
+        let report = Report { member, partitions, moves, unheard };
         let cluster = self.cluster();
         own.into_iter().for_each(|event| cx.event(event));
         self.tell_coordinator(cx, Message::Loads { cluster, origin: me, report: Box::new(report) });
@@ -222,6 +224,7 @@ impl Council {
         if report.partitions.len() > REPORTED_MAX {
             return cx.ignore();
         }
+        leader.duties.unheard(cx.now, from, report.unheard.iter().copied().take(UNHEARD_MAX));
         let told = &mut leader.duties.told;
         told.loads.tell(&self.committed.table, from, report);
         let passed = told.pass_watermark(&self.committed.table, from);
@@ -287,7 +290,7 @@ mod tests {
                 let phase = CopyPhase::Copying;
                 Progress { partition: *partition, learner: *learner, phase, keys: 9, keys_sent: 1, bytes_sent, rate: bytes_sent }
             });
-            Report { member: MemberLoad::default(), partitions: Vec::new(), moves: moves.collect() }
+            Report { moves: moves.collect(), ..Report::default() }
         };
         // Of other primaries nothing is to be seen here.
         let others = |p: &std::sync::Arc<doyen_placement::Partition>| p.primary() != source;

@@ -368,7 +368,7 @@ impl Driver {
                     self.handle(Input::DataThreadAlive);
                 }
             }
-            Upcall::Loads { thread, member, partitions, moves } => self.handle(Input::Loads { thread, member, partitions, moves }),
+            Upcall::Loads { thread, report } => self.handle(Input::Loads { thread, report }),
             Upcall::Differed(at, learner) => {
                 let table = self.installed();
                 let partition = table.as_deref().map_or_else(|| at.to_string(), |table| table.name_of(at));

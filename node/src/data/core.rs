@@ -439,9 +439,9 @@ impl Core {
         while let Some(request) = self.inner.shard.poll_request() {
             match request {
                 Request::Opened(opened) => self.upcall(Upcall::Opened(opened)),
-                Request::Loads(member, partitions, moves) => {
-                    let (thread, member) = (self.inner.me.thread_number(), self.with_cpu(member));
-                    self.upcall(Upcall::Loads { thread, member, partitions, moves });
+                Request::Loads(mut report) => {
+                    report.member = self.with_cpu(report.member);
+                    self.upcall(Upcall::Loads { thread: self.inner.me.thread_number(), report });
                 }
                 Request::Differed(at, learner) => self.upcall(Upcall::Differed(at, learner)),
                 Request::InSync(changes) => self.upcall(Upcall::InSync(changes)),

@@ -108,7 +108,8 @@ impl Council {
         said.push(Message::Opened { cluster, sequence: 9, partitions: vec![(at, Epoch(1))] });
         let load =
             PartitionLoad { reads: u64::MAX, bytes: u64::MAX, skew: Skew::OneKey(MapId(1), vec![7; 99]), ..PartitionLoad::default() };
-        let report = Box::new(Report { member: MemberLoad::default(), partitions: vec![(at, load)], moves: Vec::new() });
+        let report =
+            Box::new(Report { member: MemberLoad::default(), partitions: vec![(at, load)], moves: Vec::new(), unheard: Vec::new() });
         said.push(Message::Loads { cluster, origin: id(2), report });
         said.push(Message::JoinRefused { cluster, member: id(0), why: "no".into(), for_now: false });
         for step in [LeaveStep::HandOver(Pace::Repair), LeaveStep::HandOver(Pace::AtOnce), LeaveStep::Gone] {

@@ -18,8 +18,10 @@ pub(super) const HANDSHAKES_BEFORE_RETRY: usize = 32;
 pub const DIAL_TIMEOUT: Duration = Duration::from_millis(1500);
 /// How long a newcomer may take from its first packet to the end of its hello.
 pub const ADMISSION_TIMEOUT: Duration = Duration::from_secs(3);
-/// A connection over which nothing comes for this long is gone.
+/// A connection over which nothing comes for this long is gone;
 const IDLE_TIMEOUT_MS: u32 = 5_000;
+/// one for data sooner: who has none left does not judge others' copies (`Shard::doubt`), and writes wait for that.
+const DATA_IDLE_TIMEOUT_MS: u32 = 3_000;
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
 /// Assumed until measured: a lost first packet is repeated after three of these, not after quinn's second.
 const INITIAL_RTT: Duration = Duration::from_millis(40);
@@ -345,6 +347,7 @@ pub(super) fn transport(purpose: Purpose) -> TransportConfig {
             t.datagram_send_buffer_size(64 << 10);
         }
         Purpose::Data => {
+            t.max_idle_timeout(Some(VarInt::from_u32(DATA_IDLE_TIMEOUT_MS).into()));
             // The hello, and one stream a lane.
             t.max_concurrent_bidi_streams(VarInt::from_u32(4));
             t.max_concurrent_uni_streams(VarInt::from_u32(0));

@@ -19,7 +19,7 @@ use std::any::Any;
 use std::time::Duration;
 
 /// The versions of the wire that this node speaks.
-pub const VERSIONS: (u16, u16) = (10, 10);
+pub const VERSIONS: (u16, u16) = (11, 11);
 /// The longest name of a node.
 pub const NAME_BYTES_MAX: usize = 256;
 

@@ -1,7 +1,7 @@
 //! What a shell sees of a shard beside its methods: names, limits, counters, requests.
 
 use doyen_gossip::agreement::InSyncRequest;
-use doyen_placement::loads::{Measured, MemberLoad, Progress};
+use doyen_placement::loads::Report;
 use doyen_placement::{Epoch, MapEntry, MemberId, PartitionRef, Table, TableName};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,9 +27,8 @@ pub enum Request {
     InSync(Vec<InSyncRequest>),
     /// The first write of this cluster of one is about to be applied; it waits for `Shard::used`.
     Used,
-    /// What this thread, and the partitions that it leads, have to carry: those of which something has changed; and all copies that it
-    /// sends. Each two seconds, and more often while it sends any.
-    Loads(MemberLoad, Vec<Measured>, Vec<Progress>),
+    /// What this thread measured, each two seconds, and more often while it sends copies.
+    Loads(Report),
     /// A learner's copy was not equal to this node's: it is made anew.
     Differed(PartitionRef, MemberId),
     /// A peer knows a newer committed table: pull it.

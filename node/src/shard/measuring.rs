@@ -1,10 +1,10 @@
 //! What partitions have to carry: counted by the way, looked at each two seconds.
 
 use super::op::{Outcome, Work};
-use super::{Held, Request, Shard, action};
+use super::{Core, Held, Request, Shard, action};
 use doyen_gossip::Time;
-use doyen_placement::PartitionRef;
-use doyen_placement::loads::{FILLED, MemberLoad, PROGRESS_MAX, PartitionLoad, Progress, Rounding, Sample};
+use doyen_placement::loads::{FILLED, MemberLoad, PROGRESS_MAX, PartitionLoad, Progress, Report, Rounding, Sample};
+use doyen_placement::{MemberId, MemberState, PartitionRef, Role};
 use std::time::Duration;
 
 /// Between two looks.
@@ -36,6 +36,15 @@ impl Held {
         let room = PROGRESS_MAX.saturating_sub(moves.len());
         let told = lead.links.iter_mut().filter_map(|(id, link)| link.teaching.as_mut()?.progress(at, id.member(), keys, now));
         moves.extend(told.take(room));
+    }
+}
+
+impl Core {
+    /// Live members with which this thread is not connected, by whatever way.
+    fn unheard(&self) -> Vec<MemberId> {
+        let members = self.view.iter().flat_map(|view| &view.installed.members);
+        let others = members.filter(|m| m.id != self.me.member() && m.role == Role::Data && m.state == MemberState::Live);
+        others.map(|m| m.id).filter(|id| self.peers.heard_last(|peer| peer == *id).is_none()).collect()
     }
 }
 
@@ -78,6 +87,7 @@ impl Shard {
         let mut member = MemberLoad { memory, memory_max, cpu: 0, busy: false };
         // Others had better take what comes.
         member.busy = member.filled() >= FILLED;
-        self.core.requests.push_back(Request::Loads(member, loads, moves));
+        let unheard = self.core.unheard();
+        self.core.requests.push_back(Request::Loads(Report { member, partitions: loads, moves, unheard }));
     }
 }

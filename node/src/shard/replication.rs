@@ -31,8 +31,8 @@ const FRAME_BYTES: u64 = 256 << 10;
 const RESEND: Duration = Duration::from_millis(400);
 /// Who is connected with none of several others bears so much longer with copies that do not acknowledge,
 const ALONE: Duration = Duration::from_secs(15);
-/// and who hears none of them so much.
-const DEAF: Duration = Duration::from_millis(4_500);
+/// and who hears none of them so much: by then it is known whether it is connected, and whoever waits for a write still does.
+const DEAF: Duration = Duration::from_secs(2);
 /// A partition whose keys expire says its time at least this often.
 const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
 

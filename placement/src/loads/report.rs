@@ -1,7 +1,7 @@
 //! What a member tells the coordinator of its loads, and when that is worth saying.
 
 use super::{Measured, MemberLoad, PartitionLoad, Progress};
-use crate::id::{Epoch, KeyspaceId, PartitionId, PartitionRef};
+use crate::id::{Epoch, KeyspaceId, MemberId, PartitionId, PartitionRef};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -18,15 +18,17 @@ const WORK_GAP: u64 = 20;
 /// Begins and ends a range of nothing.
 const NOBODY: PartitionRef = PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(0) };
 
-/// A member's loads, or some of them.
+/// What a member, or one of its data threads, has measured: those of its partitions of which something has changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// Its own.
     pub member: MemberLoad,
     /// Of partitions that it leads.
     pub partitions: Vec<Measured>,
-    /// Of copies that it sends.
+    /// Of copies that it sends, all of them.
     pub moves: Vec<Progress>,
+    /// Live members with whose data ports it is not connected.
+    pub unheard: Vec<MemberId>,
 }
 
 /// Chooses what to say: what differs from what was said last, in turn as far as a report reaches.

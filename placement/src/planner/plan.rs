@@ -8,7 +8,7 @@ use crate::id::{MemberId, PartitionId, PartitionRef};
 use crate::loads::Loads;
 use crate::scheduler::{Scheduler, Schedulers};
 use crate::table::{Keyspace, MemberState, Partition, Reshape, Table};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Goals for the partitions whose replicas should be others, for whatever reason is on (`Settings::schedulers`). Empty: all is well, or
 /// under way.
@@ -25,18 +25,56 @@ pub fn plan(table: &Table, loads: &Loads) -> Plan {
 /// As [`plan`], for these reasons.
 #[must_use]
 pub fn plan_for(table: &Table, schedulers: Schedulers, loads: &Loads) -> Plan {
-    let unreached = |m: MemberId| loads.unreached().contains(&m);
-    let ground = Ground::new(table.members.iter().filter(|m| may_receive(m) && !unreached(m.id)).cloned().collect()).told(loads);
-    let states = states(table);
-    // As if it were emptied: nobody copies anything to it, and nobody else can use what it leads.
-    let state = |m: MemberId| match states.get(&m).copied() {
-        Some(MemberState::Live) if unreached(m) => Some(MemberState::Draining),
-        state => state,
+    let ground = |may: &dyn Fn(MemberId) -> bool| {
+        Ground::new(table.members.iter().filter(|m| may_receive(m) && may(m.id)).cloned().collect()).told(loads)
     };
-    let mut others = Others::new(&ground, table, loads);
-    let plan = |keyspace: &Keyspace| match ring::walked(keyspace, schedulers) {
+    let states = states(table);
+    let all = ground(&|_| true);
+    let mut others = Others::new(&all, table, loads);
+    if loads.unreached().is_empty() {
+        let state = |m: MemberId| states.get(&m).copied();
+        return plan_all(table, schedulers, |keyspace| plan_keyspace(&all, (table, keyspace), schedulers, state, &mut others));
+    }
+    let unreached = |m: MemberId| loads.unreached().contains(&m);
+    let reached = ground(&|m| !unreached(m));
+    let mut others_reached = Others::new(&reached, table, loads);
+    plan_all(table, schedulers, |keyspace| {
+        if copies_wanted(keyspace, all.len()) <= reached.len() {
+            // As if it were emptied: nobody copies anything to it, and nobody else can use what it leads.
+            let state = |m: MemberId| match states.get(&m).copied() {
+                Some(MemberState::Live) if unreached(m) => Some(MemberState::Draining),
+                state => state,
+            };
+            return plan_keyspace(&reached, (table, keyspace), schedulers, state, &mut others_reached);
+        }
+        // Its copies have no other place, but it need not lead.
+        let state = |m: MemberId| states.get(&m).copied();
+        let mut goals: BTreeMap<PartitionRef, Vec<MemberId>> =
+            plan_keyspace(&all, (table, keyspace), schedulers, state, &mut others).into_iter().collect();
+        for partition in &keyspace.partitions {
+            let at = PartitionRef { keyspace: keyspace.id, partition: partition.id };
+            // What is under way, or split or merged, stays as it is.
+            let free =
+                partition.goal.is_none() && !keyspace.is_reshaped(partition.id) && state(partition.primary()) == Some(MemberState::Live);
+            let stays = || if free { partition.in_sync().collect() } else { Vec::new() };
+            let mut goal = goals.get(&at).cloned().unwrap_or_else(stays);
+            let heir = goal.iter().position(|m| !unreached(*m) && partition.in_sync().any(|held| held == *m));
+            if let (Some(true), Some(heir)) = (goal.first().map(|m| unreached(*m)), heir) {
+                goal.swap(0, heir);
+                goals.insert(at, goal);
+            }
+        }
+        // Without that they were others.
+        let changes = |p: &Partition, goal: &Vec<MemberId>| p.goal.as_ref() != Some(goal) && (p.goal.is_some() || !is_reached(p, goal));
+        goals.retain(|at, goal| table.partition(*at).is_some_and(|p| changes(p, goal)));
+        goals.into_iter().collect()
+    })
+}
+
+fn plan_all(table: &Table, on: Schedulers, mut plan: impl FnMut(&Keyspace) -> Plan) -> Plan {
+    let plan = |keyspace: &Keyspace| match ring::walked(keyspace, on) {
         Some(arcs) => ring::plan(table, keyspace, arcs),
-        None => plan_keyspace(&ground, (table, keyspace), schedulers, state, &mut others),
+        None => plan(keyspace),
     };
     table.keyspaces.iter().flat_map(plan).collect()
 }

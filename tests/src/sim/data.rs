@@ -365,9 +365,9 @@ impl World {
             }
             // Nothing here spoils what is on its way.
             Request::Differed(at, learner) => self.broken(format!("I13: the copy of {at} that p{p} makes at {learner} differs")),
-            Request::Loads(member, partitions, moves) => {
+            Request::Loads(report) => {
                 let thread = u8::try_from(t).unwrap_or(u8::MAX);
-                self.upcall((p, t), |_| Input::Loads { thread, member, partitions, moves });
+                self.upcall((p, t), |_| Input::Loads { thread, report });
             }
             Request::Newer(name) => self.upcall((p, t), |_| Input::Pull(name)),
             Request::Used => {

@@ -2,7 +2,8 @@
 //!
 //! Control and data have ports of their own. Where a firewall lets the one through and not the other, a member is live, votes, and is worth nothing
 //! to anybody: each copy that it is to get is begun and given up, while what is lacking waits for it; what it leads, nobody else can use. Who is
-//! like that, those know who tried: primaries that give up copies to it, or drop its. One of them alone may be the one that is cut off.
+//! like that, the others know: those who are not connected with it, and primaries that give up copies to it, or drop its. One of them alone may be
+//! the one that is cut off.
 //!
 //! Such a member is planned with as if it were emptied: it is given nothing, and what it holds goes elsewhere. After a while it is tried again.
 
@@ -27,8 +28,18 @@ const PAUSE_MAX: Duration = Duration::from_secs(240);
 pub(super) struct Reach {
     /// About whom, by whom; when first, and when last.
     complaints: BTreeMap<MemberId, BTreeMap<MemberId, (Time, Time)>>,
-    /// Until when, and for how long that is. What is over is kept: it says how long the next pause is.
-    spared: BTreeMap<MemberId, (Time, Duration)>,
+    /// With whom a member is not connected, and since when, as it said last.
+    unheard: BTreeMap<MemberId, BTreeMap<MemberId, Time>>,
+    /// What is over is kept: it says how long the next pause is.
+    spared: BTreeMap<MemberId, Spared>,
+}
+
+#[derive(Debug)]
+struct Spared {
+    until: Time,
+    pause: Duration,
+    /// Somebody was not connected with it: once everybody is, it is over.
+    apart: bool,
 }
 
 impl Reach {
@@ -36,6 +47,15 @@ impl Reach {
     pub(super) fn complain(&mut self, now: Time, by: MemberId, about: MemberId) {
         if by != about {
             self.complaints.entry(about).or_default().entry(by).or_insert((now, now)).1 = now;
+        }
+    }
+
+    /// A member says with whom it is not connected.
+    pub(super) fn unheard(&mut self, now: Time, by: MemberId, unheard: impl Iterator<Item = MemberId>) {
+        let mut before = self.unheard.remove(&by).unwrap_or_default();
+        let known: BTreeMap<MemberId, Time> = unheard.map(|about| (about, before.remove(&about).unwrap_or(now))).collect();
+        if !known.is_empty() {
+            self.unheard.insert(by, known);
         }
     }
 
@@ -52,6 +72,13 @@ impl Reach {
             !by.is_empty() && table.member(*about).is_some()
         });
         self.spared.retain(|member, _| table.member(*member).is_some());
+        self.unheard.retain(|by, _| table.member(*by).is_some());
+        let lasting = self.unheard.iter().flat_map(|(by, about)| about.iter().map(move |(about, since)| (*by, *about, *since)));
+        let lasting: Vec<_> = lasting.filter(|(_, about, since)| now.since(*since) >= LASTING && table.member(*about).is_some()).collect();
+        for (by, about, since) in lasting {
+            let (first, last) = self.complaints.entry(about).or_default().entry(by).or_insert((since, now));
+            (*first, *last) = ((*first).min(since), now);
+        }
         let complaining: BTreeMap<MemberId, usize> = self.complaints.iter().map(|(about, by)| (*about, by.len())).collect();
         let of = |member: MemberId| complaining.get(&member).copied().unwrap_or(0);
         let data = |m: &Member| m.role == Role::Data && m.state == MemberState::Live;
@@ -69,23 +96,29 @@ impl Reach {
                 found.push(*about);
             }
         }
+        let apart: BTreeSet<MemberId> = self.unheard.values().flat_map(BTreeMap::keys).copied().collect();
+        for (member, spared) in &mut self.spared {
+            if spared.apart && spared.until > now && !apart.contains(member) {
+                spared.until = now;
+            }
+        }
         for member in &found {
             self.complaints.remove(member);
-            let (until, pause) = self.spared.entry(*member).or_insert((now, PAUSE / 2));
-            *pause = (*pause * 2).min(PAUSE_MAX);
-            *until = now + *pause;
+            let spared = self.spared.entry(*member).or_insert(Spared { until: now, pause: PAUSE / 2, apart: false });
+            spared.pause = (spared.pause * 2).min(PAUSE_MAX);
+            (spared.until, spared.apart) = (now + spared.pause, apart.contains(member));
         }
         found
     }
 
     /// Members that are spared.
     pub(super) fn unreached(&self, now: Time) -> BTreeSet<MemberId> {
-        self.spared.iter().filter(|(_, (until, _))| *until > now).map(|(member, _)| *member).collect()
+        self.spared.iter().filter(|(_, spared)| spared.until > now).map(|(member, _)| *member).collect()
     }
 
     /// When the next of them is tried again, or the next complaint has lasted for long enough.
     pub(super) fn due(&self, now: Time) -> Option<Time> {
-        let pauses = self.spared.values().map(|(until, _)| *until);
+        let pauses = self.spared.values().map(|spared| spared.until);
         let lasting = self.complaints.values().filter(|by| by.len() >= COMPLAINING).flat_map(BTreeMap::values);
         pauses.chain(lasting.map(|(first, _)| *first + LASTING)).filter(|at| *at > now).min()
     }
@@ -121,6 +154,25 @@ mod tests {
         assert!(reach.unreached(at(100_000)).contains(&id(4)), "twice as long");
         reach.reached(id(4));
         assert!(reach.unreached(at(100_000)).is_empty());
+    }
+
+    #[test]
+    fn one_with_whom_several_are_not_connected_is_spared() {
+        let (table, mut reach) = (members(4), Reach::default());
+        let at = |ms| Time::ZERO + Duration::from_millis(ms);
+        for second in 0..6 {
+            // The third is heard again at once; the first is the one that hears nobody.
+            let once = |m| if second == 1 { vec![id(3), id(m)] } else { vec![id(m)] };
+            reach.unheard(at(second * 1_000), id(1), [2, 3, 4].map(id).into_iter());
+            reach.unheard(at(second * 1_000), id(2), once(1).into_iter());
+            reach.unheard(at(second * 1_000), id(4), once(1).into_iter());
+            let found = reach.judge(at(second * 1_000), &table);
+            assert_eq!(found, if second == 3 { vec![id(1)] } else { Vec::new() }, "{second}");
+        }
+        [1, 2, 4].into_iter().for_each(|by| reach.unheard(at(6_000), id(by), std::iter::empty()));
+        assert!(reach.unreached(at(6_000)).contains(&id(1)));
+        assert_eq!(reach.judge(at(6_000), &table), [], "nobody says so any more");
+        assert!(reach.unreached(at(6_000)).is_empty(), "and it is over at once");
     }
 
     #[test]

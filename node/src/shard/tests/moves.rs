@@ -116,7 +116,7 @@ fn a_source_tells_how_far_its_copies_are() {
     shard.core.measured = (Time::ZERO, 1);
     shard.measure(now);
     let told = std::iter::from_fn(|| shard.poll_request()).find_map(|request| match request {
-        Request::Loads(_, _, moves) => Some(moves),
+        Request::Loads(report) => Some(report.moves),
         _ => None,
     });
     let told = told.expect("it measures");
