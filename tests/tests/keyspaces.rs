@@ -256,7 +256,7 @@ fn what_is_wrong_is_said_in_a_line_and_changes_nothing() {
     wrong(&["alter", "orders", "--backups", "1"], "there is no keyspace");
     wrong(&["alter", "default"], "say what to alter");
     wrong(&["alter", "default", "--mode", "ring"], "cannot be altered");
-    wrong(&["alter", "default", "--min-in-sync", "3"], "min_in_sync must be 1 to 1 + backups");
+    wrong(&["alter", "default", "--min-in-sync", "3"], "(--min-in-sync) must be 1 to 1 + backups");
     wrong(&["drop", "orders", "--yes"], "there is no keyspace");
     wrong(&["drop", "default", "--yes"], "cannot be dropped");
     let mut client = cluster.client("n0");

@@ -100,7 +100,7 @@ fn a_plan_is_shown_and_applied_to_the_table_that_it_was_made_for_alone() {
     wrong(&["rebalance", "--apply", &file], "make another plan");
     wrong(&["rebalance", "--apply", "nowhere.json"], "cannot be read");
     wrong(&["rebalance"], "required");
-    wrong(&["rebalance", "--automatic", "repair,luck"], "is no scheduler");
+    wrong(&["rebalance", "--automatic", "repair,luck"], "is no reason to move anything");
     let (done, said) = doyen(&cluster, "n0", &["rebalance", "auto"]);
     assert!(!done && said.contains("secret"), "{said}");
     assert!(!holders(&cluster, "default").1.contains("n3"), "what was refused moved nothing");

@@ -675,7 +675,8 @@ impl Core {
         match self.peers.heard_last(|id| id != self.me.member() && !id.is_client()) {
             None => ALONE,
             // A connection on which nothing comes ends after some seconds: then it is known.
-            Some(heard) if self.now.since(heard) > self.limits.copy_silent_max => DEAF,
+            // Half of the patience: what was sent last before the cut waits for as long as nothing is heard, or longer.
+            Some(heard) if self.now.since(heard) > self.limits.copy_silent_max / 2 => DEAF,
             Some(_) => Duration::ZERO,
         }
     }

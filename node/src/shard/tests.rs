@@ -856,6 +856,25 @@ fn a_silent_copy_is_asked_out_and_writes_go_on() {
     assert!(w.tables[w.committed].keyspaces[0].partitions.iter().any(|p| p.in_sync().count() == 1));
 }
 
+/// It would be the only one that has what nobody else reaches.
+#[test]
+fn who_is_cut_off_from_several_does_not_drop_their_copies_at_once() {
+    let mut w = World::new(14, 3, |_| vec![1, 2]);
+    w.set(1, "a", "0");
+    let whole = |w: &World| w.tables[w.committed].keyspaces[0].partitions.iter().all(|p| p.in_sync().count() == 2);
+    (2..=3).for_each(|other| w.disconnect(1, other));
+    let write = w.submit(1, "a", set("1"));
+    w.settle(Duration::from_secs(12));
+    assert_eq!(w.outcomes[&write], Outcome::Failed(Failure::Unknown));
+    assert!(whole(&w), "others say who it is that is cut off");
+    w.settle(Duration::from_secs(8));
+    assert!(!whole(&w), "nobody does");
+    // Of two members each judges alone.
+    let mut two = World::new(15, 2, |_| vec![1, 2]);
+    two.disconnect(1, 2);
+    assert_eq!(two.set(1, "a", "1"), Outcome::Ok);
+}
+
 #[test]
 fn too_few_copies_refuse_writes_before_they_are_applied() {
     let mut w = World::new(12, 2, |_| vec![1]);

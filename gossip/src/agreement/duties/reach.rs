@@ -38,7 +38,7 @@ pub(super) struct Reach {
 struct Spared {
     until: Time,
     pause: Duration,
-    /// Somebody was not connected with it: once everybody is, it is over.
+    /// Several were not connected with it: once they are, it is over.
     apart: bool,
 }
 
@@ -79,6 +79,14 @@ impl Reach {
             let (first, last) = self.complaints.entry(about).or_default().entry(by).or_insert((since, now));
             (*first, *last) = ((*first).min(since), now);
         }
+        let apart = |member: MemberId| self.unheard.values().filter(|about| about.contains_key(&member)).count() >= COMPLAINING;
+        for (member, spared) in &mut self.spared {
+            // One alone may say so because it hears nobody.
+            if spared.apart && spared.until > now && !apart(*member) {
+                spared.until = now;
+                self.complaints.remove(member);
+            }
+        }
         let complaining: BTreeMap<MemberId, usize> = self.complaints.iter().map(|(about, by)| (*about, by.len())).collect();
         let of = |member: MemberId| complaining.get(&member).copied().unwrap_or(0);
         let data = |m: &Member| m.role == Role::Data && m.state == MemberState::Live;
@@ -96,17 +104,11 @@ impl Reach {
                 found.push(*about);
             }
         }
-        let apart: BTreeSet<MemberId> = self.unheard.values().flat_map(BTreeMap::keys).copied().collect();
-        for (member, spared) in &mut self.spared {
-            if spared.apart && spared.until > now && !apart.contains(member) {
-                spared.until = now;
-            }
-        }
         for member in &found {
             self.complaints.remove(member);
             let spared = self.spared.entry(*member).or_insert(Spared { until: now, pause: PAUSE / 2, apart: false });
             spared.pause = (spared.pause * 2).min(PAUSE_MAX);
-            (spared.until, spared.apart) = (now + spared.pause, apart.contains(member));
+            (spared.until, spared.apart) = (now + spared.pause, apart(*member));
         }
         found
     }
