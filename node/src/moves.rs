@@ -185,6 +185,13 @@ impl MovesReport {
     }
 }
 
+impl MovesReport {
+    /// A line that says that nothing goes on and why; empty where it does.
+    pub(crate) fn halted_line(&self) -> String {
+        self.halted.as_ref().map(|why| format!("nothing goes on: {why} (`doyen status`)\n")).unwrap_or_default()
+    }
+}
+
 /// What is done, or is to be done next, of one partition.
 fn steps(table: &Table, loads: &Loads, at: PartitionRef, partition: &Partition, reason: Reason) -> Vec<(Option<CopyPhase>, MoveReport)> {
     let name = |id: MemberId| table.member(id).map_or_else(|| id.to_string(), |m| m.name.clone());

@@ -45,14 +45,6 @@ pub(super) fn draft_moves(cx: &mut Context, duties: &mut Duties, base: TableName
         let (next, done) = planner::change_in_sync(table, &requests);
         for (request, _) in requests.iter().zip(&done).filter(|(_, done)| **done) {
             let balances = planner::ranges::may_stay(table, request.partition);
-            let primary = table.partition(request.partition).map(|p| p.primary());
-            match request.change {
-                InSyncChange::Abandon(m) | InSyncChange::Withdraw(m) | InSyncChange::Remove(m) => {
-                    primary.into_iter().for_each(|primary| duties.reach.complain(cx.now, primary, m));
-                }
-                InSyncChange::Admit(m) => duties.reach.reached(m),
-                InSyncChange::NoRoom(_) | InSyncChange::Split(_) | InSyncChange::Still { .. } => {}
-            }
             match request.change {
                 InSyncChange::NoRoom(m) => {
                     draft.unplanned = true;
@@ -62,6 +54,9 @@ pub(super) fn draft_moves(cx: &mut Context, duties: &mut Duties, base: TableName
                     }
                 }
                 InSyncChange::Abandon(m) | InSyncChange::Withdraw(m) | InSyncChange::Remove(m) => {
+                    if let Some(partition) = table.partition(request.partition) {
+                        duties.reach.complain(cx.now, partition.primary(), m);
+                    }
                     draft.unplanned = true;
                     let (until, length) = duties.backoff.entry((request.partition, m)).or_insert((cx.now, BACKOFF / 2));
                     *length = (*length * 2).min(BACKOFF_MAX);
@@ -70,6 +65,7 @@ pub(super) fn draft_moves(cx: &mut Context, duties: &mut Duties, base: TableName
                     duties.failed += u32::from(balances && !matches!(request.change, InSyncChange::Remove(_)));
                 }
                 InSyncChange::Admit(m) => {
+                    duties.reach.reached(m);
                     duties.rooms.admitted(cx.now, table, request.partition, m, &duties.told.loads);
                     duties.failed = if balances { 0 } else { duties.failed };
                 }

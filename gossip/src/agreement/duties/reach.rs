@@ -96,8 +96,7 @@ impl Reach {
         for (about, by) in &self.complaints {
             // Who is complained of more than whom it complains of, is the one that is cut off.
             let believed = by.iter().filter(|(by, _)| of(**by) < of(*about));
-            let lasts = |(first, last): &(Time, Time)| now.since(*first) >= LASTING || last.since(*first) >= LASTING;
-            let several = believed.clone().count() >= COMPLAINING && believed.clone().any(|(_, times)| lasts(times));
+            let several = believed.clone().count() >= COMPLAINING && believed.clone().any(|(_, (first, _))| now.since(*first) >= LASTING);
             // Where most are like that, it is not they.
             if several && !unreached.contains(about) && (unreached.len() + 1) * 2 < all {
                 unreached.insert(*about);

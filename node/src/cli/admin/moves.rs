@@ -108,7 +108,7 @@ fn left(report: &MovesReport) -> u64 {
 
 /// The report for people; `measured`: bytes a second, if it was looked at for long enough.
 fn told(report: &MovesReport, most: usize, shape: Shape, measured: Option<u64>) -> String {
-    let mut text = report.halted.as_ref().map(|why| format!("nothing goes on: {why} (`doyen status`)\n")).unwrap_or_default();
+    let mut text = report.halted_line();
     let of = |stage: &str| report.moves.iter().filter(|m| m.stage == stage).count();
     let full = of("no room");
     let waiting = of("waiting") + full;

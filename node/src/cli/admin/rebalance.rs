@@ -136,7 +136,7 @@ impl Rebalance {
 /// How balancing stands, for people.
 fn standing(report: &MovesReport) -> String {
     let BalanceReport { state, on: _, automatic, rate, window, held } = &report.balance;
-    let mut text = report.halted.as_ref().map(|why| format!("nothing goes on: {why} (`doyen status`)\n")).unwrap_or_default();
+    let mut text = report.halted_line();
     let _ = writeln!(text, "balancing: {state}");
     let _ = writeln!(text, "moves by itself, now: {}", if automatic.is_empty() { "nothing".into() } else { automatic.join(", ") });
     let whose = if rate == "adaptive" { "" } else { ", from and to each member" };
