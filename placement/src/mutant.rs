@@ -1,7 +1,8 @@
 //! Ways of breaking a rule on purpose, so that the tests prove that they would notice.
 //!
-//! Each [`Mutant`] stands where its rule is kept, as `broken(Mutant::...)`. Only our own tests build with the feature `mutants`, and
-//! choose one at run time; without it [`broken`] is `false` to the compiler, so that nothing of this is in the program.
+//! Each [`Mutant`] stands where its rule is kept, as `broken(Mutant::...)`. Builds with debug assertions can break them, so that the tests do with what
+//! they were built with anyway, and others with the feature `mutants`, which is for our own tests; one is chosen at run time. In any other build
+//! [`broken`] is `false` to the compiler, so that nothing of this is in the program.
 
 macro_rules! mutants {
     ($($(#[doc = $doc:literal])* $name:ident = ($id:literal, $rule:literal),)*) => {
@@ -238,7 +239,10 @@ mutants! {
     SurrendersUsed = ("surrenders-used", "bootstrap"),
 }
 
-#[cfg(feature = "mutants")]
+/// Whether this build can break rules.
+pub const BREAKABLE: bool = cfg!(any(feature = "mutants", debug_assertions));
+
+#[cfg(any(feature = "mutants", debug_assertions))]
 mod chosen {
     use super::Mutant;
     use std::sync::atomic::{AtomicU8, Ordering};
@@ -259,13 +263,19 @@ mod chosen {
     }
 }
 
-#[cfg(feature = "mutants")]
-pub use chosen::{broken, choose};
+#[cfg(not(any(feature = "mutants", debug_assertions)))]
+mod chosen {
+    use super::Mutant;
 
-/// Whether this rule is broken: never, in this build.
-#[cfg(not(feature = "mutants"))]
-#[must_use]
-#[inline(always)]
-pub const fn broken(_: Mutant) -> bool {
-    false
+    /// Nothing: this build is not [`BREAKABLE`](super::BREAKABLE).
+    pub const fn choose(_: Option<Mutant>) {}
+
+    /// Whether this rule is broken: never, in this build.
+    #[must_use]
+    #[inline(always)]
+    pub const fn broken(_: Mutant) -> bool {
+        false
+    }
 }
+
+pub use chosen::{broken, choose};

@@ -2,7 +2,7 @@
 //! `cargo run --release -p doyen-tests --features mutants --bin mutants`.
 
 use clap::Parser;
-use doyen_placement::mutant::{Mutant, choose};
+use doyen_placement::mutant::{BREAKABLE, Mutant, choose};
 use doyen_tests::{rules, sim};
 use std::ops::ControlFlow;
 use std::panic::catch_unwind;
@@ -61,6 +61,9 @@ fn main() -> ExitCode {
     let options: Options = doyen::cli::parse();
     if let Err(why) = sim::seeds(options.from, options.seeds) {
         return doyen_tests::refuse("mutants", &why);
+    }
+    if !BREAKABLE {
+        return doyen_tests::refuse("mutants", &"this build has no rules that can be broken: build it with --features mutants");
     }
     doyen_tests::quiet_panics();
     let fits = |m: &Mutant| m.id().contains(&options.only) && (!options.checks || rules::check(*m).is_some());
@@ -191,6 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(not(any(feature = "mutants", debug_assertions)), ignore = "this build has no rules that can be broken")]
     fn every_check_notices_its_mutant_and_nothing_else() {
         let options = Options::parse_from(["mutants"]);
         let checked: Vec<Mutant> = Mutant::ALL.iter().copied().filter(|m| rules::check(*m).is_some()).collect();
