@@ -26,7 +26,7 @@ use doyen_gossip::Config;
 use doyen_gossip::agreement::{AdminReply, AdminRequest, Event, InSyncRequest, Oversight, Status};
 use doyen_placement::loads::Report;
 use doyen_placement::planner::Pace;
-use doyen_placement::{Epoch, Loads, MemberId, PartitionRef, Table, TableName};
+use doyen_placement::{Epoch, Loads, MemberId, MemberState, PartitionRef, Role, Table, TableName};
 use std::net::UdpSocket;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -110,9 +110,18 @@ pub struct ClusterStatus {
     pub installed: Option<Arc<Table>>,
     /// Those that it acted on before, the last ones.
     pub former: Vec<Arc<Table>>,
+    /// Live members with which no data thread of this node is connected, as of two seconds ago at most.
+    pub unheard: Vec<MemberId>,
 }
 
 impl ClusterStatus {
+    /// Whether no other data port is reached from here, of several: of one, it is likelier that the other one is dead.
+    pub(crate) fn is_cut_off(&self) -> bool {
+        let members = self.installed.iter().flat_map(|table| &table.members);
+        let others = || members.clone().filter(|m| m.id != self.status.me && m.role == Role::Data && m.state == MemberState::Live);
+        others().count() > 1 && others().all(|m| self.unheard.contains(&m.id))
+    }
+
     /// Why nobody coordinates; `None`: somebody does.
     pub(crate) fn halted(&self) -> Option<String> {
         let why = || self.status.waiting.clone().unwrap_or_else(|| "nobody coordinates at the moment".into());

@@ -373,7 +373,7 @@ mod tests {
             filled: Vec::new(),
             waiting: None,
         };
-        ClusterStatus { status, from_coordinator: true, installed: Some(Arc::new(table.clone())), former: Vec::new() }
+        ClusterStatus { status, from_coordinator: true, installed: Some(Arc::new(table.clone())), former: Vec::new(), unheard: Vec::new() }
     }
 
     fn shown(metrics: &Metrics, table: Option<&Table>, coordinates: bool) -> String {

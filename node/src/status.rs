@@ -630,7 +630,7 @@ mod tests {
             filled: Vec::new(),
             waiting: None,
         };
-        ClusterStatus { status, from_coordinator, installed: Some(Arc::new(table)), former: Vec::new() }
+        ClusterStatus { status, from_coordinator, installed: Some(Arc::new(table)), former: Vec::new(), unheard: Vec::new() }
     }
 
     #[test]

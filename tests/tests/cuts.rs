@@ -1,16 +1,19 @@
 //! Real processes, some of which do not reach each other while everybody else reaches them.
 
-use doyen::testkit::{Cluster, PATIENCE, Plane};
+use doyen::status::{ClusterReport, TableReport};
+use doyen::testkit::{Cluster, PATIENCE, Plane, TestkitError};
+use doyen_tests::process::http;
 use doyen_tests::resp::{Client, Reply};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
 
 /// What one forwarded to the other waited for the end of the cut, and was given up after 5 s.
 #[test]
 fn a_cut_between_two_data_ports_fails_nobody() {
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let runtime = Runtime::new().expect("a runtime");
     let mut cluster = runtime.block_on(Cluster::builder().binary(BINARY).option("partitions", 64).start(3)).expect("three nodes");
     let mut clients = [0, 1].map(|node| Client::connect(cluster.resp(node).expect("it runs"), PATIENCE).expect("it answers"));
     // Either of the two forwards to the other, and has copies of what the other leads.
@@ -37,7 +40,7 @@ fn a_cut_between_two_data_ports_fails_nobody() {
 /// It was expelled, came back by way of the others, and was expelled again, until the cut ended.
 #[test]
 fn whom_the_coordinator_does_not_reach_waits_outside_says_why_and_comes_back() {
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let runtime = Runtime::new().expect("a runtime");
     let mut cluster = runtime.block_on(Cluster::builder().binary(BINARY).option("partitions", 64).start(4)).expect("four nodes");
     let coordinator = runtime.block_on(cluster.coordinator()).expect("somebody coordinates");
     let apart = (coordinator + 1) % 4;
@@ -57,4 +60,56 @@ fn whom_the_coordinator_does_not_reach_waits_outside_says_why_and_comes_back() {
     cluster.heal();
     runtime.block_on(cluster.await_safe(PATIENCE)).expect("all is safe");
     assert_eq!(client.command(&[b"SET", b"key", b"value"]).expect("a reply"), Reply::Simple("OK".into()));
+}
+
+/// It was planned with as if others could copy to it: nothing was repaired while it was there, and a second death lost data.
+#[test]
+fn a_member_whose_data_port_is_shut_holds_up_no_repair() {
+    let runtime = Runtime::new().expect("a runtime");
+    let mut cluster = runtime.block_on(Cluster::builder().binary(BINARY).option("partitions", 64).start(5)).expect("five nodes");
+    let coordinator = runtime.block_on(cluster.coordinator()).expect("somebody coordinates");
+    let [shut, first, second] = [1, 2, 3].map(|n| (coordinator + n) % 5);
+    let mut client = Client::connect(cluster.resp(coordinator).expect("it runs"), PATIENCE).expect("it answers");
+    let keys: Vec<String> = (0..500).map(|key| format!("key {key}")).collect();
+    for key in &keys {
+        assert_eq!(client.command(&[b"SET", key.as_bytes(), key.as_bytes()]).expect("a reply"), Reply::Simple("OK".into()), "{key}");
+    }
+    for other in (0..5).filter(|n| *n != shut) {
+        cluster.cut_plane(shut, other, Plane::Data);
+        cluster.cut_plane(other, shut, Plane::Data);
+    }
+    let name = cluster.name(shut).to_owned();
+    await_that(&runtime, &cluster, coordinator, "it holds nothing that anybody needs", |table, _| {
+        !table.keyspaces.iter().flat_map(|k| &k.partitions).any(|p| p.primary == name || p.backups.contains(&name))
+    });
+    let ready = http(cluster.http(shut).expect("it runs"), "/readyz").expect_err("it is not ready").to_string();
+    assert!(ready.contains("503") && ready.contains("reaches no other member's data port"), "{ready}");
+    assert!(cluster.log(coordinator).contains("answers, but others cannot copy to it"), "{}", cluster.log(coordinator));
+    // One after the other, each once what the one before had is copied again: with nothing to be had from the one that is shut.
+    for victim in [first, second] {
+        cluster.kill(victim);
+        let name = cluster.name(victim).to_owned();
+        await_that(&runtime, &cluster, coordinator, "what it had is copied again", |_, status| {
+            status.members.iter().all(|m| m.name != name) && status.keyspaces.iter().all(|k| k.under_replicated == 0 && k.unavailable == 0)
+        });
+    }
+    for key in &keys {
+        assert_eq!(client.command(&[b"GET", key.as_bytes()]).expect("a reply"), Reply::Bulk(key.clone().into()), "{key}");
+    }
+    cluster.heal();
+    runtime.block_on(cluster.await_safe(PATIENCE)).expect("all is safe");
+}
+
+/// Looks at the table and the status of a node until they are like this.
+fn await_that(runtime: &Runtime, cluster: &Cluster, node: usize, what: &str, holds: impl Fn(&TableReport, &ClusterReport) -> bool) {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let seen = runtime.block_on(async { Ok::<_, TestkitError>((cluster.table(node).await?, cluster.status(node).await?)) });
+        let (table, status) = seen.expect("it answers");
+        if holds(&table, &status) {
+            return;
+        }
+        assert!(Instant::now() < until, "not {what}: {status:?}, {table:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }

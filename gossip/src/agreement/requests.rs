@@ -133,8 +133,10 @@ impl Council {
             && at <= cx.now
         {
             self.requests.recover = None;
+            let unnamed = self.voter_names(|v| v != cx.me() && !self.asserted_dead.contains(&v) && self.silent(cx, v));
             self.asserted_dead.clear();
-            let why = "those who are left did not agree in time: name every voter that is gone".to_owned();
+            let silent = if unnamed.is_empty() { String::new() } else { format!(", and {} did not answer", unnamed.join(", ")) };
+            let why = format!("those who are left did not agree in time{silent}: name every voter that is gone");
             cx.outputs.push_back(Output::AdminReply { ticket, reply: AdminReply::Refused(why) });
         }
     }
@@ -356,17 +358,22 @@ impl Council {
         }
         // Whoever has no vote coordinates nothing.
         let me = cx.me();
-        let voters = || self.accepted.voters.iter().chain(&self.committed_voters);
-        if !voters().any(|v| *v == me) {
-            let named = |m: &MemberId| self.accepted.member(*m).or_else(|| self.committed.member(*m)).map(|m| m.name.clone());
-            let names: BTreeSet<String> = voters().filter(|v| left(v)).filter_map(named).collect();
-            let names: Vec<String> = names.into_iter().collect();
+        if !self.accepted.voters.iter().chain(&self.committed_voters).any(|v| *v == me) {
+            let names = self.voter_names(|v| left(&v));
             return refuse(cx, format!("this member has no vote: ask one that has, {}", names.join(" or ")));
         }
         self.asserted_dead = dead.into_iter().collect();
         self.requests.recover = Some((ticket, cx.now + ADMIN_PATIENCE));
         cx.event(Event::note(format!("an operator says that {} are dead: the cluster goes on without them", names.join(", "))));
         self.stand(cx);
+    }
+
+    /// Names of voters of the accepted or the committed table, each once.
+    fn voter_names(&self, which: impl Fn(MemberId) -> bool) -> Vec<String> {
+        let voters = self.accepted.voters.iter().chain(&self.committed_voters).filter(|v| which(**v));
+        let name = |m: &MemberId| self.accepted.member(*m).or_else(|| self.committed.member(*m)).map(|m| m.name.clone());
+        let names: BTreeSet<String> = voters.filter_map(name).collect();
+        names.into_iter().collect()
     }
 
     fn answers_now(&self, cx: &Context, member: MemberId) -> bool {

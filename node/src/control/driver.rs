@@ -15,7 +15,7 @@ use crate::net::notice::Notices;
 use crate::net::peers::{PeerEvent, PeerEvents, Peers};
 use crate::net::probe::{self, Probes};
 use crate::shared::{Local, Shared};
-use doyen_gossip::agreement::{AdminReply, AdminRequest, Event, Peer, Severity, View};
+use doyen_gossip::agreement::{AdminReply, AdminRequest, Event, Peer, Severity, Status, View};
 use doyen_gossip::hints::Hint;
 use doyen_gossip::wire::Message;
 use doyen_gossip::{Agreement, Config, Input, Output, Time};
@@ -31,9 +31,9 @@ use std::time::Duration;
 use tokio::sync::{Notify, broadcast, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
-/// Requests that wait for an answer at most.
 /// Tables before the last one of which it is known what is new since.
 const FORMER_MAX: usize = 8;
+/// Requests that wait for an answer at most.
 const TICKETS_MAX: usize = 1024;
 /// How long the coordinator may take to say how the cluster stands.
 const STATUS_TIMEOUT: Duration = Duration::from_millis(300);
@@ -102,6 +102,7 @@ pub(super) async fn run(options: ControlOptions, shared: Arc<Shared>, ends: Ends
         started: clock::now(),
         former: Vec::new(),
         alive: Alive::default(),
+        unheard: BTreeMap::new(),
         proposed: None,
         leaving: Leaving::default(),
         tickets: Tickets::default(),
@@ -148,6 +149,8 @@ struct Driver {
     /// Where the other members were when the cluster went on without this process: seeds from then on.
     former: Vec<SocketAddr>,
     alive: Alive,
+    /// With whom each data thread is not connected.
+    unheard: BTreeMap<u8, Vec<MemberId>>,
     /// The proposal that this node made last, and when.
     proposed: Option<((Term, Version), Time)>,
     leaving: Leaving,
@@ -293,8 +296,7 @@ impl Driver {
                         && let Some((_, _, answer)) = self.tickets.status.remove(&ticket)
                     {
                         let from_coordinator = status.leading;
-                        let installed = self.installed();
-                        let _ = answer.send(ClusterStatus { status: *status, from_coordinator, installed, former: self.before() });
+                        let _ = answer.send(self.cluster(*status, from_coordinator));
                     }
                 }
                 Envelope::LoadsRequest { ticket } => {
@@ -368,7 +370,10 @@ impl Driver {
                     self.handle(Input::DataThreadAlive);
                 }
             }
-            Upcall::Loads { thread, report } => self.handle(Input::Loads { thread, report }),
+            Upcall::Loads { thread, report } => {
+                self.unheard.insert(thread, report.unheard.clone());
+                self.handle(Input::Loads { thread, report });
+            }
             Upcall::Differed(at, learner) => {
                 let table = self.installed();
                 let partition = table.as_deref().map_or_else(|| at.to_string(), |table| table.name_of(at));
@@ -454,7 +459,7 @@ impl Driver {
             }
             _ => {
                 let from_coordinator = status.leading;
-                let _ = answer.send(ClusterStatus { status, from_coordinator, installed: self.installed(), former: self.before() });
+                let _ = answer.send(self.cluster(status, from_coordinator));
             }
         }
     }
@@ -484,9 +489,18 @@ impl Driver {
         while let Some(ticket) = self.tickets.status.iter().find(|(_, (deadline, _, _))| *deadline <= now).map(|(ticket, _)| *ticket) {
             if let Some((_, _, answer)) = self.tickets.status.remove(&ticket) {
                 let status = self.agreement.status(now);
-                let _ = answer.send(ClusterStatus { status, from_coordinator: false, installed: self.installed(), former: self.before() });
+                let _ = answer.send(self.cluster(status, false));
             }
         }
+    }
+
+    fn cluster(&self, status: Status, from_coordinator: bool) -> ClusterStatus {
+        let mut threads = self.unheard.values();
+        let first = threads.next().cloned().unwrap_or_default();
+        let unheard = threads.fold(first, |all, thread| all.into_iter().filter(|id| thread.contains(id)).collect());
+        // A coordinator's word is of itself.
+        let status = Status { me: self.config.id, ..status };
+        ClusterStatus { status, from_coordinator, installed: self.installed(), former: self.before(), unheard }
     }
 
     fn installed(&self) -> Option<Arc<Table>> {

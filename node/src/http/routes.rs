@@ -105,6 +105,12 @@ pub(super) fn router(state: Arc<State>) -> Router {
 }
 
 async fn in_time(Shared(state): Shared<Arc<State>>, request: Request, next: Next) -> Response {
+    // Whoever says so beforehand need not send it first.
+    let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    let most = PLAN_BYTES_MAX.max(KEYSPACE_BYTES_MAX);
+    if length.is_some_and(|length| length > most as u64) {
+        return Failure(StatusCode::PAYLOAD_TOO_LARGE, format!("no body that is taken has more than {most} bytes")).into_response();
+    }
     if let Ok(response) = tokio::time::timeout(ANSWER_MAX, next.run(request)).await {
         return response;
     }
@@ -311,6 +317,9 @@ async fn readyz(Shared(state): Shared<Arc<State>>) -> Answer<Json<serde_json::Va
     if report.coordinator.is_none() {
         return not_ready(report.waiting.as_deref().unwrap_or("nobody coordinates at the moment"));
     }
+    if cluster.is_cut_off() {
+        return not_ready("this node reaches no other member's data port: is UDP let through to its own (--data), and from it?");
+    }
     Ok(Json(serde_json::json!({ "ready": true })))
 }
 
@@ -356,6 +365,10 @@ async fn recover(
 fn ordered<T: DeserializeOwned>(state: &State, headers: &HeaderMap, body: Result<Bytes, BytesRejection>, expected: &str) -> Answer<T> {
     authorize(state, headers)?;
     let body = body.map_err(|e| Failure(e.status(), format!("the body cannot be read ({}): send {expected}", e.body_text())))?;
+    // An array would do, too, for its fields in the order in which they are declared here: nobody means that.
+    if !body.trim_ascii_start().starts_with(b"{") {
+        return Err(misread(expected, &"it is no JSON object"));
+    }
     serde_json::from_slice(&body).map_err(|e| misread(expected, &e))
 }
 

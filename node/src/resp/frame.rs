@@ -19,6 +19,8 @@ const UNAUTHENTICATED_BULK_MAX: usize = 16 << 10;
 /// A longer bulk string than this is an error that closes the connection; a shorter one above the limit is skipped as it
 /// comes, and refused. Redis's `proto-max-bulk-len`.
 const SKIPPED_BULK_MAX: usize = 512 << 20;
+/// What a request of HTTP begins a line with, and no command has as its name.
+const HTTP: [&[u8]; 2] = [b"POST", b"Host:"];
 /// More room than this for arguments is given back once a command is done.
 const ARGS_KEPT_MAX: usize = 1 << 10;
 
@@ -278,9 +280,12 @@ impl Parser {
             return if rest.len() > LINE_BYTES_MAX { Err(error("too big inline request")) } else { Ok(false) };
         };
         let line = rest[..newline].strip_suffix(b"\r").unwrap_or(&rest[..newline]);
-        for word in words(line).ok_or_else(|| error("unbalanced quotes in request"))? {
-            self.args.push(Arg::Unquoted(word));
+        let words = words(line).ok_or_else(|| error("unbalanced quotes in request"))?;
+        // A web page can make its reader's browser send such a line here, and commands of the page's choice after it. Redis closes, too.
+        if words.first().is_some_and(|word| HTTP.iter().any(|http| word.eq_ignore_ascii_case(http))) {
+            return Err(error("this port speaks RESP; HTTP is spoken at another (--http)"));
         }
+        self.args.extend(words.into_iter().map(Arg::Unquoted));
         self.at = newline + 1;
         Ok(true)
     }

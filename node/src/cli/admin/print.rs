@@ -35,7 +35,8 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
     };
     let alone = report.members.iter().filter(|m| m.state == "live").count() == 1;
     let verdict = match (report.safe, alone, &report.unsafe_for) {
-        (true, true, _) => "safe, with one copy: there is no other member".to_owned(),
+        (true, true, _) if report.members.len() == 1 => "safe, with one copy: there is no other member".to_owned(),
+        (true, true, _) => "safe, with one copy: no other member may hold any".to_owned(),
         (true, false, _) => "safe".to_owned(),
         (false, _, Some(why)) => format!("not safe: {why}"),
         (false, _, None) => "not safe".to_owned(),

@@ -55,6 +55,8 @@ fn protocol_errors_read_as_redis_says_them() {
         (b"*99999999999999999999\r\n".to_vec(), "invalid multibulk length"),
         (b"set a \"x\r\n".to_vec(), "unbalanced quotes in request"),
         (b"get 'a'b\r\n".to_vec(), "unbalanced quotes in request"),
+        (b"POST / HTTP/1.1\r\n".to_vec(), "this port speaks RESP; HTTP is spoken at another (--http)"),
+        (b"GET / HTTP/1.1\r\nhost: a\r\n".to_vec(), "this port speaks RESP; HTTP is spoken at another (--http)"),
         ([b"*".as_slice(), &long].concat(), "too big mbulk count string"),
         ([b"*1\r\n$".as_slice(), &long].concat(), "too big bulk count string"),
         (long.to_vec(), "too big inline request"),
