@@ -57,7 +57,9 @@ use doyen_gossip::agreement::{InSyncChange, InSyncRequest, View};
 use doyen_placement::loads::Meter;
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::planner;
-use doyen_placement::{Epoch, Eviction, KeyspaceId, Lineage, MapId, MemberId, Mode, Partition, PartitionRef, Reshape, Table, TableName};
+use doyen_placement::{
+    Epoch, Eviction, Keyspace, KeyspaceId, Lineage, MapId, MemberId, Mode, Partition, PartitionRef, Reshape, Table, TableName,
+};
 use eviction::Evicting;
 use following::Follow;
 use forwarding::{Call, Calls, Executed, Source};
@@ -219,28 +221,34 @@ struct Slot {
     drawing: bool,
 }
 
-/// What a partition was by the table before.
-struct Former {
-    installed: Option<Assigned>,
-    accepted: Option<Assigned>,
-    still: bool,
-    rules: (u8, Option<u64>, Eviction, bool),
-}
-
 impl Slot {
     /// What its keyspace says of it.
     const fn rules(&self) -> (u8, Option<u64>, Eviction, bool) {
         (self.min_in_sync, self.default_ttl_ms, self.eviction, self.ranged)
     }
 
-    /// Whether both tables say of it what those before said.
-    fn is_as(&self, former: &Former) -> bool {
-        let same = |now: &Option<Assigned>, then: &Option<Assigned>| match (now, then) {
-            (Some(now), Some(then)) => Arc::ptr_eq(&now.partition, &then.partition),
-            (now, then) => now.is_none() && then.is_none(),
+    /// What these tables say of it; whether that is what those before said. `keyspace`: its own, where the installed table has it.
+    fn assign(&mut self, keyspace: Option<&Keyspace>, view: &View, at: PartitionRef, still: bool, threads: &Threads, anew: bool) -> bool {
+        // Most of a table is the very partitions of the one before.
+        let take = |assigned: &mut Option<Assigned>, partition: Option<&Arc<Partition>>| match (assigned.as_ref(), partition) {
+            (Some(before), Some(now)) if !anew && Arc::ptr_eq(&before.partition, now) => true,
+            (None, None) => !anew,
+            _ => {
+                *assigned = partition.map(|p| Assigned::new(p, threads));
+                false
+            }
         };
-        let assigned = same(&self.installed, &former.installed) && same(&self.accepted, &former.accepted);
-        assigned && self.still == former.still && self.rules() == former.rules
+        let before = (self.rules(), self.still);
+        let installed = take(&mut self.installed, keyspace.and_then(|k| k.partition(at.partition)));
+        let accepted = take(&mut self.accepted, view.accepted.keyspace(at.keyspace).and_then(|k| k.partition(at.partition)));
+        if let Some(keyspace) = keyspace {
+            self.min_in_sync = keyspace.min_in_sync;
+            self.default_ttl_ms = keyspace.default_ttl_ms;
+            self.eviction = keyspace.eviction;
+            self.ranged = keyspace.mode == Mode::Range;
+        }
+        self.still = still;
+        installed && accepted && before == (self.rules(), self.still)
     }
 }
 
@@ -486,41 +494,30 @@ impl Shard {
         }
         // Most tables change a few partitions: what is as it was, among the same members, has nothing to do.
         let anew = former.is_none_or(|former| !has_same_members(&former, &view));
-        let take = |(at, slot): (PartitionRef, &mut Slot)| {
-            let (installed, accepted, still) = (slot.installed.take(), slot.accepted.take(), std::mem::take(&mut slot.still));
-            (at, Former { installed, accepted, still, rules: slot.rules() })
+        for keyspace in view.installed.keyspaces.iter().chain(&view.accepted.keyspaces) {
+            for partition in &keyspace.partitions {
+                self.slots.get_or_insert(PartitionRef { keyspace: keyspace.id, partition: partition.id });
+            }
+        }
+        let reshaped = |keyspace: &Keyspace| {
+            let id = keyspace.id;
+            let partitions = keyspace.reshaping.under_way.iter().flat_map(Reshape::partitions);
+            partitions.map(move |partition| PartitionRef { keyspace: id, partition }).collect::<Vec<_>>()
         };
-        let mut formers = self.slots.iter_mut().map(take).collect::<Vec<_>>().into_iter().peekable();
-        for keyspace in &view.installed.keyspaces {
-            for partition in &keyspace.partitions {
-                let slot = self.slots.get_or_insert(PartitionRef { keyspace: keyspace.id, partition: partition.id });
-                slot.installed = Some(Assigned::new(partition, &self.core.threads));
-                slot.min_in_sync = keyspace.min_in_sync;
-                slot.default_ttl_ms = keyspace.default_ttl_ms;
-                slot.eviction = keyspace.eviction;
-                slot.ranged = keyspace.mode == Mode::Range;
+        let still: BTreeSet<PartitionRef> = view.installed.keyspaces.iter().flat_map(reshaped).collect();
+        let mut as_before = Vec::with_capacity(view.installed.partitions().count());
+        for (at, slot) in self.slots.iter_mut() {
+            let keyspace = view.installed.keyspace(at.keyspace).filter(|k| k.partition(at.partition).is_some());
+            if slot.assign(keyspace, &view, at, still.contains(&at), &self.core.threads, anew) {
+                as_before.push(at);
             }
         }
-        for keyspace in &view.accepted.keyspaces {
-            for partition in &keyspace.partitions {
-                let at = PartitionRef { keyspace: keyspace.id, partition: partition.id };
-                self.slots.get_or_insert(at).accepted = Some(Assigned::new(partition, &self.core.threads));
-            }
-        }
-        for keyspace in &view.installed.keyspaces {
-            for partition in keyspace.reshaping.under_way.iter().flat_map(Reshape::partitions) {
-                if let Some(slot) = self.slots.get_mut(PartitionRef { keyspace: keyspace.id, partition }) {
-                    slot.still = true;
-                }
-            }
-        }
+        let mut as_before = as_before.into_iter().peekable();
         self.reshape();
         self.look_for_repairs();
         for (at, slot) in self.slots.iter_mut() {
-            // Both in order; those that are new here stand between the former ones.
-            while formers.next_if(|(former, _)| *former < at).is_some() {}
-            let former = formers.next_if(|(former, _)| *former == at);
-            let as_before = !anew && former.is_some_and(|(_, former)| slot.is_as(&former));
+            // Both in order; those that are new here stand between the others.
+            let as_before = as_before.next_if_eq(&at).is_some();
             let opens = self.core.opens.contains_key(&at) && !slot.is_open();
             if !as_before || opens || !slot.calls.is_empty() {
                 self.core.turn(at, slot, renamed);

@@ -6,7 +6,7 @@ use crate::wire::Commit;
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::quorum::majority;
 use doyen_placement::{Epoch, MemberId, Origin, PartitionRef, Table, Term, Version};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Answers of one voter that are kept until this node has accepted the table they name.
@@ -123,9 +123,7 @@ impl Tenures {
             c.name == new.name && (next || broken(Mutant::CommitOfOthers))
         };
         let known = old.and_then(|old| commit.filter(|c| consecutive(c, old)));
-        let mut seen = BTreeSet::new();
         for (at, partition) in new.partitions() {
-            seen.insert(at);
             let before = old.and_then(|old| old.partition(at));
             if before.is_some_and(|b| b.since == partition.since && b.primary() == partition.primary()) {
                 continue;
@@ -153,9 +151,13 @@ impl Tenures {
             };
             self.opens_at.insert(at, (partition.since, now + wait));
         }
-        self.began.retain(|at, _| seen.contains(at));
-        self.opened.retain(|at, _| seen.contains(at));
-        self.opens_at.retain(|at, _| seen.contains(at));
+        // Hardly any table has fewer partitions than the one before, of which all that is known here is.
+        if old.is_none_or(|old| old.partitions().any(|(at, _)| new.partition(at).is_none())) {
+            let there = |at: &PartitionRef| new.partition(*at).is_some();
+            self.began.retain(|at, _| there(at));
+            self.opened.retain(|at, _| there(at));
+            self.opens_at.retain(|at, _| there(at));
+        }
     }
 
     /// This node's data threads opened a partition.
