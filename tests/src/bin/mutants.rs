@@ -63,7 +63,7 @@ fn main() -> ExitCode {
         return doyen_tests::refuse("mutants", &why);
     }
     if !BREAKABLE {
-        return doyen_tests::refuse("mutants", &"this build has no rules that can be broken: build it with --features mutants");
+        return doyen_tests::refuse("mutants", "this build has no rules that can be broken: build it with --features mutants");
     }
     doyen_tests::quiet_panics();
     let fits = |m: &Mutant| m.id().contains(&options.only) && (!options.checks || rules::check(*m).is_some());
