@@ -25,8 +25,8 @@ use counted::Counted;
 use doyen_gossip::Config;
 use doyen_gossip::agreement::{AdminReply, AdminRequest, Event, InSyncRequest, Oversight, Status};
 use doyen_placement::loads::Report;
-use doyen_placement::planner::Pace;
-use doyen_placement::{Epoch, Loads, MemberId, MemberState, PartitionRef, Role, Table, TableName};
+use doyen_placement::planner::{Pace, may_receive};
+use doyen_placement::{Epoch, Loads, MemberId, PartitionRef, Table, TableName};
 use std::net::UdpSocket;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -118,7 +118,7 @@ impl ClusterStatus {
     /// Whether no other data port is reached from here, of several: of one, it is likelier that the other one is dead.
     pub(crate) fn is_cut_off(&self) -> bool {
         let members = self.installed.iter().flat_map(|table| &table.members);
-        let others = || members.clone().filter(|m| m.id != self.status.me && m.role == Role::Data && m.state == MemberState::Live);
+        let others = || members.clone().filter(|m| m.id != self.status.me && may_receive(m));
         others().count() > 1 && others().all(|m| self.unheard.contains(&m.id))
     }
 

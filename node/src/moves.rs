@@ -5,9 +5,7 @@ use crate::config::value::Size;
 use doyen_gossip::agreement::{AdminRequest, BalanceChange};
 use doyen_placement::loads::CopyPhase;
 use doyen_placement::planner::{self, Action, Reason};
-use doyen_placement::{
-    Balancing, Loads, Member, MemberId, MemberState, MoveRate, Partition, PartitionRef, Paused, Role, Schedulers, Table, Window,
-};
+use doyen_placement::{Balancing, Loads, MemberId, MemberState, MoveRate, Partition, PartitionRef, Paused, Schedulers, Table, Window};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -183,9 +181,7 @@ impl MovesReport {
             draining: draining.map(|m| DrainReport::new(table, loads, m.id)).collect(),
         }
     }
-}
 
-impl MovesReport {
     /// A line that says that nothing goes on and why; empty where it does.
     pub(crate) fn halted_line(&self) -> String {
         self.halted.as_ref().map(|why| format!("nothing goes on: {why} (`doyen status`)\n")).unwrap_or_default()
@@ -273,12 +269,15 @@ impl BalanceReport {
 impl DrainReport {
     fn new(table: &Table, loads: &Loads, member: MemberId) -> Self {
         let held = || table.partitions().filter(|(_, p)| p.holds(member));
-        let receivers = table.members.iter().filter(|m| m.state == MemberState::Live && m.role == Role::Data).count();
+        let receivers = table.members.iter().filter(|m| planner::may_receive(m)).count();
         let active = table.settings.active();
         // The smallest of what it holds, as far as that is known.
         let least = held().filter_map(|(at, _)| loads.partition(at)).map(|load| load.bytes).min().unwrap_or(0);
-        let receives = |m: &&std::sync::Arc<Member>| m.state == MemberState::Live && m.role == Role::Data;
-        let room = table.members.iter().filter(receives).any(|m| loads.member(m.id).is_none_or(|load| load.has_room(least, false)));
+        let room = table
+            .members
+            .iter()
+            .filter(|m| planner::may_receive(m))
+            .any(|m| loads.member(m.id).is_none_or(|load| load.has_room(least, false)));
         let waits_for = match () {
             () if held().next().is_none() => None,
             () if table.member(member).is_some_and(|m| m.state == MemberState::Silent) => Some("it does not answer".to_owned()),

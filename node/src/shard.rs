@@ -57,9 +57,7 @@ use doyen_gossip::agreement::{InSyncChange, InSyncRequest, View};
 use doyen_placement::loads::Meter;
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::planner;
-use doyen_placement::{
-    Epoch, Eviction, Keyspace, KeyspaceId, Lineage, MapId, MemberId, Mode, Partition, PartitionRef, Reshape, Table, TableName,
-};
+use doyen_placement::{Epoch, Eviction, KeyspaceId, Lineage, MapId, MemberId, Mode, Partition, PartitionRef, Reshape, Table, TableName};
 use eviction::Evicting;
 use following::Follow;
 use forwarding::{Call, Calls, Executed, Source};
@@ -227,8 +225,8 @@ impl Slot {
         (self.min_in_sync, self.default_ttl_ms, self.eviction, self.ranged)
     }
 
-    /// What these tables say of it; whether that is what those before said. `keyspace`: its own, where the installed table has it.
-    fn assign(&mut self, keyspace: Option<&Keyspace>, view: &View, at: PartitionRef, still: bool, threads: &Threads, anew: bool) -> bool {
+    /// What the two tables of a view say of it; whether that is what those before said, among the same members (`anew`: there are others).
+    fn assign(&mut self, view: &View, at: PartitionRef, still: bool, threads: &Threads, anew: bool) -> bool {
         // Most of a table is the very partitions of the one before.
         let take = |assigned: &mut Option<Assigned>, partition: Option<&Arc<Partition>>| match (assigned.as_ref(), partition) {
             (Some(before), Some(now)) if !anew && Arc::ptr_eq(&before.partition, now) => true,
@@ -239,9 +237,11 @@ impl Slot {
             }
         };
         let before = (self.rules(), self.still);
-        let installed = take(&mut self.installed, keyspace.and_then(|k| k.partition(at.partition)));
-        let accepted = take(&mut self.accepted, view.accepted.keyspace(at.keyspace).and_then(|k| k.partition(at.partition)));
-        if let Some(keyspace) = keyspace {
+        let keyspace = view.installed.keyspace(at.keyspace);
+        let partition = keyspace.and_then(|k| k.partition(at.partition));
+        let installed = take(&mut self.installed, partition);
+        let accepted = take(&mut self.accepted, view.accepted.partition(at));
+        if let Some(keyspace) = keyspace.filter(|_| partition.is_some()) {
             self.min_in_sync = keyspace.min_in_sync;
             self.default_ttl_ms = keyspace.default_ttl_ms;
             self.eviction = keyspace.eviction;
@@ -499,20 +499,14 @@ impl Shard {
                 self.slots.get_or_insert(PartitionRef { keyspace: keyspace.id, partition: partition.id });
             }
         }
-        let reshaped = |keyspace: &Keyspace| {
-            let id = keyspace.id;
-            let partitions = keyspace.reshaping.under_way.iter().flat_map(Reshape::partitions);
-            partitions.map(move |partition| PartitionRef { keyspace: id, partition }).collect::<Vec<_>>()
-        };
-        let still: BTreeSet<PartitionRef> = view.installed.keyspaces.iter().flat_map(reshaped).collect();
-        let mut as_before = Vec::with_capacity(view.installed.partitions().count());
-        for (at, slot) in self.slots.iter_mut() {
-            let keyspace = view.installed.keyspace(at.keyspace).filter(|k| k.partition(at.partition).is_some());
-            if slot.assign(keyspace, &view, at, still.contains(&at), &self.core.threads, anew) {
-                as_before.push(at);
-            }
+        let mut still = BTreeSet::new();
+        for keyspace in &view.installed.keyspaces {
+            let reshaped = keyspace.reshaping.under_way.iter().flat_map(Reshape::partitions);
+            still.extend(reshaped.map(|partition| PartitionRef { keyspace: keyspace.id, partition }));
         }
-        let mut as_before = as_before.into_iter().peekable();
+        let assign =
+            |(at, slot): (PartitionRef, &mut Slot)| slot.assign(&view, at, still.contains(&at), &self.core.threads, anew).then_some(at);
+        let mut as_before = self.slots.iter_mut().filter_map(assign).collect::<Vec<_>>().into_iter().peekable();
         self.reshape();
         self.look_for_repairs();
         for (at, slot) in self.slots.iter_mut() {

@@ -511,7 +511,7 @@ fn state(state: MemberState) -> &'static str {
 
 /// Members that may hold data: how many copies there can be.
 fn holders(table: &Table) -> usize {
-    table.members.iter().filter(|m| m.role == Role::Data && m.state == MemberState::Live).count()
+    table.members.iter().filter(|m| planner::may_receive(m)).count()
 }
 
 /// A table, and what is known beyond it.

@@ -4,6 +4,8 @@
 //! they were built with anyway, and others with the feature `mutants`, which is for our own tests; one is chosen at run time. In any other build
 //! [`broken`] is `false` to the compiler, so that nothing of this is in the program.
 
+use std::sync::atomic::{AtomicU8, Ordering};
+
 macro_rules! mutants {
     ($($(#[doc = $doc:literal])* $name:ident = ($id:literal, $rule:literal),)*) => {
         /// A way of breaking a rule.
@@ -242,40 +244,18 @@ mutants! {
 /// Whether this build can break rules.
 pub const BREAKABLE: bool = cfg!(any(feature = "mutants", debug_assertions));
 
-#[cfg(any(feature = "mutants", debug_assertions))]
-mod chosen {
-    use super::Mutant;
-    use std::sync::atomic::{AtomicU8, Ordering};
+const NONE: u8 = u8::MAX;
 
-    const NONE: u8 = u8::MAX;
+static CHOSEN: AtomicU8 = AtomicU8::new(NONE);
 
-    static CHOSEN: AtomicU8 = AtomicU8::new(NONE);
-
-    /// From now on the whole process breaks this rule, or none.
-    pub fn choose(mutant: Option<Mutant>) {
-        CHOSEN.store(mutant.map_or(NONE, |m| m as u8), Ordering::SeqCst);
-    }
-
-    /// Whether this rule is broken.
-    #[must_use]
-    pub fn broken(mutant: Mutant) -> bool {
-        CHOSEN.load(Ordering::Relaxed) == mutant as u8
-    }
+/// From now on the whole process breaks this rule, or none; nothing where a build is not [`BREAKABLE`].
+pub fn choose(mutant: Option<Mutant>) {
+    CHOSEN.store(mutant.map_or(NONE, |m| m as u8), Ordering::SeqCst);
 }
 
-#[cfg(not(any(feature = "mutants", debug_assertions)))]
-mod chosen {
-    use super::Mutant;
-
-    /// Nothing: this build is not [`BREAKABLE`](super::BREAKABLE).
-    pub const fn choose(_: Option<Mutant>) {}
-
-    /// Whether this rule is broken: never, in this build.
-    #[must_use]
-    #[inline(always)]
-    pub const fn broken(_: Mutant) -> bool {
-        false
-    }
+/// Whether this rule is broken.
+#[must_use]
+#[inline(always)]
+pub fn broken(mutant: Mutant) -> bool {
+    BREAKABLE && CHOSEN.load(Ordering::Relaxed) == mutant as u8
 }
-
-pub use chosen::{broken, choose};

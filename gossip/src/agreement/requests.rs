@@ -352,14 +352,14 @@ impl Council {
             }
             dead.extend(named);
         }
-        let left = |v: &MemberId| *v == cx.me() || (!dead.contains(v) && !self.silent(cx, *v));
-        if !self.accepted.voters.iter().chain(&self.committed_voters).any(left) {
+        let left = |v: MemberId| v == cx.me() || (!dead.contains(&v) && !self.silent(cx, v));
+        if !self.voters().any(left) {
             return refuse(cx, "no voter is left here: run this on a voter that lives".into());
         }
         // Whoever has no vote coordinates nothing.
         let me = cx.me();
-        if !self.accepted.voters.iter().chain(&self.committed_voters).any(|v| *v == me) {
-            let names = self.voter_names(|v| left(&v));
+        if !self.voters().any(|v| v == me) {
+            let names = self.voter_names(left);
             return refuse(cx, format!("this member has no vote: ask one that has, {}", names.join(" or ")));
         }
         self.asserted_dead = dead.into_iter().collect();
@@ -368,11 +368,15 @@ impl Council {
         self.stand(cx);
     }
 
-    /// Names of voters of the accepted or the committed table, each once.
+    /// Voters of the accepted or the committed table; who is one of both comes twice.
+    fn voters(&self) -> impl Iterator<Item = MemberId> {
+        self.accepted.voters.iter().chain(&self.committed_voters).copied()
+    }
+
+    /// Names of voters, each once.
     fn voter_names(&self, which: impl Fn(MemberId) -> bool) -> Vec<String> {
-        let voters = self.accepted.voters.iter().chain(&self.committed_voters).filter(|v| which(**v));
-        let name = |m: &MemberId| self.accepted.member(*m).or_else(|| self.committed.member(*m)).map(|m| m.name.clone());
-        let names: BTreeSet<String> = voters.filter_map(name).collect();
+        let name = |m: MemberId| self.accepted.member(m).or_else(|| self.committed.member(m)).map(|m| m.name.clone());
+        let names: BTreeSet<String> = self.voters().filter(|v| which(*v)).filter_map(name).collect();
         names.into_iter().collect()
     }
 

@@ -4,7 +4,8 @@ use super::op::{Outcome, Work};
 use super::{Core, Held, Request, Shard, action};
 use doyen_gossip::Time;
 use doyen_placement::loads::{FILLED, MemberLoad, PROGRESS_MAX, PartitionLoad, Progress, Report, Rounding, Sample};
-use doyen_placement::{MemberId, MemberState, PartitionRef, Role};
+use doyen_placement::planner::may_receive;
+use doyen_placement::{MemberId, PartitionRef};
 use std::time::Duration;
 
 /// Between two looks.
@@ -43,7 +44,7 @@ impl Core {
     /// Live members with which this thread is not connected, by whatever way.
     fn unheard(&self) -> Vec<MemberId> {
         let members = self.view.iter().flat_map(|view| &view.installed.members);
-        let others = members.filter(|m| m.id != self.me.member() && m.role == Role::Data && m.state == MemberState::Live);
+        let others = members.filter(|m| m.id != self.me.member() && may_receive(m));
         others.map(|m| m.id).filter(|id| self.peers.heard_last(|peer| peer == *id).is_none()).collect()
     }
 }

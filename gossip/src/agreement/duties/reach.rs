@@ -8,7 +8,8 @@
 //! Such a member is planned with as if it were emptied: it is given nothing, and what it holds goes elsewhere. After a while it is tried again.
 
 use crate::time::Time;
-use doyen_placement::{Member, MemberId, MemberState, Role, Table};
+use doyen_placement::planner::may_receive;
+use doyen_placement::{MemberId, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -89,8 +90,7 @@ impl Reach {
         }
         let complaining: BTreeMap<MemberId, usize> = self.complaints.iter().map(|(about, by)| (*about, by.len())).collect();
         let of = |member: MemberId| complaining.get(&member).copied().unwrap_or(0);
-        let data = |m: &Member| m.role == Role::Data && m.state == MemberState::Live;
-        let all = table.members.iter().filter(|m| data(m)).count();
+        let all = table.members.iter().filter(|m| may_receive(m)).count();
         let mut unreached = self.unreached(now);
         let mut found = Vec::new();
         for (about, by) in &self.complaints {
