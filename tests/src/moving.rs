@@ -14,16 +14,19 @@ mod steady;
 
 use crate::bench::systems::Kind;
 use crate::cluster::Cluster;
-use anyhow::{Context as _, Result};
+use crate::procfs::processor;
+use anyhow::{Context as _, Result, bail};
 use confined::Confined;
 use serde_json::Value;
 use speech::Speech;
 use std::fmt;
 use std::time::{Duration, Instant, SystemTime};
-use steady::{Doors, Steady, fill, stored_bytes};
+use steady::{Doors, Load, Steady, fill, stored_bytes};
 
-/// How long it is looked at while nothing else goes on.
-const QUIET: Duration = Duration::from_secs(10);
+/// How long it is looked at while nothing else goes on,
+const QUIET: Duration = Duration::from_secs(20);
+/// and how long it is not looked at before that: what was loaded a moment ago is still digested.
+const SETTLE: Duration = Duration::from_secs(5);
 /// How long an event may last.
 const EVENT_MAX: Duration = Duration::from_secs(600);
 /// Between two looks. They cost those who are measured something.
@@ -42,6 +45,8 @@ pub struct Plan {
     pub connections: usize,
     /// How much of what the cluster can do is asked of it, in percent.
     pub load: u64,
+    /// Of the processor time that its nodes have, instead of the operations that a closed loop gets done; with `share`.
+    pub of_processor: bool,
     /// How often all nodes are restarted.
     pub restarts: usize,
     /// Of these: join, drain, repair, restart, none. Empty: all.
@@ -77,6 +82,27 @@ impl Plan {
         cluster.await_safe(nodes);
         cluster.change("n0", &["rebalance", "--move-rate", &self.move_rate]);
         Ok((confined, cluster))
+    }
+
+    /// Begins the load, and looks at it while nothing else goes on.
+    fn steady(&self, cluster: &Cluster, what: &str) -> Result<Steady> {
+        let share = self.share.map(|thousandths| thousandths as f64 / 1e3 * cluster.nodes.len() as f64);
+        let used = || cluster.nodes.values().map(|node| processor(node.pid())).sum::<Duration>().as_secs_f64() / share.unwrap_or(1.0);
+        let load = match (self.of_processor, share) {
+            (false, _) => Load::Operations(self.load),
+            (true, Some(_)) => Load::Processor(self.load, &used),
+            (true, None) => bail!("what part of the processor nodes use is known where each has its share of one: add --share"),
+        };
+        let steady = Steady::start(&self.doors(cluster), self.bytes, self.connections, &load);
+        std::thread::sleep(SETTLE);
+        drop(steady.phase("settling"));
+        let (before, began) = (used(), Instant::now());
+        std::thread::sleep(QUIET);
+        let part = 100.0 * (used() - before) / began.elapsed().as_secs_f64();
+        let of_share = share.map(|_| format!(", with {part:.0} % of the processor time that nodes have")).unwrap_or_default();
+        println!("{what}: {} operations a second of {}, {} connections{of_share}", steady.rate(), steady.capacity(), self.connections);
+        println!("{}\n{}", steady::head(), steady.phase("before").row());
+        Ok(steady)
     }
 
     fn doors(&self, cluster: &Cluster) -> Doors {
@@ -132,16 +158,7 @@ fn least(plan: &Plan, nodes: u64) -> f64 {
 fn joins(plan: &Plan) -> Result<()> {
     let (mut confined, mut cluster) = plan.cluster(3)?;
     fill(&plan.doors(&cluster), plan.bytes, plan.connections);
-    let steady = Steady::start(&plan.doors(&cluster), plan.bytes, plan.connections, plan.load);
-    println!(
-        "{} operations a second of {} that it can do; {} connections\n{}",
-        steady.rate(),
-        steady.capacity(),
-        plan.connections,
-        steady::head()
-    );
-    std::thread::sleep(QUIET);
-    println!("{}", steady.phase("before").row());
+    let steady = plan.steady(&cluster, "three nodes")?;
     let (before, version) = (copied(&cluster), tables(&cluster));
     // What one process more costs on this machine is not what a move costs.
     cluster.change("n0", &["rebalance", "pause"]);
@@ -171,7 +188,7 @@ fn joins(plan: &Plan) -> Result<()> {
 fn unloaded(plan: &Plan) -> Result<()> {
     let (mut confined, mut cluster) = plan.cluster(3)?;
     fill(&plan.doors(&cluster), plan.bytes, plan.connections);
-    std::thread::sleep(Duration::from_secs(2));
+    std::thread::sleep(SETTLE * 2);
     let (before, began) = (copied(&cluster), SystemTime::now());
     join(&mut cluster, &mut confined, "n3")?;
     await_holding(&cluster, "n3", |share| share > 0.24);
@@ -183,7 +200,7 @@ fn unloaded(plan: &Plan) -> Result<()> {
     drop(confined);
     let (_confined, mut cluster) = plan.cluster(4)?;
     fill(&plan.doors(&cluster), plan.bytes, plan.connections);
-    std::thread::sleep(Duration::from_secs(2));
+    std::thread::sleep(SETTLE * 2);
     let victim = cluster.by_age()[1].clone();
     let began = SystemTime::now();
     cluster.kill(&victim);
@@ -240,10 +257,7 @@ fn told(cluster: &Cluster, since: SystemTime, which: impl Fn(&Value) -> bool) ->
 fn five(plan: &Plan) -> Result<()> {
     let (mut confined, mut cluster) = plan.cluster(5)?;
     fill(&plan.doors(&cluster), plan.bytes, plan.connections);
-    let steady = Steady::start(&plan.doors(&cluster), plan.bytes, plan.connections, plan.load);
-    println!("five nodes, {} operations a second of {}\n{}", steady.rate(), steady.capacity(), steady::head());
-    std::thread::sleep(QUIET);
-    println!("{}", steady.phase("before").row());
+    let steady = plan.steady(&cluster, "five nodes")?;
     if plan.wants("drain") {
         let began = Instant::now();
         cluster.change("n0", &["drain", "n2"]);

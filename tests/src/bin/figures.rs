@@ -112,6 +112,10 @@ enum What {
         /// Percent of what the cluster can do that is asked of it
         #[arg(long, value_name = "P", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=100))]
         load: u64,
+        /// Of which that is: the operations that are done where each connection asks again once it is answered, or, with --share, the
+        /// processor time that nodes have (what arrives one at a time costs more of it than what arrives together)
+        #[arg(long, value_name = "WHAT", value_parser = ["operations", "processor"], default_value = "operations")]
+        of: String,
         /// How often all nodes are restarted
         #[arg(long, value_name = "N", default_value_t = 20)]
         restarts: usize,
@@ -238,7 +242,7 @@ fn main() -> ExitCode {
         What::Stall { keys, grow, expire, rate, probes, options } => {
             doyen_tests::stall::run(&doyen_tests::stall::Plan { binary, grow, expire, drop: keys, rate, probes, options: words(&options) })
         }
-        What::Move { bytes, connections, load, restarts, only, beside, move_rate, cluster_clients, share, options } => {
+        What::Move { bytes, connections, load, of, restarts, only, beside, move_rate, cluster_clients, share, options } => {
             let connections = connections as usize;
             let options = words(&options);
             let plan = doyen_tests::moving::Plan {
@@ -246,6 +250,7 @@ fn main() -> ExitCode {
                 bytes,
                 connections,
                 load,
+                of_processor: of == "processor",
                 restarts,
                 only,
                 beside,

@@ -2,7 +2,7 @@
 
 use super::Plan;
 use super::speech::Speech;
-use super::steady::{self, Doors, Steady, fill};
+use super::steady::{self, Doors, Load, Steady, fill};
 use crate::bench::children::Cores;
 use crate::bench::systems::{Installed, Kind};
 use anyhow::{Result, bail};
@@ -22,7 +22,9 @@ pub(super) fn run(kind: Kind, plan: &Plan) -> Result<()> {
     // Its own client is not needed, and takes its share of the machine.
     system.client = None;
     fill(&doors, plan.bytes, plan.connections);
-    let steady = Steady::start(&doors, plan.bytes, plan.connections, plan.load);
+    let steady = Steady::start(&doors, plan.bytes, plan.connections, &Load::Operations(plan.load));
+    std::thread::sleep(super::SETTLE);
+    drop(steady.phase("settling"));
     println!("{} {}: {} operations a second of {}\n{}", kind.name(), installed.version, steady.rate(), steady.capacity(), steady::head());
     std::thread::sleep(super::QUIET);
     println!("{}", steady.phase("before").row());

@@ -15,8 +15,10 @@ const LEAST: u64 = 100;
 const MOST: u64 = 10_000;
 /// Writes that are sent at once while data is loaded.
 const BATCH: usize = 64;
-/// How long the most that a cluster can do is looked for.
+/// How long the most that a cluster can do is looked for, and how long it is looked at what a rate costs.
 const CAPACITY: Duration = Duration::from_secs(4);
+/// Rates that are tried for one that costs what it shall.
+const TRIALS: usize = 5;
 
 /// How large the value of a key is.
 fn size(key: u64) -> u64 {
@@ -82,6 +84,8 @@ pub(super) struct Counted {
     /// Percent of the time of all processors, those who ask included; `None` where Linux is not.
     busy: Option<u64>,
     latencies: Histogram<u64>,
+    /// Of each second since the load began: one in which the machine stood still tells of itself, and of no other.
+    seconds: BTreeMap<u64, Histogram<u64>>,
     failures: BTreeMap<String, u64>,
     lost: u64,
 }
@@ -90,7 +94,14 @@ impl Counted {
     fn new() -> Self {
         // The bounds are right: 1 is at least 1, and the other one is more than twice that.
         let latencies = Histogram::new_with_bounds(1, 3_600_000_000, 3).expect("bounds of a histogram");
-        Self { what: String::new(), busy: None, latencies, failures: BTreeMap::new(), lost: 0 }
+        Self { what: String::new(), busy: None, latencies, seconds: BTreeMap::new(), failures: BTreeMap::new(), lost: 0 }
+    }
+
+    /// The p99 of the median second, in microseconds.
+    fn p99_of_a_second(&self) -> u64 {
+        let mut p99s: Vec<u64> = self.seconds.values().map(|second| second.value_at_quantile(0.99)).collect();
+        p99s.sort_unstable();
+        p99s.get(p99s.len() / 2).copied().unwrap_or_default()
     }
 
     pub(super) fn row(&self) -> String {
@@ -102,19 +113,21 @@ impl Counted {
         let (count, longest) = (self.latencies.len(), ms(self.latencies.max()));
         let busy = self.busy.map_or_else(String::new, |busy| format!("{busy} %"));
         format!(
-            "{:<34} {count:>9} {busy:>5} {:>8.2} {:>8.2} {:>8.2} {longest:>8.1} {failed:>7}{first}{lost}",
+            "{:<34} {count:>9} {busy:>5} {:>8.2} {:>8.2} {:>10.2} {:>8.2} {longest:>8.1} {failed:>7}{first}{lost}",
             self.what,
             at(0.5),
             at(0.99),
+            ms(self.p99_of_a_second()),
             at(0.999)
         )
     }
 }
 
+/// The names of what a row has; *its median*: the p99 of each second, and the median of those.
 pub(super) fn head() -> String {
     format!(
-        "{:<34} {:>9} {:>5} {:>8} {:>8} {:>8} {:>8} {:>7}",
-        "milliseconds, while", "operations", "busy", "p50", "p99", "p99.9", "longest", "failed"
+        "{:<34} {:>9} {:>5} {:>8} {:>8} {:>10} {:>8} {:>8} {:>7}",
+        "milliseconds, while", "operations", "busy", "p50", "p99", "its median", "p99.9", "longest", "failed"
     )
 }
 
@@ -134,6 +147,15 @@ impl Shared {
     }
 }
 
+/// What share of a cluster's capacity is asked of it, in percent.
+pub(super) enum Load<'a> {
+    /// Of the operations that it gets done where each connection asks again once it is answered.
+    Operations(u64),
+    /// Of the processor time that its nodes have: what arrives one at a time costs more of it than what arrives together. The function tells
+    /// how many seconds of all that they have they have used so far.
+    Processor(u64, &'a dyn Fn() -> f64),
+}
+
 /// A running load.
 pub(super) struct Steady {
     shared: Arc<Shared>,
@@ -151,18 +173,38 @@ struct Held {
 }
 
 impl Steady {
-    /// Finds out what the cluster can do, and asks so many percent of it.
-    pub(super) fn start(doors: &Doors, bytes: u64, connections: usize, percent: u64) -> Self {
-        let (shared, threads) = Self::threads(doors, bytes, vec![BTreeMap::new(); connections], None);
+    /// Finds out what the cluster can do, and asks a share of it.
+    pub(super) fn start(doors: &Doors, bytes: u64, connections: usize, load: &Load<'_>) -> Self {
+        let every = |rate: u64| Duration::from_secs_f64(connections as f64 / rate as f64);
+        let (done, mut held) = Self::trial(doors, bytes, vec![BTreeMap::new(); connections], None);
+        let capacity = done / CAPACITY.as_secs();
+        let rate = match load {
+            Load::Operations(percent) => (capacity * percent / 100).max(1),
+            Load::Processor(percent, used) => {
+                let mut rate = (capacity * percent / 100).max(1);
+                for _ in 0..TRIALS {
+                    let before = used();
+                    held = Self::trial(doors, bytes, held, Some(every(rate))).1;
+                    let part = (used() - before) / CAPACITY.as_secs_f64();
+                    // What a rate costs beyond nothing is not proportional to it, so several are tried, none far from the one before.
+                    let times = (*percent as f64 / 100.0 / part.max(0.01)).clamp(0.4, 1.6);
+                    rate = ((rate as f64 * times) as u64).max(1);
+                }
+                rate
+            }
+        };
+        let (shared, threads) = Self::threads(doors, bytes, held, Some(every(rate)));
+        Self { shared, threads, capacity, rate }
+    }
+
+    /// Some seconds of a load: how many operations there were, and what keys hold by now.
+    fn trial(doors: &Doors, bytes: u64, held: Vec<BTreeMap<u64, Held>>, every: Option<Duration>) -> (u64, Vec<BTreeMap<u64, Held>>) {
+        let (shared, threads) = Self::threads(doors, bytes, held, every);
         std::thread::sleep(CAPACITY);
         shared.stop.store(true, Ordering::Relaxed);
-        let held: Vec<_> = threads.into_iter().map(|t| t.join().expect("a client does not panic")).collect();
+        let held = threads.into_iter().map(|t| t.join().expect("a client does not panic")).collect();
         let counted = shared.counted.lock().unwrap_or_else(PoisonError::into_inner);
-        let capacity = counted.values().map(|c| c.latencies.len()).sum::<u64>() / CAPACITY.as_secs();
-        let rate = (capacity * percent / 100).max(1);
-        let every = Duration::from_secs_f64(connections as f64 / rate as f64);
-        let (shared, threads) = Self::threads(doors, bytes, held, Some(every));
-        Self { shared, threads, capacity, rate }
+        (counted.values().map(|c| c.latencies.len()).sum(), held)
     }
 
     fn threads(
@@ -240,6 +282,28 @@ fn is_right(read: Option<&[u8]>, held: Held) -> bool {
     version.is_some_and(|version| version >= held.acknowledged && version <= held.acknowledged.max(held.tried))
 }
 
+/// What a connection sees in a second. All of a connection's seconds would be much to hold: each is given away at its end.
+struct Second {
+    number: u64,
+    latencies: Histogram<u64>,
+}
+
+impl Second {
+    fn new(number: u64) -> Self {
+        // The bounds are right: 1 is at least 1, and the other one is more than twice that.
+        let latencies = Histogram::new_with_bounds(1, 600_000_000, 2).expect("bounds of a histogram");
+        Self { number, latencies }
+    }
+
+    /// Adds it to what all have seen in it, as a part of that phase, and begins another one.
+    fn give(&mut self, shared: &Shared, phase: usize, next: u64) {
+        let mine = std::mem::replace(self, Self::new(next));
+        let mut all = shared.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let seconds = &mut all.entry(phase).or_insert_with(Counted::new).seconds;
+        *seconds.entry(mine.number).or_insert_with(|| Self::new(mine.number).latencies) += mine.latencies;
+    }
+}
+
 struct Connection {
     shared: Arc<Shared>,
     number: usize,
@@ -256,7 +320,9 @@ impl Connection {
 
     /// Until it is stopped; `every` so often, or one operation after the other.
     fn run(mut self, mut due: Instant, every: Option<Duration>) -> BTreeMap<u64, Held> {
+        let began = due;
         let mut counted: (usize, Counted) = (0, Counted::new());
+        let mut second = Second::new(0);
         let mut random = self.number as u64;
         while !self.shared.stop.load(Ordering::Relaxed) {
             match every {
@@ -267,11 +333,16 @@ impl Connection {
             let key = self.keys[(random >> 33) as usize % self.keys.len()];
             let failed = self.operate(key, random & (1 << 20) == 0);
             let phase = self.shared.phase.load(Ordering::Relaxed);
+            let number = due.saturating_duration_since(began).as_secs();
+            if phase != counted.0 || number != second.number {
+                second.give(&self.shared, counted.0, number);
+            }
             if phase != counted.0 {
                 self.give(&mut counted, phase);
             }
             let took = u64::try_from(due.elapsed().as_micros()).unwrap_or(u64::MAX);
             counted.1.latencies.saturating_record(took.max(1));
+            second.latencies.saturating_record(took.max(1));
             match failed {
                 Ok(()) => {}
                 Err(Some(why)) => *counted.1.failures.entry(why).or_default() += 1,
@@ -279,6 +350,7 @@ impl Connection {
             }
             due += every.unwrap_or_default();
         }
+        second.give(&self.shared, counted.0, 0);
         self.give(&mut counted, 0);
         self.held
     }
@@ -342,6 +414,17 @@ mod tests {
         assert!(sizes.iter().all(|s| (LEAST..=MOST).contains(s)));
         let small = sizes.iter().filter(|s| **s < 1000).count();
         assert!((400..600).contains(&small), "{small} of 1000 are below 1000 bytes");
+    }
+
+    #[test]
+    fn a_second_in_which_the_machine_stood_still_tells_of_itself_alone() {
+        let mut counted = Counted::new();
+        for (number, took) in [1_000, 900_000, 1_200, 800, 1_100].into_iter().enumerate() {
+            let mut second = Second::new(number as u64);
+            second.latencies.saturating_record_n(took, 1_000);
+            counted.seconds.insert(second.number, second.latencies);
+        }
+        assert!(counted.p99_of_a_second().abs_diff(1_100) <= 11, "{}", counted.p99_of_a_second());
     }
 
     #[test]
