@@ -15,6 +15,7 @@ use super::loads::Told;
 use crate::time::Time;
 use crate::wire::LeaveStep;
 use admin::administer;
+use doyen_placement::loads::PartitionLoad;
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::planner::{self, Departure, InSyncChange, InSyncRequest, Pace, Proposal, Stillness};
 use doyen_placement::quorum::majority;
@@ -35,10 +36,12 @@ const BATCH_MEMBERS: usize = 8;
 /// ... but no further than this, for a copy that is silent is dropped by such a table.
 const BATCH_MAX: Duration = Duration::from_millis(500);
 /// While a table is on its way, everybody has something to do at once, and whoever asks for something waits. Where nothing is lacking it may wait itself,
-/// for so many times as long as the one before took,
-const REST: u32 = 50;
-/// but never longer than this.
+/// for so many times as long as the one before took: a p99 is of what one in a hundred waits for, so the time of tables must be well below a hundredth.
+const REST: u32 = 200;
+/// But it never waits longer than this.
 const REST_MAX: Duration = Duration::from_secs(1);
+/// Where less than this is asked for a second, in all, nobody is there who would wait.
+const ASKED_LITTLE: u64 = 100;
 /// Where copies are lacking, tables that only admit some and begin others are so much further apart than what cannot wait at all: each is work
 /// for everybody, of which copying gets that much less.
 const REPAIR_REST: Duration = Duration::from_millis(30);
@@ -194,6 +197,13 @@ impl Duties {
         if self.rooms.look(now, &self.told.loads) {
             self.stuck = None;
         }
+    }
+
+    /// Whether tables are noticed: somebody asks for something; or copies fail, which must not be tried the more often for it.
+    fn disturbs(&self, now: Time) -> bool {
+        let asked = |(_, load): (PartitionRef, &PartitionLoad)| load.reads.saturating_add(load.writes);
+        let total = self.told.loads.partitions().map(asked).fold(0, u64::saturating_add);
+        total >= ASKED_LITTLE || !self.backoff.is_empty() || self.rooms.lacked(now)
     }
 
     /// Whether the next step cannot wait: somebody is in the way of writes, or writes wait for a split or a merge; where copies are lacking, it
@@ -517,7 +527,11 @@ impl Council {
         let now = self.committed.clone();
         if let Role::Leader(leader) = &mut self.role {
             let duties = &mut leader.duties;
-            duties.rest_until = cx.now + (cx.now.since(duties.proposed_at) * REST).min(REST_MAX);
+            duties.rest_until = if duties.disturbs(cx.now) {
+                cx.now + (cx.now.since(duties.proposed_at) * REST).min(REST_MAX)
+            } else {
+                duties.batch_at + REPAIR_REST
+            };
             let halved = |k: &Keyspace| !planner::reshape::doublings(k, HALVED_MAX).is_empty();
             let moving = now.partitions().any(|(_, p)| p.goal.is_some());
             duties.moving = moving || now.keyspaces.iter().any(halved);
@@ -574,4 +588,39 @@ fn keep_voters(base: &Table, table: &mut Table) {
         }
     }
     table.members.sort_by_key(|m| m.age);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agreement::fixtures::planned;
+    use doyen_placement::loads::Report;
+
+    /// Of one partition, so many operations a second.
+    fn asked(duties: &mut Duties, table: &Table, reads: u64, writes: u64) {
+        let (at, partition) = table.partitions().next().expect("a partition");
+        let load = PartitionLoad { reads, writes, ..PartitionLoad::default() };
+        duties.told.loads.tell(table, partition.primary(), Report { partitions: vec![(at, load)], ..Report::default() });
+    }
+
+    #[test]
+    fn tables_need_not_rest_where_nobody_asks_and_nothing_fails() {
+        let (table, now) = (planned(8), Time(1_000_000_000_000));
+        let mut duties = Duties::new(now);
+        assert!(!duties.disturbs(now), "nobody has told of any");
+        asked(&mut duties, &table, ASKED_LITTLE / 2 - 1, ASKED_LITTLE / 2);
+        assert!(!duties.disturbs(now));
+        asked(&mut duties, &table, ASKED_LITTLE / 2, ASKED_LITTLE / 2);
+        assert!(duties.disturbs(now));
+        asked(&mut duties, &table, 0, 0);
+        assert!(!duties.disturbs(now));
+        let (at, partition) = table.partitions().next().expect("a partition");
+        duties.backoff.insert((at, partition.primary()), (now, Duration::from_secs(1)));
+        assert!(duties.disturbs(now), "what fails is not tried the more often");
+        duties.backoff.clear();
+        let (at, learner) =
+            table.partitions().find_map(|(at, p)| Some((at, *p.goal.as_ref()?.iter().find(|m| !p.holds(**m))?))).expect("one that moves");
+        duties.rooms.refused(now, &table, at, learner, &duties.told.loads);
+        assert!(duties.disturbs(now + Duration::from_secs(1)), "somebody has no room");
+    }
 }

@@ -126,6 +126,11 @@ impl Rooms {
         paused
     }
 
+    /// Whether somebody has no room, or had none a little while ago.
+    pub(super) fn lacked(&self, now: Time) -> bool {
+        self.full.values().any(|full| full.bytes.is_some() || now.since(full.until) <= PAUSE_MAX)
+    }
+
     /// When something that waits is tried again.
     pub(super) fn due(&self, now: Time) -> Option<Time> {
         self.full.values().map(|full| full.until).filter(|until| *until > now).min()
