@@ -87,8 +87,10 @@ pub use threads::thread_of;
 const SLICE: usize = 4_000;
 /// Forgotten callers after which those that are answered are sorted out.
 const FORGOTTEN_MAX: usize = 4_096;
-/// Bytes of values and frames handled in one `receive`, about: a few milliseconds of work.
+/// Bytes of values and frames handled in one `receive`, about: a few milliseconds of work;
 const RECEIVE_WORK_MAX: usize = 4 << 20;
+/// and of snapshots, for which nobody waits: a part or two, some tenths of a millisecond.
+const RECEIVE_BULK_MAX: usize = 128 << 10;
 /// Frames from which on it pays to load what they look up beforehand.
 const WARM_LEAST: usize = 3;
 /// What a frame costs beside its bytes,
@@ -808,6 +810,7 @@ impl Shard {
         let limits = &self.core.limits;
         let frame_bytes_max = 3 * limits.value_bytes_max + 2 * limits.key_bytes_max + frame::FRAME_SLACK + limits.chunk_bytes;
         self.core.worked = 0;
+        let most = if lane == Lane::Bulk { RECEIVE_BULK_MAX } else { RECEIVE_WORK_MAX };
         loop {
             let read = if batch.is_empty() { self.read_batch(peer, lane, bytes, frame_bytes_max, batch) } else { Ok(()) };
             if batch.is_empty() {
@@ -816,7 +819,7 @@ impl Shard {
             self.warm_batch(batch);
             while let Some(frame) = batch.pop_front() {
                 self.handle(peer, frame)?;
-                if self.core.worked >= RECEIVE_WORK_MAX && (!batch.is_empty() || !bytes.is_empty()) {
+                if self.core.worked >= most && (!batch.is_empty() || !bytes.is_empty()) {
                     return read.map(|()| true);
                 }
             }
@@ -833,7 +836,9 @@ impl Shard {
         frame_bytes_max: usize,
         batch: &mut VecDeque<Frame>,
     ) -> Result<(), Malformed> {
-        while batch.len() < index::WARM_GROUP && self.core.worked < RECEIVE_WORK_MAX {
+        // A part of a snapshot looks up nothing, and is counted once it is handled.
+        let most = if lane == Lane::Bulk { 1 } else { index::WARM_GROUP };
+        while batch.len() < most && self.core.worked < RECEIVE_WORK_MAX {
             let Some((read, length)) = frame::take(bytes, frame_bytes_max)? else { break };
             self.core.worked += length + FRAME_WORK;
             let Some(known) = self.core.peers.get(peer) else {

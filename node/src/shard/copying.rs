@@ -508,17 +508,18 @@ impl Core {
             return;
         }
         let Some(out) = self.peers.out(id, Lane::Bulk) else { return };
+        let most = self.limits.chunk_bytes.min(self.pace.part());
         teaching.sent += 1;
         teaching.unacked.push_back((teaching.cursor.clone(), teaching.total));
         let (mut taken, mut bytes, mut last) = (0, 0, None);
-        frame::chunk(out, at, (session, teaching.sent), self.limits.chunk_bytes.min(store.bytes()), |out| {
+        frame::chunk(out, at, (session, teaching.sent), most.min(store.bytes()), |out| {
             let begin = out.mark();
             for (map, entry) in following {
                 frame::put_entry(out, map, entry);
                 last = Some((map, entry));
                 taken += 1;
                 bytes = out.len_from(begin);
-                if bytes >= self.limits.chunk_bytes {
+                if bytes >= most {
                     break;
                 }
             }

@@ -28,9 +28,13 @@ const MOST: u64 = 16 << 30;
 const ANSWERS_LEAST: u32 = 50;
 /// Answers take too long that take so much more than is normal: by ratio, in percent, and by gap.
 const RATIO: u64 = 150;
-const GAP: Duration = Duration::from_millis(1);
-/// How long a burst may take of what is allowed in a second.
-const BURST: u64 = 50;
+const GAP: Duration = Duration::from_micros(300);
+/// How many milliseconds' worth of what is allowed may go at once: what does is in the way of others all at once, too.
+const BURST: u64 = 10;
+/// How many milliseconds' worth of it is one part of a snapshot, and the least that one is: whoever takes it does nothing else meanwhile,
+/// and of two processes that take the same time of a processor the one that takes it in smaller pieces is noticed less.
+const PART: u64 = 2;
+const PART_LEAST: u64 = 8 << 10;
 
 /// The pace of one data thread.
 #[derive(Debug)]
@@ -128,6 +132,11 @@ impl Pace {
     /// Bytes a second.
     pub(super) fn rate(&self) -> u64 {
         self.fixed.unwrap_or(if self.repairing { self.allowed.max(REPAIR) } else { self.allowed })
+    }
+
+    /// How much goes at a time.
+    pub(super) fn part(&self) -> usize {
+        usize::try_from((self.rate() / 1000 * PART).max(PART_LEAST)).unwrap_or(usize::MAX)
     }
 
     /// So many answers leave that were wanted for so long.
@@ -276,6 +285,16 @@ mod tests {
     }
 
     #[test]
+    fn the_slower_the_smaller_the_parts() {
+        let mut pace = Pace::new(Time::ZERO);
+        assert_eq!(pace.part() as u64, BEGIN / 1000 * PART);
+        pace.set(MoveRate::Bytes(1 << 20), 1);
+        assert_eq!(pace.part() as u64, PART_LEAST, "each costs something");
+        pace.set(MoveRate::Bytes(64 << 20), 2);
+        assert_eq!(pace.part() as u64, (32 << 20) / 1000 * PART, "of a thread's part");
+    }
+
+    #[test]
     fn buckets_hold_what_is_below_their_bounds() {
         for micros in (0..5000).chain([70_000, 1 << 30]) {
             let after = Duration::from_micros(micros);
@@ -303,7 +322,12 @@ mod tests {
         let slowest = (0..10).map(|_| second(&mut pace, &mut now, Duration::from_millis(5), 1000, true)).last();
         assert_eq!(slowest, Some(LEAST), "never to a halt");
         assert!(second(&mut pace, &mut now, quick, 1000, true) > LEAST);
-        assert!(second(&mut pace, &mut now, quick * 2, 1000, true) > LEAST, "a large ratio of little is noise");
+        let (mut pace, mut now, quick) = (Pace::new(at(0)), 0, Duration::from_micros(100));
+        (0..10).for_each(|_| {
+            second(&mut pace, &mut now, quick, 1000, false);
+        });
+        let faster = second(&mut pace, &mut now, quick * 2, 1000, true);
+        assert!(faster > BEGIN, "a large ratio of little is noise");
     }
 
     #[test]

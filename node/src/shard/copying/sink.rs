@@ -104,7 +104,7 @@ impl Core {
 
     /// How much of so many bytes comes in one chunk.
     fn first_chunk(&self, bytes: u64) -> usize {
-        usize::try_from(bytes).unwrap_or(usize::MAX).min(self.limits.chunk_bytes)
+        usize::try_from(bytes).unwrap_or(usize::MAX).min(self.limits.chunk_bytes).min(self.pace.part())
     }
 
     /// Whether so much fits here, beside what is kept for those who write and what else is on its way.
@@ -134,6 +134,7 @@ impl Core {
         }
         let body_bytes = body.len();
         let entries = frame::entries(body)?;
+        self.worked += entries.len() * ENTRY_WORK;
         let before = held.bytes();
         for (map, entry) in entries.into_iter().skip(usize::from(broken(Mutant::LearnsUnproven))) {
             held.store.adopt(map, entry);

@@ -367,7 +367,7 @@ fn large_values_are_summed_and_freed_a_few_at_a_time() {
     while !store.advance_sum(1, 1_000).0 {
         steps += 1;
     }
-    assert_eq!(steps, 10, "two in a step");
+    assert_eq!(steps, 20, "one in a step");
     let mut map = store.take().pop().expect("it was there");
     assert!(map.shed(500));
     assert!((11..=14).contains(&map.len()), "{} of 20 are left after one step", map.len());
