@@ -21,12 +21,10 @@ use serde_json::Value;
 use speech::Speech;
 use std::fmt;
 use std::time::{Duration, Instant, SystemTime};
-use steady::{Doors, Load, Steady, fill, stored_bytes};
+use steady::{Doors, Load, SETTLE, Steady, fill, stored_bytes};
 
-/// How long it is looked at while nothing else goes on,
+/// How long it is looked at while nothing else goes on.
 const QUIET: Duration = Duration::from_secs(20);
-/// and how long it is not looked at before that: what was loaded a moment ago is still digested.
-const SETTLE: Duration = Duration::from_secs(5);
 /// How long an event may last.
 const EVENT_MAX: Duration = Duration::from_secs(600);
 /// Between two looks. They cost those who are measured something.
@@ -94,8 +92,6 @@ impl Plan {
             (true, None) => bail!("what part of the processor nodes use is known where each has its share of one: add --share"),
         };
         let steady = Steady::start(&self.doors(cluster), self.bytes, self.connections, &load);
-        std::thread::sleep(SETTLE);
-        drop(steady.phase("settling"));
         let (before, began) = (used(), Instant::now());
         std::thread::sleep(QUIET);
         let part = 100.0 * (used() - before) / began.elapsed().as_secs_f64();

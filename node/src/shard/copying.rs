@@ -481,6 +481,11 @@ impl Core {
         }
     }
 
+    /// How large a part of a snapshot is, at this pace.
+    fn chunk_bytes(&self) -> usize {
+        self.limits.chunk_bytes.min(self.pace.part())
+    }
+
     /// Sends the next part of a snapshot, and what comes after the last one; then others have their turn.
     pub(super) fn send_chunk(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId) {
         let Some(held) = &mut slot.held else { return };
@@ -507,8 +512,8 @@ impl Core {
             fault::pass(Point::SourceFinishes);
             return;
         }
+        let most = self.chunk_bytes();
         let Some(out) = self.peers.out(id, Lane::Bulk) else { return };
-        let most = self.limits.chunk_bytes.min(self.pace.part());
         teaching.sent += 1;
         teaching.unacked.push_back((teaching.cursor.clone(), teaching.total));
         let (mut taken, mut bytes, mut last) = (0, 0, None);

@@ -23,8 +23,6 @@ pub(super) fn run(kind: Kind, plan: &Plan) -> Result<()> {
     system.client = None;
     fill(&doors, plan.bytes, plan.connections);
     let steady = Steady::start(&doors, plan.bytes, plan.connections, &Load::Operations(plan.load));
-    std::thread::sleep(super::SETTLE);
-    drop(steady.phase("settling"));
     println!("{} {}: {} operations a second of {}\n{}", kind.name(), installed.version, steady.rate(), steady.capacity(), steady::head());
     std::thread::sleep(super::QUIET);
     println!("{}", steady.phase("before").row());

@@ -17,6 +17,8 @@ const MOST: u64 = 10_000;
 const BATCH: usize = 64;
 /// How long the most that a cluster can do is looked for, and how long it is looked at what a rate costs.
 const CAPACITY: Duration = Duration::from_secs(4);
+/// How long nothing is looked at after that: what was loaded a moment ago is still digested.
+pub(super) const SETTLE: Duration = Duration::from_secs(5);
 /// Rates that are tried for one that costs what it shall.
 const TRIALS: usize = 5;
 
@@ -173,7 +175,7 @@ struct Held {
 }
 
 impl Steady {
-    /// Finds out what the cluster can do, and asks a share of it.
+    /// Finds out what the cluster can do, and asks a share of it; what is seen counts from when that has settled.
     pub(super) fn start(doors: &Doors, bytes: u64, connections: usize, load: &Load<'_>) -> Self {
         let every = |rate: u64| Duration::from_secs_f64(connections as f64 / rate as f64);
         let (done, mut held) = Self::trial(doors, bytes, vec![BTreeMap::new(); connections], None);
@@ -194,7 +196,10 @@ impl Steady {
             }
         };
         let (shared, threads) = Self::threads(doors, bytes, held, Some(every(rate)));
-        Self { shared, threads, capacity, rate }
+        let steady = Self { shared, threads, capacity, rate };
+        std::thread::sleep(SETTLE);
+        drop(steady.phase("settling"));
+        steady
     }
 
     /// Some seconds of a load: how many operations there were, and what keys hold by now.

@@ -104,7 +104,7 @@ impl Core {
 
     /// How much of so many bytes comes in one chunk.
     fn first_chunk(&self, bytes: u64) -> usize {
-        usize::try_from(bytes).unwrap_or(usize::MAX).min(self.limits.chunk_bytes).min(self.pace.part())
+        usize::try_from(bytes).unwrap_or(usize::MAX).min(self.chunk_bytes())
     }
 
     /// Whether so much fits here, beside what is kept for those who write and what else is on its way.
