@@ -3,7 +3,7 @@
 //! ```text
 //!   answers that leave ──> how long they took: p99 of a window ──┐     above what is normal, by ratio and by gap: slower
 //!   failures ────────────────────────────────────────────────────┼──>  more than one in a hundred fails:          not at all
-//!   others want the processor ───────────────────────────────────┘     no faster; else faster, and where nobody asks: at will
+//!   others want the processor ───────────────────────────────────┘     a little slower; else faster, and where nobody asks: at will
 //! ```
 //! Where copies are lacking, it never goes below what repairs a gigabyte in a minute.
 //! Either end keeps to its own pace: the source with what it sends, the target with what it acknowledges, without which little more comes.
@@ -209,8 +209,8 @@ impl Pace {
         } else if late {
             (self.allowed / 2).clamp(LEAST, MOST)
         } else if self.short_of_time {
-            // Nobody notices yet, and would soon.
-            self.allowed.clamp(LEAST, MOST)
+            // Nobody notices yet, and would soon: as much slower as it would else be faster.
+            (self.allowed / 9 * 8).clamp(LEAST, MOST)
         } else {
             (self.allowed / 8 * 9).clamp(LEAST, MOST)
         };
@@ -328,6 +328,22 @@ mod tests {
         });
         let faster = second(&mut pace, &mut now, quick * 2, 1000, true);
         assert!(faster > BEGIN, "a large ratio of little is noise");
+    }
+
+    #[test]
+    fn copies_slow_down_a_little_where_others_want_the_processor() {
+        let (mut pace, mut now) = (Pace::new(at(0)), 0);
+        let quick = Duration::from_micros(300);
+        second(&mut pace, &mut now, quick, 1000, false);
+        pace.set_short_of_time(true);
+        let slower = second(&mut pace, &mut now, quick, 1000, true);
+        assert!((BEGIN / 2..BEGIN).contains(&slower), "{slower}: nobody notices yet");
+        pace.set_short_of_time(false);
+        let again = second(&mut pace, &mut now, quick, 1000, true);
+        assert!(again > slower && again.abs_diff(BEGIN) < BEGIN / 100, "{again}: as much faster as it became slower");
+        pace.set_short_of_time(true);
+        let slowest = (0..10).map(|_| second(&mut pace, &mut now, quick, 1000, true)).last();
+        assert_eq!(slowest, Some(LEAST), "never to a halt");
     }
 
     #[test]
