@@ -202,8 +202,9 @@ impl Duties {
     /// Whether tables are noticed: somebody asks for something; or copies fail, which must not be tried the more often for it.
     fn disturbs(&self, now: Time) -> bool {
         let asked = |(_, load): (PartitionRef, &PartitionLoad)| load.reads.saturating_add(load.writes);
-        let total = self.told.loads.partitions().map(asked).fold(0, u64::saturating_add);
-        total >= ASKED_LITTLE || !self.backoff.is_empty() || self.rooms.lacked(now)
+        // That goes over all partitions: last.
+        let total = || self.told.loads.partitions().map(asked).fold(0, u64::saturating_add);
+        !self.backoff.is_empty() || self.rooms.lacked(now) || total() >= ASKED_LITTLE
     }
 
     /// Whether the next step cannot wait: somebody is in the way of writes, or writes wait for a split or a merge; where copies are lacking, it

@@ -101,16 +101,21 @@ pub(super) fn router(state: Arc<State>) -> Router {
         .method_not_allowed_fallback(not_allowed)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(middleware::from_fn_with_state(state.clone(), in_time))
+        .layer(middleware::from_fn(not_too_long))
         .with_state(state)
 }
 
-async fn in_time(Shared(state): Shared<Arc<State>>, request: Request, next: Next) -> Response {
-    // Whoever says so beforehand need not send it first.
+/// Whoever says beforehand that a body is too long need not send it first.
+async fn not_too_long(request: Request, next: Next) -> Response {
     let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     let most = PLAN_BYTES_MAX.max(KEYSPACE_BYTES_MAX);
     if length.is_some_and(|length| length > most as u64) {
         return Failure(StatusCode::PAYLOAD_TOO_LARGE, format!("no body that is taken has more than {most} bytes")).into_response();
     }
+    next.run(request).await
+}
+
+async fn in_time(Shared(state): Shared<Arc<State>>, request: Request, next: Next) -> Response {
     if let Ok(response) = tokio::time::timeout(ANSWER_MAX, next.run(request)).await {
         return response;
     }
