@@ -5,7 +5,7 @@ use doyen_tests::load::Load;
 use doyen_tests::process::PATIENCE;
 use doyen_tests::resp::{Client, Reply};
 use rand::{RngCore, SeedableRng};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{TcpStream, UdpSocket};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
@@ -62,6 +62,18 @@ fn a_name_in_a_path_that_is_no_text_gets_an_error_in_json() {
     let cluster = Cluster::of(BINARY, 1);
     let said = cluster.nodes["n0"].http("/keyspaces/%FF").expect_err("there is none").to_string();
     assert!(said.contains(r#"400 Bad Request {"error":"the path has no name"#), "{said}");
+}
+
+/// Before any of it was sent, and not once it has taken too long to come.
+#[test]
+fn a_body_that_says_that_it_is_too_long_is_refused_at_once() {
+    let cluster = Cluster::of(BINARY, 1);
+    let mut stream = TcpStream::connect(cluster.nodes["n0"].ready.http).expect("a connection");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    stream.write_all(b"POST /rebalance HTTP/1.1\r\nhost: n0\r\nconnection: close\r\ncontent-length: 1000000000000\r\n\r\n").expect("sent");
+    let mut said = String::new();
+    stream.read_to_string(&mut said).expect("an answer");
+    assert!(said.starts_with("HTTP/1.1 413 ") && said.contains(r#"{"error":"no body that is taken has more than "#), "{said}");
 }
 
 #[test]
