@@ -79,8 +79,10 @@ fn a_member_whose_data_port_is_shut_holds_up_no_repair() {
         cluster.cut_plane(other, shut, Plane::Data);
     }
     let name = cluster.name(shut).to_owned();
-    await_that(&runtime, &cluster, coordinator, "it holds nothing that anybody needs", |table, _| {
-        !table.keyspaces.iter().flat_map(|k| &k.partitions).any(|p| p.primary == name || p.backups.contains(&name))
+    // A copy there that blocks writes is dropped before there is another one: until there is, its primary alone has what nobody else has.
+    await_that(&runtime, &cluster, coordinator, "it holds nothing that anybody needs, and others have all of it", |table, status| {
+        let holds = table.keyspaces.iter().flat_map(|k| &k.partitions).any(|p| p.primary == name || p.backups.contains(&name));
+        !holds && status.keyspaces.iter().all(|k| k.under_replicated == 0)
     });
     let ready = http(cluster.http(shut).expect("it runs"), "/readyz").expect_err("it is not ready").to_string();
     assert!(ready.contains("503") && ready.contains("reaches no other member's data port"), "{ready}");
@@ -100,7 +102,8 @@ fn a_member_whose_data_port_is_shut_holds_up_no_repair() {
     runtime.block_on(cluster.await_safe(PATIENCE)).expect("all is safe");
 }
 
-/// Looks at the table and the status of a node until they are like this.
+/// Looks at the table and the status of a node until they are like this. If not, tells what they are, and what the node logged, in lines that are short
+/// enough to be read where somebody else ran this.
 fn await_that(runtime: &Runtime, cluster: &Cluster, node: usize, what: &str, holds: impl Fn(&TableReport, &ClusterReport) -> bool) {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -109,7 +112,13 @@ fn await_that(runtime: &Runtime, cluster: &Cluster, node: usize, what: &str, hol
         if holds(&table, &status) {
             return;
         }
-        assert!(Instant::now() < until, "not {what}: {status:?}, {table:?}");
+        if Instant::now() >= until {
+            let members: Vec<String> = status.members.iter().map(|m| format!("{m:?}")).collect();
+            let keyspaces: Vec<String> = status.keyspaces.iter().map(|k| format!("{k:?}")).collect();
+            let partitions: Vec<String> = table.keyspaces.iter().flat_map(|k| &k.partitions).map(|p| format!("{p:?}")).collect();
+            let log = cluster.log(node);
+            panic!("not: {what}\n{}\n{}\n{}\n{log}", members.join("\n"), keyspaces.join("\n"), partitions.join("\n"));
+        }
         std::thread::sleep(Duration::from_millis(50));
     }
 }
