@@ -24,13 +24,16 @@ const PAUSE: Duration = Duration::from_secs(30);
 /// but never for longer than this.
 const PAUSE_MAX: Duration = Duration::from_secs(240);
 
+/// About whom, by whom, since when.
+type Complaints = BTreeMap<MemberId, BTreeMap<MemberId, Time>>;
+
 /// What a coordinator knows of that.
 #[derive(Debug, Default)]
 pub(super) struct Reach {
     /// About whom, by whom; when first, and when last.
     complaints: BTreeMap<MemberId, BTreeMap<MemberId, (Time, Time)>>,
-    /// With whom a member is not connected, and since when, as it said last.
-    unheard: BTreeMap<MemberId, BTreeMap<MemberId, Time>>,
+    /// About whom, by whom: with whom members are not connected, as they said last.
+    unheard: Complaints,
     /// What is over is kept: it says how long the next pause is.
     spared: BTreeMap<MemberId, Spared>,
 }
@@ -53,11 +56,14 @@ impl Reach {
 
     /// A member says with whom it is not connected.
     pub(super) fn unheard(&mut self, now: Time, by: MemberId, unheard: impl Iterator<Item = MemberId>) {
-        let mut before = self.unheard.remove(&by).unwrap_or_default();
-        let known: BTreeMap<MemberId, Time> = unheard.map(|about| (about, before.remove(&about).unwrap_or(now))).collect();
-        if !known.is_empty() {
-            self.unheard.insert(by, known);
+        let unheard: BTreeSet<MemberId> = unheard.collect();
+        for (about, complaining) in &mut self.unheard {
+            if !unheard.contains(about) {
+                complaining.remove(&by);
+            }
         }
+        unheard.into_iter().for_each(|about| _ = self.unheard.entry(about).or_default().entry(by).or_insert(now));
+        self.unheard.retain(|_, complaining| !complaining.is_empty());
     }
 
     /// A copy there counts by now.
@@ -73,14 +79,11 @@ impl Reach {
             !by.is_empty() && table.member(*about).is_some()
         });
         self.spared.retain(|member, _| table.member(*member).is_some());
-        self.unheard.retain(|by, _| table.member(*by).is_some());
-        let lasting = self.unheard.iter().flat_map(|(by, about)| about.iter().map(move |(about, since)| (*by, *about, *since)));
-        let lasting: Vec<_> = lasting.filter(|(_, about, since)| now.since(*since) >= LASTING && table.member(*about).is_some()).collect();
-        for (by, about, since) in lasting {
-            let (first, last) = self.complaints.entry(about).or_default().entry(by).or_insert((since, now));
-            (*first, *last) = ((*first).min(since), now);
-        }
-        let apart = |member: MemberId| self.unheard.values().filter(|about| about.contains_key(&member)).count() >= COMPLAINING;
+        self.unheard.retain(|about, by| {
+            by.retain(|by, _| table.member(*by).is_some());
+            !by.is_empty() && table.member(*about).is_some()
+        });
+        let apart = |member: MemberId| self.unheard.get(&member).is_some_and(|by| by.len() >= COMPLAINING);
         for (member, spared) in &mut self.spared {
             // One alone may say so because it hears nobody.
             if spared.apart && spared.until > now && !apart(*member) {
@@ -88,19 +91,23 @@ impl Reach {
                 self.complaints.remove(member);
             }
         }
-        let complaining: BTreeMap<MemberId, usize> = self.complaints.iter().map(|(about, by)| (*about, by.len())).collect();
-        let of = |member: MemberId| complaining.get(&member).copied().unwrap_or(0);
         let all = table.members.iter().filter(|m| may_receive(m)).count();
         let mut unreached = self.unreached(now);
         let mut found = Vec::new();
+        // Copies are given up for other reasons, too, and that is remembered for a while: it does not weigh against what is so now.
+        let mut lasting = self.unheard.clone();
+        lasting.values_mut().for_each(|by| by.retain(|_, since| now.since(*since) >= LASTING));
+        let mut together = lasting.clone();
         for (about, by) in &self.complaints {
-            // Who is complained of more than whom it complains of, is the one that is cut off.
-            let believed = by.iter().filter(|(by, _)| of(**by) < of(*about));
-            let several = believed.clone().count() >= COMPLAINING && believed.clone().any(|(_, (first, _))| now.since(*first) >= LASTING);
-            // Where most are like that, it is not they.
-            if several && !unreached.contains(about) && (unreached.len() + 1) * 2 < all {
-                unreached.insert(*about);
-                found.push(*about);
+            let known = together.entry(*about).or_default();
+            by.iter().for_each(|(by, (first, _))| _ = known.entry(*by).and_modify(|since| *since = (*since).min(*first)).or_insert(*first));
+        }
+        for complaints in [&lasting, &together] {
+            for about in cut_off(now, complaints) {
+                // Where most are like that, it is not they.
+                if (unreached.len() + 1) * 2 < all && unreached.insert(about) {
+                    found.push(about);
+                }
             }
         }
         for member in &found {
@@ -123,6 +130,16 @@ impl Reach {
         let lasting = self.complaints.values().filter(|by| by.len() >= COMPLAINING).flat_map(BTreeMap::values);
         pauses.chain(lasting.map(|(first, _)| *first + LASTING)).filter(|at| *at > now).min()
     }
+}
+
+/// Of whom several complain who are complained of less themselves: they are the ones that are cut off.
+fn cut_off(now: Time, complaints: &Complaints) -> Vec<MemberId> {
+    let of = |member: MemberId| complaints.get(&member).map_or(0, BTreeMap::len);
+    let is_cut_off = |(about, by): &(&MemberId, &BTreeMap<MemberId, Time>)| {
+        let believed = || by.iter().filter(|(by, _)| of(**by) < of(**about));
+        believed().count() >= COMPLAINING && believed().any(|(_, since)| now.since(*since) >= LASTING)
+    };
+    complaints.iter().filter(is_cut_off).map(|(about, _)| *about).collect()
 }
 
 #[cfg(test)]
@@ -174,6 +191,27 @@ mod tests {
         assert!(reach.unreached(at(6_000)).contains(&id(1)));
         assert_eq!(reach.judge(at(6_000), &table), [], "nobody says so any more");
         assert!(reach.unreached(at(6_000)).is_empty(), "and it is over at once");
+    }
+
+    #[test]
+    fn what_is_so_now_counts_more_than_what_was_given_up_before() {
+        let (table, mut reach) = (members(4), Reach::default());
+        let at = |ms| Time::ZERO + Duration::from_millis(ms);
+        // While machines were slow, copies were given up to everybody.
+        let everybody = || (1..=4).flat_map(|by| (1..=4).map(move |about| (by, about)));
+        everybody().for_each(|(by, about)| reach.complain(at(0), id(by), id(about)));
+        let shut = |reach: &mut Reach, now| {
+            reach.unheard(now, id(4), [1, 2, 3].map(id).into_iter());
+            (1..=3).for_each(|by| reach.unheard(now, id(by), [id(4)].into_iter()));
+        };
+        shut(&mut reach, at(1_000));
+        assert_eq!(reach.judge(at(3_500), &table), [], "not for long enough");
+        assert_eq!(reach.judge(at(4_000), &table), [id(4)]);
+        // Each connection that is there again is no complaint any more.
+        let (mut reach, now) = (Reach::default(), at(60_000));
+        shut(&mut reach, now);
+        (2..=4).for_each(|by| reach.unheard(now + LASTING, id(by), std::iter::empty()));
+        assert_eq!(reach.judge(now + LASTING, &table), [], "one alone says so");
     }
 
     #[test]
