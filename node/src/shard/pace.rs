@@ -43,6 +43,8 @@ pub(super) struct Pace {
     fixed: Option<u64>,
     /// Bytes a second, as things stand.
     allowed: u64,
+    /// Nobody asked for anything in the window before.
+    quiet: bool,
     sent: Bucket,
     taken: Bucket,
     answers: Answers,
@@ -93,7 +95,9 @@ impl Pace {
         let bucket = Bucket { left: 0, filled: now };
         Self {
             fixed: None,
-            allowed: BEGIN,
+            // Nobody has asked for anything yet.
+            allowed: MOST,
+            quiet: true,
             sent: bucket,
             taken: bucket,
             answers: Answers::default(),
@@ -190,22 +194,23 @@ impl Pace {
         let copied = std::mem::take(&mut self.copied);
         self.began = now;
         self.answers = Answers::default();
-        if count >= ANSWERS_LEAST && !copied {
+        if count > 0 && !copied {
             // Of the last few seconds that were quiet. One bad window makes nothing normal, and one good one does not end that.
             let before = self.normal.unwrap_or(p99);
             self.normal = Some((before * 7 + p99) / 8);
         }
         let late = self.normal.is_some_and(|normal| p99.as_micros() * 100 > normal.as_micros() * u128::from(RATIO) && p99 > normal + GAP);
+        // How it was when nobody asked, or when something was copied last, says little by now.
+        let anew = std::mem::replace(&mut self.quiet, count == 0) || !copied;
         self.allowed = if failed > 0 && failed * 100 > count {
             0
         } else if count == 0 {
             MOST
-        } else if count < ANSWERS_LEAST {
-            // Too few to tell.
-            self.allowed.clamp(LEAST, BEGIN)
-        } else if !copied {
-            // How it was when something was copied last says little by now.
+        } else if anew {
             BEGIN
+        } else if count < ANSWERS_LEAST {
+            // The slowest of a few says little: there is no reason to be slower than at first, and one to be faster only while all are quick.
+            if late { BEGIN } else { (self.allowed / 8 * 9).clamp(BEGIN, MOST) }
         } else if late {
             (self.allowed / 2).clamp(LEAST, MOST)
         } else if self.short_of_time {
@@ -286,7 +291,8 @@ mod tests {
 
     #[test]
     fn the_slower_the_smaller_the_parts() {
-        let mut pace = Pace::new(Time::ZERO);
+        let mut pace = Pace::new(at(0));
+        second(&mut pace, &mut 0, Duration::from_micros(300), 1000, false);
         assert_eq!(pace.part() as u64, BEGIN / 1000 * PART);
         pace.set(MoveRate::Bytes(1 << 20), 1);
         assert_eq!(pace.part() as u64, PART_LEAST, "each costs something");
@@ -349,7 +355,13 @@ mod tests {
     #[test]
     fn nobody_is_disturbed_where_nobody_asks() {
         let (mut pace, mut now) = (Pace::new(at(0)), 0);
+        assert_eq!(pace.rate(), MOST, "nobody has asked yet");
         assert_eq!(second(&mut pace, &mut now, Duration::ZERO, 0, true), MOST);
+        pace.answered(Duration::from_micros(100), 1000);
+        pace.sent(1);
+        now += 250;
+        pace.judge(at(now));
+        assert_eq!(pace.rate(), BEGIN, "somebody asks, while something is copied");
         pace.answered(Duration::from_micros(100), 1000);
         (0..30).for_each(|_| pace.failed());
         pace.judge(at(now + 250));
@@ -363,6 +375,26 @@ mod tests {
         assert!(next <= at(now) + Duration::from_secs(1));
         second(&mut pace, &mut now, Duration::from_micros(100), 1000, true);
         assert!(pace.rate() >= LEAST, "nothing fails any more");
+    }
+
+    /// Whoever asked for something now and then had copies go no faster than they begin, for as long as that went on.
+    #[test]
+    fn a_few_who_ask_are_no_reason_to_stay_slow() {
+        let (mut pace, mut now) = (Pace::new(at(0)), 0);
+        let mut few = |pace: &mut Pace, took: u64, copies: bool| {
+            pace.answered(Duration::from_micros(took), 5);
+            if copies {
+                pace.sent(1);
+            }
+            now += 1_000;
+            pace.judge(at(now));
+            pace.rate()
+        };
+        (0..3).for_each(|_| _ = few(&mut pace, 300, false));
+        let faster = (0..20).map(|_| few(&mut pace, 300, true)).last().unwrap_or_default();
+        assert!(faster > 8 * BEGIN, "{faster}");
+        assert_eq!(few(&mut pace, 5_000, true), BEGIN, "one of a few was slow");
+        assert_eq!(few(&mut pace, 5_000, true), BEGIN, "never slower than at first");
     }
 
     /// The p99 of a hundred answers is their slowest: judged by that, copies crawled where nobody was disturbed.
