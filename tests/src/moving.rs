@@ -21,7 +21,7 @@ use serde_json::Value;
 use speech::Speech;
 use std::fmt;
 use std::time::{Duration, Instant, SystemTime};
-use steady::{Doors, Load, SETTLE, Steady, fill, stored_bytes};
+use steady::{Doors, Load, Steady, fill, stored_bytes};
 
 /// How long it is looked at while nothing else goes on.
 const QUIET: Duration = Duration::from_secs(20);
@@ -31,6 +31,9 @@ const EVENT_MAX: Duration = Duration::from_secs(600);
 const LOOK: Duration = Duration::from_millis(200);
 /// Likewise where readers and writers are measured meanwhile.
 const SELDOM: Duration = Duration::from_secs(1);
+
+/// Operations a second that are as good as none to a cluster.
+const ASKED_LITTLE: u64 = 50;
 
 /// What to measure.
 #[derive(Debug, Clone)]
@@ -57,6 +60,8 @@ pub struct Plan {
     pub cluster_clients: bool,
     /// Thousandths of a processor that each node may use; `None`: nodes share what there is.
     pub share: Option<u64>,
+    /// Bytes of memory that are used and given back before what is measured without load.
+    pub warm: usize,
     /// Flags for every node.
     pub options: Vec<String>,
 }
@@ -99,6 +104,20 @@ impl Plan {
         println!("{what}: {} operations a second of {}, {} connections{of_share}", steady.rate(), steady.capacity(), self.connections);
         println!("{}\n{}", steady::head(), steady.phase("before").row());
         Ok(steady)
+    }
+
+    /// What a virtual machine has not used yet, or given back, its host hands out page by page, and some do so more slowly than a copy is made. What was
+    /// used a moment ago is there.
+    fn warm_memory(&self) {
+        if self.warm == 0 {
+            return;
+        }
+        let began = Instant::now();
+        let mut memory = vec![0_u8; self.warm];
+        memory.chunks_mut(4096).for_each(|page| page[0] = 1);
+        drop(std::hint::black_box(memory));
+        let (bytes, seconds) = (self.warm as f64 / 1e9, began.elapsed().as_secs_f64());
+        println!("{bytes:.2} GB of memory were used and given back, at {:.2} GB/s", bytes / seconds);
     }
 
     fn doors(&self, cluster: &Cluster) -> Doors {
@@ -184,7 +203,8 @@ fn joins(plan: &Plan) -> Result<()> {
 fn unloaded(plan: &Plan) -> Result<()> {
     let (mut confined, mut cluster) = plan.cluster(3)?;
     fill(&plan.doors(&cluster), plan.bytes, plan.connections);
-    std::thread::sleep(SETTLE * 2);
+    await_quiet(&cluster);
+    plan.warm_memory();
     let (before, began) = (copied(&cluster), SystemTime::now());
     join(&mut cluster, &mut confined, "n3")?;
     await_holding(&cluster, "n3", |share| share > 0.24);
@@ -196,7 +216,8 @@ fn unloaded(plan: &Plan) -> Result<()> {
     drop(confined);
     let (_confined, mut cluster) = plan.cluster(4)?;
     fill(&plan.doors(&cluster), plan.bytes, plan.connections);
-    std::thread::sleep(SETTLE * 2);
+    await_quiet(&cluster);
+    plan.warm_memory();
     let victim = cluster.by_age()[1].clone();
     let began = SystemTime::now();
     cluster.kill(&victim);
@@ -312,6 +333,21 @@ fn copied(cluster: &Cluster) -> f64 {
 /// How many tables there were so far.
 fn tables(cluster: &Cluster) -> u64 {
     cluster.report("n0", "/table")["version"].as_u64().unwrap_or_default()
+}
+
+/// Until the cluster knows that nobody asks for anything: what partitions are asked for is remembered for a while, and tables are made seldom meanwhile.
+fn await_quiet(cluster: &Cluster) {
+    let began = Instant::now();
+    loop {
+        let loads = cluster.report("n0", "/loads");
+        let partitions = loads["partitions"].as_array().into_iter().flatten();
+        let asked = partitions.map(|p| p["reads"].as_u64().unwrap_or_default() + p["writes"].as_u64().unwrap_or_default()).sum::<u64>();
+        if asked < ASKED_LITTLE {
+            return;
+        }
+        assert!(began.elapsed() < EVENT_MAX, "somebody asks for {asked} operations a second");
+        std::thread::sleep(SELDOM);
+    }
 }
 
 fn is_safe(cluster: &Cluster, name: &str) -> bool {

@@ -134,6 +134,10 @@ enum What {
         /// Thousandths of a processor that each node may use, as if each had a machine of its own (as root); else they share what there is
         #[arg(long, value_name = "N")]
         share: Option<u64>,
+        /// Bytes of memory that are used and given back before a node joins where nothing else is asked: in a virtual machine, the host may take
+        /// longer to hand out memory than a copy takes
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        warm: usize,
         /// Flags for every node
         #[arg(long, value_name = "FLAGS", default_value = "", allow_hyphen_values = true)]
         options: String,
@@ -242,7 +246,7 @@ fn main() -> ExitCode {
         What::Stall { keys, grow, expire, rate, probes, options } => {
             doyen_tests::stall::run(&doyen_tests::stall::Plan { binary, grow, expire, drop: keys, rate, probes, options: words(&options) })
         }
-        What::Move { bytes, connections, load, of, restarts, only, beside, move_rate, cluster_clients, share, options } => {
+        What::Move { bytes, connections, load, of, restarts, only, beside, move_rate, cluster_clients, share, warm, options } => {
             let connections = connections as usize;
             let options = words(&options);
             let plan = doyen_tests::moving::Plan {
@@ -257,6 +261,7 @@ fn main() -> ExitCode {
                 move_rate,
                 cluster_clients,
                 share,
+                warm,
                 options,
             };
             if let Err(why) = doyen_tests::moving::run(&plan) {
