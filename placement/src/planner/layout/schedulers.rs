@@ -100,13 +100,29 @@ impl Seats<'_> {
         for _ in 0..ROUNDS_MAX {
             let before = self.partitions.clone();
             self.targets = self.shares();
-            for scheduler in on.iter().map(schedule) {
-                scheduler.improve(&mut self);
+            for scheduler in on.iter() {
+                // Nobody evens out leads afterwards.
+                let kept = (scheduler == Scheduler::Copies && !on.has(Scheduler::Primaries)).then(|| self.leaders());
+                schedule(scheduler).improve(&mut self);
+                kept.into_iter().for_each(|leaders| self.keep_leaders(&leaders));
             }
             if self.partitions == before {
                 break;
             }
         }
         self
+    }
+
+    fn leaders(&self) -> Vec<Option<usize>> {
+        self.partitions.iter().map(|p| p.members.first().copied()).collect()
+    }
+
+    /// Who led a partition and is still there leads it: it may have given its seat away, and taken another one of the same partition later.
+    fn keep_leaders(&mut self, leaders: &[Option<usize>]) {
+        for (p, leader) in leaders.iter().enumerate() {
+            let members = &self.partitions[p].members;
+            let seat = leader.and_then(|leader| members.iter().position(|&m| m == leader)).filter(|seat| *seat > 0);
+            seat.into_iter().for_each(|seat| self.enthrone(p, seat));
+        }
     }
 }
