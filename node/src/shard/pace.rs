@@ -185,7 +185,7 @@ impl Pace {
     /// Looks at what the window has shown, at its end.
     pub(super) fn judge(&mut self, now: Time) {
         let lasted = now.since(self.began);
-        let few = (ANSWERS_LEAST..ANSWERS_ENOUGH).contains(&self.answers.count) && self.failed == 0;
+        let few = (1..ANSWERS_ENOUGH).contains(&self.answers.count) && self.failed == 0;
         if lasted < if few { WINDOW_MAX } else { WINDOW } {
             return;
         }
@@ -395,6 +395,14 @@ mod tests {
         assert!(faster > 8 * BEGIN, "{faster}");
         assert_eq!(few(&mut pace, 5_000, true), BEGIN, "one of a few was slow");
         assert_eq!(few(&mut pace, 5_000, true), BEGIN, "never slower than at first");
+        // A hundred a second are judged by all of them.
+        let from = now;
+        for quarter in 1..=4 {
+            pace.answered(Duration::from_millis(5), 25);
+            pace.sent(1);
+            pace.judge(at(from + quarter * 250));
+            assert_eq!(pace.rate(), if quarter < 4 { BEGIN } else { BEGIN / 2 });
+        }
     }
 
     /// The p99 of a hundred answers is their slowest: judged by that, copies crawled where nobody was disturbed.
