@@ -134,8 +134,8 @@ enum What {
         /// Thousandths of a processor that each node may use, as if each had a machine of its own (as root); else they share what there is
         #[arg(long, value_name = "N")]
         share: Option<u64>,
-        /// Bytes of memory that are used and given back before a node joins where nothing else is asked: in a virtual machine, the host may take
-        /// longer to hand out memory than a copy takes
+        /// Bytes of memory that are used and given back before a node joins, or is killed, where nothing else is asked: in a virtual machine, the
+        /// host may take longer to hand out memory than a copy takes
         #[arg(long, value_name = "N", default_value_t = 0)]
         warm: usize,
         /// Flags for every node

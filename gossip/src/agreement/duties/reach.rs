@@ -63,7 +63,6 @@ impl Reach {
             }
         }
         unheard.into_iter().for_each(|about| _ = self.unheard.entry(about).or_default().entry(by).or_insert(now));
-        self.unheard.retain(|_, complaining| !complaining.is_empty());
     }
 
     /// A copy there counts by now.
