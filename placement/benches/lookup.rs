@@ -5,7 +5,7 @@
 //! how often the allocator was called, and what the look-up takes in memory.
 #![allow(missing_docs, reason = "macros of criterion")]
 
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/placement/common.rs"]
 mod common;
 
 use criterion::Criterion;

@@ -4,7 +4,7 @@
 //! machine does not count what it gave to others; the table has the median and the least of some runs.
 #![allow(missing_docs, reason = "as every bench")]
 
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/placement/common.rs"]
 mod common;
 
 use common::{PLAIN, Sketch, cluster_of, id, keyspace, member};

@@ -1,6 +1,6 @@
 //! Clusters to plan for.
 
-#![allow(dead_code, unreachable_pub)] // Each test file uses a part of it.
+#![allow(dead_code, unreachable_pub)] // The benchmarks use a part of it.
 
 use doyen_placement::planner::{
     InSyncChange, InSyncRequest, MoveLimits, Plan, Proposal, Stillness, adopt, advance, change_in_sync, first, inherit, propose, reshape,

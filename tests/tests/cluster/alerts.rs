@@ -77,7 +77,7 @@ fn every_rule_is_tried_and_says_what_to_do() {
 #[test]
 fn every_section_with_commands_is_typed_by_a_test() {
     let page = Page::read();
-    let typed = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/runbooks.rs")).expect("the tests");
+    let typed = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cluster/runbooks.rs")).expect("the tests");
     // The first one's commands come before those of every other.
     let sections: Vec<&str> = page.headings().skip(1).filter(|heading| !page.blocks(heading, "sh").is_empty()).collect();
     assert!(sections.len() >= 16, "{sections:?}");

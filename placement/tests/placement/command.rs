@@ -1,8 +1,6 @@
 //! What people say of moves: pause, window, cancel, drain.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use doyen_placement::loads::{CopyPhase, EVACUATED, MemberLoad, Progress, Report, Uneven};
 use doyen_placement::planner::{self, BalanceChange, MoveLimits, NotCancelled, NotDrained, Pace, Waits, adopt, advance};
 use doyen_placement::{Invalid, KeyspaceId, Loads, MemberState, MoveRate, PartitionId, PartitionRef, Paused, Scheduler, Schedulers, Table};

@@ -1,9 +1,7 @@
 //! What a program that is no member relies on, with real nodes on real sockets in one process.
 
-mod embedded;
-
+use crate::embedded::safe;
 use doyen::{Builder, Client, ClientError, ConnectError, Map, Node, WriteError};
-use embedded::safe;
 use std::time::{Duration, Instant};
 
 const SECRET: &str = "the secret of the tests";
@@ -13,7 +11,7 @@ async fn node(name: &str, seeds: &[&Node]) -> Node {
 }
 
 async fn node_with(name: &str, seeds: &[&Node], more: impl FnOnce(Builder) -> Builder) -> Node {
-    embedded::node_with(name, seeds, |builder| more(builder.secret(SECRET))).await
+    crate::embedded::node_with(name, seeds, |builder| more(builder.secret(SECRET))).await
 }
 
 async fn client(seeds: &[&Node]) -> Client {

@@ -1,8 +1,6 @@
 //! Splits and merges as tables: what takes part stands still, what comes of it is held alike, and no number is given twice.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use doyen_placement::division::Cut;
 use doyen_placement::loads::{MemberLoad, PartitionLoad, Report};
 use doyen_placement::planner::{self, Departure, KeyspaceChange, NotReshaped, Stillness, alter_keyspace, merge_at, reshape, split_at};

@@ -1,8 +1,6 @@
 //! What a ring promises: only the arcs concerned move, copies stand apart, and allocated tokens make everybody's part even.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use doyen_placement::ring::{Duplicate, Ownership, Ring, Walk, allocate, depart, moves, ownership, random, tokens_of_weight};
 use doyen_placement::{Member, MemberId, Token};
 use proptest::prelude::*;

@@ -1,8 +1,6 @@
 //! What a plan promises: the fewest moves, to a table that is balanced and spread, and then nothing more.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use doyen_placement::planner::{self, Pace, adopt, health};
 use doyen_placement::{Assignment, Division, Keyspace, Loads, MemberId, MemberState, Mode, OnLoss, Partition, PartitionRef, Table};
 use proptest::prelude::*;

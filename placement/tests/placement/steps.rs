@@ -1,9 +1,7 @@
 //! Random lives of a table: whatever happens in whatever order, every table is valid, epochs only rise, nobody becomes in sync
 //! who did not learn, and the last in-sync copy stays unless the partition begins anew.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use doyen_placement::division::Cut;
 use doyen_placement::planner::{
     self, DEFAULT_KEYSPACE, Departure, InSyncChange, InSyncRequest, KeyspaceChange, NewKeyspace, Pace, Stillness, adopt, advance,

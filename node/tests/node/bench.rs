@@ -1,8 +1,6 @@
 //! `doyen bench` against real nodes: every kind of load gets answers and no errors. How fast is no matter of tests.
 
-mod common;
-
-use common::Node;
+use crate::common::Node;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -1,8 +1,6 @@
 //! What was measured moves something when it has been uneven for long, once, and noise moves nothing.
 
-mod common;
-
-use common::{
+use crate::common::{
     PLAIN, Sketch, check_spread, check_step, cluster, loads as counts, member, partitions, plan as plan_by_count, settle_by, sketch,
 };
 use doyen_placement::loads::{MemberLoad, PartitionLoad, Report, Uneven, Window};

@@ -1,8 +1,6 @@
 //! Rules of placement are obeyed wherever they can be, and where they cannot, it is said why and no copy is missing.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use doyen_placement::planner::{self, Departure, KeyspaceChange, Why, alter_keyspace, rules_unmet};
 use doyen_placement::{Assignment, ClusterId, Keyspace, Label, Location, Member, MemberState, OnLoss, Role, Rule, Settings, Table, rule};
 use proptest::prelude::*;

@@ -1,8 +1,6 @@
 //! Tables as values: what is valid, what they are called, how they travel, where keys are.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use doyen_placement::hash::slot;
 use doyen_placement::{
     Age, DeltaError, Division, Epoch, Invalid, KeyspaceId, MapEntry, MapId, Member, MemberState, Mode, OnLoss, Partition, Replica,

@@ -1,9 +1,7 @@
-//! Planning stays cheap. Wall time is not for the test command: run with `cargo test --release -p doyen-placement --test cost
+//! Planning stays cheap. Wall time is not for the test command: run with `cargo test --release -p doyen-placement --test placement cost::
 //! -- --ignored --nocapture`.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use doyen_placement::planner::{self, Departure};
 use doyen_placement::{Loads, TableDelta};
 use std::collections::BTreeMap;

@@ -1,9 +1,7 @@
 //! What a program that embeds nodes relies on, with real nodes on real sockets in one process.
 
-mod embedded;
-
+use crate::embedded::safe;
 use doyen::{Departure, KeyspaceOptions, Map, Node, NodeError, OnLoss, RangeScan, StartError};
-use embedded::safe;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -18,7 +16,7 @@ fn user(name: &str, logins: u32) -> User {
 }
 
 async fn node(name: &str, seeds: &[&Node]) -> Node {
-    embedded::node_with(name, seeds, |builder| builder).await
+    crate::embedded::node_with(name, seeds, |builder| builder).await
 }
 
 #[tokio::test]

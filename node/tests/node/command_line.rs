@@ -1,8 +1,6 @@
 //! Whatever a person types wrong ends in one line that says what to do, and a status that is not 0.
 
-mod common;
-
-use common::Node;
+use crate::common::Node;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::{Command, Stdio};

@@ -1,8 +1,6 @@
 //! A plan told step by step leads where the plan leads, for the reasons that the table shows.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use doyen_placement::loads::{PartitionLoad, Skew};
 use doyen_placement::planner::{
     self, Action, Departure, KeyspaceChange, NotApplied, Operator, Pace, Reason, adopt, alter_keyspace, plan_for, reshape,

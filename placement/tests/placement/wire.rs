@@ -1,8 +1,6 @@
 //! Tables on the wire: how many bytes they take, and what becomes of damaged ones.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use doyen_placement::planner::{self, Departure, Pace};
 use doyen_placement::{Assignment, Keyspace, KeyspaceId, Loads, MapId, OnLoss, Schedulers, Table, TableDelta};
 use proptest::prelude::*;
@@ -23,7 +21,7 @@ fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     (read == bytes.len()).then_some(value)
 }
 
-/// Prints how many, too: `cargo test -p doyen-placement --test wire -- --nocapture`.
+/// Prints how many, too: `cargo test -p doyen-placement --test placement wire:: -- --nocapture`.
 #[test]
 fn a_large_table_and_what_is_new_in_it_take_few_bytes() {
     let members: Vec<Sketch> = (0..100).map(|m| Sketch { zone: m % 3 + 1, ..PLAIN }).collect();

@@ -1,8 +1,6 @@
 //! Keyspaces are made, changed and dropped while members come and go.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use doyen_placement::planner::{
     self, DEFAULT_KEYSPACE, KeyspaceChange, NewKeyspace, Refused, admit, alter_keyspace, create_keyspace, create_map, drop_keyspace,
 };

@@ -1,0 +1,16 @@
+//! Tables, placement modes and the planner, from outside.
+
+mod balance;
+mod command;
+mod common;
+mod cost;
+mod keyspaces;
+mod loads;
+mod operators;
+mod reshape;
+mod ring;
+mod rules;
+mod simulate;
+mod steps;
+mod tables;
+mod wire;
