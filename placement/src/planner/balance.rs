@@ -119,7 +119,7 @@ pub fn call_off(table: &Table, loads: &Loads) -> Table {
 }
 
 /// The table in which these partitions move no more, of those that lack nothing: who holds one in sync holds it.
-fn stop(table: &Table, named: impl Fn(PartitionRef, &Partition) -> bool) -> Table {
+pub(super) fn stop(table: &Table, named: impl Fn(PartitionRef, &Partition) -> bool) -> Table {
     let wanted = wanted(table);
     change_partitions(table, |at, found| {
         if !named(at, found) || !ranges::may_stay(table, at) {

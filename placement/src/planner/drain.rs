@@ -3,10 +3,11 @@
 //! Who is to be emptied stands in the settings (`Balancing::drained`), so that it is known of a member that is silent for a while, and of one that
 //! leaves, too.
 
+use super::balance::stop;
 use super::edit::set_state;
 use super::{Pace, hand_over, may_receive};
 use crate::id::MemberId;
-use crate::table::{Member, MemberState, Role, Table};
+use crate::table::{Member, MemberState, Partition, Role, Table};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -59,7 +60,7 @@ pub fn drain(table: &Table, name: &str) -> Result<Table, NotDrained> {
     Ok(next)
 }
 
-/// The table in which this member may hold data again.
+/// The table in which this member may hold data again. What it still holds it keeps: of such a partition, what was planned without it is given up.
 ///
 /// # Errors
 /// It is not being drained.
@@ -73,7 +74,8 @@ pub fn fill(table: &Table, name: &str) -> Result<Table, NotDrained> {
     }
     let mut next = table.clone();
     filled(&mut next, member.id);
-    Ok(next)
+    let leaves = |p: &Partition| p.goal.as_ref().is_some_and(|goal| !goal.contains(&member.id)) && p.in_sync().any(|m| m == member.id);
+    Ok(stop(&next, |_, partition| leaves(partition)))
 }
 
 /// The table in which those who are being emptied may hold data after all, where nobody else may: whoever leaves last, or lost all others, has

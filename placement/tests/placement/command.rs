@@ -3,7 +3,9 @@
 use crate::common::*;
 use doyen_placement::loads::{CopyPhase, EVACUATED, MemberLoad, Progress, Report, Uneven};
 use doyen_placement::planner::{self, BalanceChange, MoveLimits, NotCancelled, NotDrained, Pace, Waits, adopt, advance};
-use doyen_placement::{Invalid, KeyspaceId, Loads, MemberState, MoveRate, PartitionId, PartitionRef, Paused, Scheduler, Schedulers, Table};
+use doyen_placement::{
+    Invalid, KeyspaceId, Loads, MemberState, MoveRate, Partition, PartitionId, PartitionRef, Paused, Scheduler, Schedulers, Table,
+};
 use proptest::prelude::*;
 
 fn joined(table: &Table) -> Table {
@@ -187,6 +189,24 @@ fn a_member_that_is_drained_stays_and_holds_nothing() {
     assert_eq!(planner::drain(&alone, "n2"), Err(NotDrained::Witness("n2".into())));
 }
 
+/// What was planned to empty it went on under another reason, and as much again was copied back to it.
+#[test]
+fn a_drain_that_is_cancelled_leaves_everything_that_is_there_where_it_is() {
+    let table = cluster(64, 1, &[PLAIN; 4]);
+    let draining = begun(&planner::drain(&table, "n2").expect("it may be"), 8);
+    let lacks = |p: &Partition| p.goal.iter().flatten().any(|m| !p.in_sync().any(|held| held == *m));
+    let moves = |table: &Table| partitions(table).filter(|(_, p)| lacks(p) || p.learners().next().is_some()).count();
+    assert!(moves(&draining) > 0, "copies are on their way");
+    let again = planner::fill(&draining, "n2").expect("it is being drained");
+    assert!(again.validate().is_ok());
+    assert_eq!(held(&again, 2), held(&table, 2));
+    assert_eq!(moves(&again), 0, "nothing is copied any more");
+    let copied = |table: &Table| plan(table).iter().any(|(at, goal)| goal.iter().any(|m| !table.partition(*at).expect("there").holds(*m)));
+    assert!(!copied(&again), "to lead its part needs no copies");
+    let settled = settle_with(again, check_step);
+    assert_eq!(loads(&settled), loads(&table));
+}
+
 /// Members whose memory is so full, in percent.
 fn filled(table: &Table, percent: &[u64]) -> Loads {
     let mut loads = Loads::default();
@@ -211,6 +231,26 @@ fn copies_move_away_from_who_is_nearly_full() {
     assert!(goals.iter().all(|(_, goal)| goal.iter().all(|m| *m != id(1)) || goal.len() == 2));
     let full = filled(&table, &[85, 75, 75, 75]);
     assert!(planner::plan(&table, &full).is_empty(), "nobody has room");
+}
+
+/// All said that they had better take nothing more, so all were alike, and what was lacking was meant for ever for who had no room.
+#[test]
+fn where_all_are_nearly_full_who_is_fullest_is_given_nothing() {
+    let table = planner::remove(&cluster(64, 1, &[PLAIN; 5]), &[(id(5), planner::Departure::Dead)].into());
+    let given = |percent: &[u64]| {
+        let goals = planner::plan(&table, &filled(&table, percent));
+        let new = |to: u64| {
+            goals.iter().filter(|(at, goal)| goal.contains(&id(to)) && !table.partition(*at).expect("there").holds(id(to))).count()
+        };
+        (1..=4).map(new).collect::<Vec<_>>()
+    };
+    let even = given(&[75; 4]);
+    assert!(even.iter().all(|new| *new > 0), "{even:?}");
+    for percent in [[89, 74, 74, 74], [86, 81, 82, 83], [89, 86, 87, 86], [90, 89, 89, 88]] {
+        let given = given(&percent);
+        assert!(given[0] == 0 && given.iter().sum::<usize>() == even.iter().sum(), "{percent:?}: {given:?}");
+    }
+    assert_eq!(given(&[76, 74, 74, 75]), even, "about as full");
 }
 
 #[test]

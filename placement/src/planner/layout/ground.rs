@@ -1,13 +1,17 @@
 //! The members that may hold data, by number, and how near to one another they stand.
 
 use crate::id::MemberId;
-use crate::loads::{EVACUATED, Loads};
+use crate::loads::{EVACUATED, FULL, Loads, MemberLoad};
 use crate::table::Member;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Widest first: zone, rack, host.
 pub(crate) const LEVELS: usize = 3;
+
+/// How much of their memory, in percent, those who are spared have filled where all are busy: the first of these that not everybody has. In
+/// steps, so that members that are about as full are alike.
+const FULLER: [u8; 4] = [EVACUATED, FULL - 5, FULL - 2, FULL];
 
 /// Members that may hold data, in order of age. They are called by their place in it.
 #[derive(Debug)]
@@ -44,11 +48,16 @@ impl Ground {
         Self { members, places, groups, busy, keeps }
     }
 
-    /// The same, with those who said that they have no time or no memory to spare. Where nobody has any, they are all alike.
+    /// The same, with those who said that they have no time or no memory to spare. Where nobody has any, those whose memory is fullest take no
+    /// more, for they would refuse it, and all others are alike.
     pub(crate) fn told(self, loads: &Loads) -> Self {
         let busy: Vec<bool> = self.members.iter().map(|m| loads.member(m.id).is_some_and(|load| load.busy)).collect();
         if busy.iter().all(|busy| *busy) {
-            return self;
+            let filled = |m: &Arc<Member>| loads.member(m.id).map_or(0, MemberLoad::filled);
+            let filled: Vec<u8> = self.members.iter().map(filled).collect();
+            let fuller = |most: &u8| filled.iter().map(|filled| filled >= most).collect::<Vec<bool>>();
+            let some = FULLER.iter().map(fuller).find(|fuller| fuller.contains(&false));
+            return Self { busy: some.unwrap_or_else(|| vec![false; filled.len()]), ..self };
         }
         // To somewhat less than where it begins, for what moves is replaced by what is written meanwhile.
         let relieved = |filled: u8| if filled >= EVACUATED { u64::from(EVACUATED - 8) * 100 / u64::from(filled) } else { 100 };
