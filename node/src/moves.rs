@@ -5,7 +5,9 @@ use crate::config::value::Size;
 use doyen_gossip::agreement::{AdminRequest, BalanceChange};
 use doyen_placement::loads::CopyPhase;
 use doyen_placement::planner::{self, Action, Reason};
-use doyen_placement::{Balancing, Loads, MemberId, MemberState, MoveRate, Partition, PartitionRef, Paused, Schedulers, Table, Window};
+use doyen_placement::{
+    Balancing, Loads, MemberId, MemberState, MoveRate, Partition, PartitionRef, Paused, Scheduler, Schedulers, Table, Window,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -13,7 +15,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct MovesReport {
-    /// The most urgent first.
+    /// Those that are under way first, and of these and of the others the most urgent.
     pub moves: Vec<MoveReport>,
     /// Why nothing of all this goes on: nobody coordinates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -35,9 +37,9 @@ pub struct MoveReport {
     pub stage: String,
     /// Why, as plans say it.
     pub reason: String,
-    /// Who leads it, and sends copies.
+    /// Who leads it, and sends copies; whose copy is dropped.
     pub from: String,
-    /// Who learns it, or shall; who is to lead; whose copy is dropped.
+    /// Who learns it, or shall; who is to lead; who leads it, where a copy is dropped.
     pub to: String,
     /// Bytes of the snapshot that were sent.
     pub bytes_sent: u64,
@@ -164,14 +166,14 @@ impl MovesReport {
                 *reason = operator.reason.min(*reason);
             }
         }
-        let mut moves: Vec<(u8, Option<CopyPhase>, MoveReport)> = Vec::new();
+        let mut moves: Vec<(bool, u8, Option<CopyPhase>, MoveReport)> = Vec::new();
         for (at, partition) in table.partitions() {
             // A learner that no goal names mends: its goal was dropped, and the next plan finds it.
             let reason = reasons.get(&at).copied().unwrap_or(Reason::Repair);
             let all = steps(table, loads, at, partition, reason);
-            moves.extend(all.into_iter().map(|(phase, report)| (reason.priority(), phase, report)));
+            moves.extend(all.into_iter().map(|(phase, report)| (report.waits(), reason.priority(), phase, report)));
         }
-        moves.sort_by_key(|(priority, phase, _)| (*priority, std::cmp::Reverse(*phase)));
+        moves.sort_by_key(|(waits, priority, phase, _)| (*waits, *priority, std::cmp::Reverse(*phase)));
         let drains = |id| table.settings.balancing.drains(id);
         let draining = table.members.iter().filter(|m| m.state == MemberState::Draining || drains(m.id));
         Self {
@@ -227,10 +229,17 @@ fn steps(table: &Table, loads: &Loads, at: PartitionRef, partition: &Partition, 
         all.extend(match goal.first() {
             Some(lead) if *lead != partition.primary() => Some((None, report("switching", *lead))),
             // Where none is left to drop it has arrived, and the next table says so.
-            _ => dropped.map(|member| (None, report("dropping", member))),
+            _ => dropped.map(|member| (None, MoveReport { from: name(member), ..report("dropping", partition.primary()) })),
         });
     }
     all
+}
+
+impl MoveReport {
+    /// Whether it has not begun.
+    pub(crate) fn waits(&self) -> bool {
+        matches!(self.stage.as_str(), "waiting" | "no room")
+    }
 }
 
 impl BalanceReport {
@@ -271,6 +280,10 @@ impl DrainReport {
         let held = || table.partitions().filter(|(_, p)| p.holds(member));
         let receivers = table.members.iter().filter(|m| planner::may_receive(m)).count();
         let active = table.settings.active();
+        let lacking = [Scheduler::Drain, Scheduler::Repair].into_iter().filter(|reason| !active.has(*reason));
+        let lacking: Vec<String> = lacking.map(|reason| reason.to_string()).collect();
+        // What was planned before goes on.
+        let planned = || held().any(|(_, p)| p.goal.as_ref().is_some_and(|goal| !goal.contains(&member)));
         // The smallest of what it holds, as far as that is known.
         let least = held().filter_map(|(at, _)| loads.partition(at)).map(|load| load.bytes).min().unwrap_or(0);
         let room = table
@@ -282,8 +295,8 @@ impl DrainReport {
             () if held().next().is_none() => None,
             () if table.member(member).is_some_and(|m| m.state == MemberState::Silent) => Some("it does not answer".to_owned()),
             () if receivers == 0 => Some("no other member may hold data: start one".to_owned()),
-            () if !active.has(doyen_placement::Scheduler::Drain) || !active.has(doyen_placement::Scheduler::Repair) => {
-                Some("drain or repair does not happen by itself: `doyen rebalance auto`".to_owned())
+            () if !lacking.is_empty() && !planned() => {
+                Some(format!("nothing happens by itself for {}: `doyen rebalance auto`", lacking.join(" and ")))
             }
             () if !room => Some("the others have no room for it: start another, or give them more memory (--memory-max)".to_owned()),
             () => None,

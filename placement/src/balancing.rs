@@ -68,7 +68,7 @@ pub struct Window {
 
 /// Why a text is no window.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no time of day: say from when to when in UTC, as in 22:00-06:00, or `always`")]
+#[error("{0:?} is no window: say from when to when in UTC, as in 22:00-06:00, from 00:00 to 23:59 and not as long as a day; or `always`")]
 pub struct NoWindow(String);
 
 impl Balancing {

@@ -189,22 +189,27 @@ impl Recover {
         let dead: Vec<String> = dead.map(|m| m.name).collect();
         let _: serde_json::Value = client::change(&address, "POST", "/recover", &token, &body).await.map_err(failed)?;
         write(&format!("going on without {}\n", self.assert_dead.join(", ")))?;
-        let until = Instant::now() + RECOVERS_WITHIN;
-        loop {
-            // That it does not answer for a moment changes nothing of what was done.
-            let after = client::get::<TableReport>(&address, "/table").await.ok();
-            let counts = after.map(|after| Recovered::new(&before, &after, &dead));
-            match counts {
-                Some(counts) if counts.waiting == 0 || Instant::now() >= until => {
-                    write(&format!("{counts}; `doyen status` shows the cluster\n"))?;
-                    return Ok(ExitCode::SUCCESS);
-                }
-                None if Instant::now() >= until => {
-                    write("the node does not answer any more: `doyen status` and its log say what became of its partitions\n")?;
-                    return Ok(ExitCode::SUCCESS);
-                }
-                _ => tokio::time::sleep(LOOKS_EVERY).await,
+        tell_what_became(&address, &before, &dead).await
+    }
+}
+
+/// Waits until no partition waits for the dead any more, and tells how many began empty.
+async fn tell_what_became(address: &str, before: &TableReport, dead: &[String]) -> Result<ExitCode, Failed> {
+    let until = Instant::now() + RECOVERS_WITHIN;
+    loop {
+        // That it does not answer for a moment changes nothing of what was done.
+        let after = client::get::<TableReport>(address, "/table").await.ok();
+        let counts = after.map(|after| Recovered::new(before, &after, dead));
+        match counts {
+            Some(counts) if counts.waiting == 0 || Instant::now() >= until => {
+                write(&format!("{counts}; `doyen status` shows the cluster\n"))?;
+                return Ok(ExitCode::SUCCESS);
             }
+            None if Instant::now() >= until => {
+                write("the node does not answer any more: `doyen status` and its log say what became of its partitions\n")?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            _ => tokio::time::sleep(LOOKS_EVERY).await,
         }
     }
 }

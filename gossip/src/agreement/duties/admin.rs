@@ -45,7 +45,7 @@ pub(super) fn administer(table: &Table, request: AdminRequest) -> Administered {
                 let former = format!("{name}~");
                 let dead = table.members.iter().find(|m| m.state == MemberState::Silent && m.name.starts_with(&former));
                 let hint = dead.map(|m| format!("; the one before it, which is waited for, is called {}", m.name)).unwrap_or_default();
-                return Err(format!("{name} is not silent: a member that answers leaves by itself{hint}"));
+                return Err(format!("{name} answers: `doyen drain {name}` empties it, and then it may be stopped{hint}"));
             }
             Ok(Some(planner::reset(table, member.id)))
         }

@@ -1,10 +1,10 @@
 //! `doyen drain` empties a member, and waits until it is empty; `doyen remove` goes on without one that will not return.
 
-use super::{Credentials, Target, failed, write};
+use super::{Credentials, Target, failed, tell_what_became, write};
 use crate::cli::{Failed, PARTITIONS, bytes, counted};
 use crate::http::client;
 use crate::moves::MovesReport;
-use crate::status::ClusterReport;
+use crate::status::{ClusterReport, KeyspaceReport, TableReport};
 use serde_json::Value;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(500);
 /// Between two lines of progress, where it goes on.
 const SAY: Duration = Duration::from_secs(5);
+/// The status of who was ended by Ctrl-C, as shells know it.
+const INTERRUPTED: u8 = 130;
 
 /// Empty a member, so that it can be stopped without anything being lost: what it leads goes to others at once, its copies as they are made
 /// elsewhere. Ends once it holds nothing.
@@ -53,14 +55,21 @@ impl Drain {
         let path = format!("/members/{}/drain", escaped(name));
         if self.cancel {
             let _: Value = client::change(&address, "DELETE", &path, &token, "").await.map_err(failed)?;
-            write(&format!("{name} may hold data again\n"))?;
+            let moves: MovesReport = client::get(&address, "/moves").await.map_err(failed)?;
+            write(&match moves.balance.on {
+                true => format!("{name} may hold data again: `doyen moves` shows what it is given\n"),
+                false => format!("{name} may hold data again, and is given none while balancing is {}\n", moves.balance.state),
+            })?;
             return Ok(ExitCode::SUCCESS);
         }
-        let _: Value = client::change(&address, "POST", &path, &token, "").await.map_err(failed)?;
-        // Members may be named by their ids, too.
         let status: ClusterReport = client::get(&address, "/status").await.map_err(failed)?;
+        // Members may be named by their ids, too.
         let name = status.members.iter().find(|m| m.id == *name).map_or_else(|| name.clone(), |m| m.name.clone());
         let name = &name;
+        // Before anything is dropped, and not when it is too late.
+        write(&few(&status, name))?;
+        let _: Value = client::change(&address, "POST", &path, &token, "").await.map_err(failed)?;
+        let status: ClusterReport = client::get(&address, "/status").await.map_err(failed)?;
         if self.no_wait {
             write(&match status.members.iter().find(|m| m.name == *name) {
                 Some(m) if m.state == "drained" => format!("{name} is drained: it holds nothing, and may be stopped\n"),
@@ -85,12 +94,6 @@ impl Drain {
                     let lack = counted(k.under_replicated, PARTITIONS);
                     write(&format!("beware: {lack} of keyspace {} have fewer copies than they should (`doyen status`)\n", k.name))?;
                 }
-                // Where fewer members are left than there shall be copies, "all copies" is fewer than somebody wanted.
-                let left = status.members.iter().filter(|m| m.state == "live" && m.role == "data").count();
-                let wanted = status.keyspaces.iter().map(|k| 1 + usize::from(k.backups)).max().unwrap_or(1);
-                if left < wanted {
-                    write(&format!("beware: {left} of {wanted} copies are left of everything: no other member may hold data\n"))?;
-                }
                 return Ok(ExitCode::SUCCESS);
             }
             if let Some(why) = &drain.waits_for {
@@ -109,9 +112,29 @@ impl Drain {
                     return Ok(ExitCode::SUCCESS);
                 }
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::select! {
+                () = tokio::time::sleep(LOOK) => {}
+                _ = tokio::signal::ctrl_c() => {
+                    write(&format!("{name} is emptied all the same: `doyen moves` shows how far it is, `doyen drain {name} --cancel` ends it\n"))?;
+                    return Ok(ExitCode::from(INTERRUPTED));
+                }
+            }
         }
     }
+}
+
+/// A line for each keyspace of which fewer copies are left without this member than somebody wanted, however safe all then is.
+fn few(status: &ClusterReport, drained: &str) -> String {
+    let left = status.members.iter().filter(|m| m.state == "live" && m.role == "data" && m.name != drained).count();
+    let lacking = status.keyspaces.iter().filter(|k| (1..=usize::from(k.backups)).contains(&left));
+    let line = |k: &KeyspaceReport| {
+        format!(
+            "beware: {left} of {} copies of keyspace {} will be left: no other member may hold data\n",
+            usize::from(k.backups) + 1,
+            k.name
+        )
+    };
+    lacking.map(line).collect()
 }
 
 impl Remove {
@@ -123,9 +146,10 @@ impl Remove {
         if !names.contains(&name.as_str()) {
             return Err(Failed::new(format!("there is no member {name}, so nothing waits for it: there are {}", names.join(", "))));
         }
+        let before: TableReport = client::get(&address, "/table").await.map_err(failed)?;
         let _: Value = client::change(&address, "DELETE", &format!("/members/{}", escaped(name)), &token, "").await.map_err(failed)?;
-        write(&format!("going on without {name}; `doyen events` tells what was lost\n"))?;
-        Ok(ExitCode::SUCCESS)
+        write(&format!("going on without {name}\n"))?;
+        tell_what_became(&address, &before, std::slice::from_ref(name)).await
     }
 }
 

@@ -28,7 +28,7 @@ pub(in crate::cli) struct Moves {
     /// Look again and again, until Ctrl-C
     #[arg(long)]
     watch: bool,
-    /// Show every move, not only the most urgent ones
+    /// Show every move, not only the first twenty: those that are under way, and then the most urgent
     #[arg(long)]
     all: bool,
     /// Print JSON
@@ -111,7 +111,7 @@ fn told(report: &MovesReport, most: usize, shape: Shape, measured: Option<u64>) 
     let mut text = report.halted_line();
     let of = |stage: &str| report.moves.iter().filter(|m| m.stage == stage).count();
     let full = of("no room");
-    let waiting = of("waiting") + full;
+    let waiting = report.moves.iter().filter(|m| m.waits()).count();
     let left = left(report);
     let rate = measured.unwrap_or_else(|| report.moves.iter().map(|m| m.rate).fold(0, u64::saturating_add));
     let _ = match report.moves.len() {
