@@ -76,7 +76,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::{Map, Store};
 
-pub use api::{Lane, Limits, Malformed, Request, Stats, Token};
+pub use api::{Lane, Limits, Malformed, Patience, Request, Stats, Token};
 #[doc(hidden)]
 pub use inspect::{Asked, Inspection};
 pub(crate) use threads::Threads;
@@ -552,7 +552,7 @@ impl Shard {
 
     /// An operation of a local caller. `unix_ms` is wall time, read by the shell at most once a batch. Says whether its
     /// outcome comes from another node, or from another thread of this one.
-    pub fn submit(&mut self, now: Time, unix_ms: u64, token: Token, operation: Operation) -> bool {
+    pub fn submit(&mut self, now: Time, unix_ms: u64, token: Token, operation: Operation, patience: Patience) -> bool {
         self.core.now = now;
         self.core.wall = (unix_ms, now);
         if operation.key.len() > self.core.limits.key_bytes_max {
@@ -560,7 +560,7 @@ impl Shard {
             return false;
         }
         let at = self.core.place(operation.keyspace, operation.map, &operation.key);
-        self.submit_at(at, token, Work::Key(operation))
+        self.submit_at(at, token, Work::Key(operation), patience)
     }
 
     /// Whether this thread is the primary of a key, by the installed table.
@@ -589,13 +589,13 @@ impl Shard {
     }
 
     /// A partition-wide operation of a local caller.
-    pub fn submit_partition(&mut self, now: Time, token: Token, operation: PartitionOperation) {
+    pub fn submit_partition(&mut self, now: Time, token: Token, operation: PartitionOperation, patience: Patience) {
         self.core.now = now;
         let at = PartitionRef { keyspace: operation.keyspace, partition: operation.partition };
-        self.submit_at(Some(at), token, Work::Partition(operation));
+        self.submit_at(Some(at), token, Work::Partition(operation), patience);
     }
 
-    fn submit_at(&mut self, at: Option<PartitionRef>, token: Token, work: Work) -> bool {
+    fn submit_at(&mut self, at: Option<PartitionRef>, token: Token, work: Work, patience: Patience) -> bool {
         let found = at.filter(|at| self.slots.get(*at).is_some_and(|s| s.installed.is_some()));
         let Some((at, slot)) = found.and_then(|at| self.slots.get_mut(at).map(|s| (at, s))) else {
             let failure = at.map_or(Failure::NoPartition, |at| self.core.missing(at));
@@ -607,7 +607,8 @@ impl Shard {
             return false;
         }
         let n = self.core.number();
-        let call = Call { source: Source::Local(token), n, work, until: self.core.now + self.core.limits.park, maybe: false, tried: None };
+        let until = self.core.now + patience.of(&self.core.limits);
+        let call = Call { source: Source::Local(token), n, work, until, patience, maybe: false, tried: None };
         if call.work.is_write() {
             slot.calls.begin(n);
         }
@@ -662,7 +663,8 @@ impl Shard {
             return self.core.outcomes.push_back((token, Outcome::Failed(Failure::NoPartition)));
         };
         let until = self.core.now + self.core.limits.park;
-        let call = Call { source: Source::Local(token), n, work: Work::Key(operation), until, maybe: false, tried: None };
+        let patience = Patience::Whole;
+        let call = Call { source: Source::Local(token), n, work: Work::Key(operation), until, patience, maybe: false, tried: None };
         self.core.outstanding += 1;
         self.core.ready.push_back((at, Executed::of(call, 0, outcome, false)));
     }
@@ -1008,7 +1010,7 @@ impl Shard {
         self.core.pace.answered(passed, read);
         while let Some((at, executed)) = self.core.ready.pop_front() {
             let asker = executed.asker;
-            let waited = self.core.limits.park.saturating_sub(executed.until.since(now));
+            let waited = executed.patience.of(&self.core.limits).saturating_sub(executed.until.since(now));
             self.core.pace.answered(waited, 1);
             if let Source::Local(token) = asker.source
                 && !asker.write

@@ -17,7 +17,7 @@ use crate::resp::cluster;
 use crate::resp::ready::Ready;
 use crate::resp::session::Connection;
 use crate::shard::op::{Failure, Operation, Outcome, PartitionAction, PartitionOperation, Work};
-use crate::shard::{Lane, Limits, Malformed, Request, Shard};
+use crate::shard::{Lane, Limits, Malformed, Patience, Request, Shard};
 use crate::shared::{Local, Shared};
 use bytes::BytesMut;
 use doyen_gossip::Time;
@@ -129,9 +129,9 @@ pub(crate) struct Inner {
 impl Inner {
     /// Hands an operation to the shard: its token, and whether its outcome comes from elsewhere. `waiter`: who waits,
     /// given whether it is a read.
-    pub(crate) fn submit(&mut self, operation: Operation, waiter: impl FnOnce(bool) -> Waiter) -> (u64, bool) {
+    pub(crate) fn submit(&mut self, operation: Operation, patience: Patience, waiter: impl FnOnce(bool) -> Waiter) -> (u64, bool) {
         let token = self.waiters.insert(waiter(!operation.action.is_write()));
-        let elsewhere = self.shard.submit(self.now, self.unix_ms, token, operation);
+        let elsewhere = self.shard.submit(self.now, self.unix_ms, token, operation, patience);
         (token, elsewhere)
     }
 
@@ -156,9 +156,14 @@ impl Inner {
     }
 
     /// Hands an operation on a partition to the shard.
-    pub(crate) fn submit_partition(&mut self, operation: PartitionOperation, waiter: impl FnOnce(bool) -> Waiter) -> u64 {
+    pub(crate) fn submit_partition(
+        &mut self,
+        operation: PartitionOperation,
+        patience: Patience,
+        waiter: impl FnOnce(bool) -> Waiter,
+    ) -> u64 {
         let token = self.waiters.insert(waiter(operation.action != PartitionAction::Clear));
-        self.shard.submit_partition(self.now, token, operation);
+        self.shard.submit_partition(self.now, token, operation, patience);
         token
     }
 
@@ -185,7 +190,7 @@ impl Inner {
     fn deliver(&mut self, token: u64, outcome: Outcome) {
         match self.waiters.remove(token) {
             Some(Waiter::Reply { connection, slot, part, read }) => {
-                let goes_on = connection.deliver(slot, part, token, outcome, read);
+                let goes_on = connection.deliver(self.now, (slot, part), token, outcome, read);
                 self.sweeping.extend(goes_on.then_some((connection, slot)));
             }
             Some(Waiter::Call(slot)) => self.answers.push((slot, outcome)),
@@ -228,8 +233,8 @@ impl Inner {
     /// Hands the work of somebody who waits already to the shard.
     fn submit_again(&mut self, token: u64, work: Work) {
         match work {
-            Work::Key(operation) => drop(self.shard.submit(self.now, self.unix_ms, token, operation)),
-            Work::Partition(operation) => self.shard.submit_partition(self.now, token, operation),
+            Work::Key(operation) => drop(self.shard.submit(self.now, self.unix_ms, token, operation, Patience::Whole)),
+            Work::Partition(operation) => self.shard.submit_partition(self.now, token, operation, Patience::Whole),
         }
     }
 

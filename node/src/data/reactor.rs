@@ -19,6 +19,7 @@ use crate::control::Upcall;
 use crate::net::links::Links;
 use crate::resp::ready::Ready;
 use crate::resp::server::Clients;
+use crate::shard::Patience;
 use crate::shard::op::Work;
 use crate::shared::Shared;
 use mio::unix::SourceFd;
@@ -190,8 +191,8 @@ impl Reactor {
         let inner = &mut self.core.inner;
         for (work, slot) in self.calls.drain(..self.calls.len().min(BATCH_MAX)) {
             match work {
-                Work::Key(operation) => drop(inner.submit(operation, |_| Waiter::Call(slot))),
-                Work::Partition(operation) => drop(inner.submit_partition(operation, |_| Waiter::Call(slot))),
+                Work::Key(operation) => drop(inner.submit(operation, Patience::Whole, |_| Waiter::Call(slot))),
+                Work::Partition(operation) => drop(inner.submit_partition(operation, Patience::Whole, |_| Waiter::Call(slot))),
             }
         }
         self.more |= !self.calls.is_empty();

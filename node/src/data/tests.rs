@@ -104,8 +104,12 @@ fn limits() -> Limits {
 }
 
 fn view(me: MemberId, resp: SocketAddr, clusters: &[SocketAddr]) -> View {
+    view_of(vec![member(me, resp, clusters)])
+}
+
+fn member(me: MemberId, resp: SocketAddr, clusters: &[SocketAddr]) -> Member {
     let any: SocketAddr = "127.0.0.1:1".parse().unwrap();
-    let member = Member {
+    Member {
         id: me,
         age: Age(1),
         name: "one".to_owned(),
@@ -121,7 +125,10 @@ fn view(me: MemberId, resp: SocketAddr, clusters: &[SocketAddr]) -> View {
         },
         location: Location::default(),
         weight: 100,
-    };
+    }
+}
+
+fn view_of(members: Vec<Member>) -> View {
     let keyspace = Keyspace {
         id: KeyspaceId(0),
         name: "default".to_owned(),
@@ -138,7 +145,7 @@ fn view(me: MemberId, resp: SocketAddr, clusters: &[SocketAddr]) -> View {
         reshaping: Reshaping::default(),
     };
     let settings = Settings::default();
-    let table: Arc<Table> = Arc::new(doyen_placement::planner::first(ClusterId(7), settings, keyspace, vec![member]));
+    let table: Arc<Table> = Arc::new(doyen_placement::planner::first(ClusterId(7), settings, keyspace, members));
     let partitions = &table.keyspaces[0].partitions;
     let opens_at = partitions.iter().map(|p| (PartitionRef { keyspace: KeyspaceId(0), partition: p.id }, p.since, Time::ZERO)).collect();
     View { installed: table.clone(), accepted: table, opens_at: Arc::new(opens_at) }
@@ -187,6 +194,32 @@ async fn a_pipeline_is_answered_in_order() {
         assert_eq!(*reply, Reply::Bulk(i.to_string().into_bytes()));
     }
     assert_eq!(replies[4002], Reply::Array(vec![Reply::Bulk(b"7".to_vec()), Reply::Nil, Reply::Bulk(b"8".to_vec())]));
+    node.stop().await;
+}
+
+/// Each group of commands whose answers might be large together waited anew: forty commands took 45 s.
+#[tokio::test]
+async fn a_pipeline_to_what_nobody_serves_waits_once() {
+    let park = Duration::from_secs(1);
+    let node = Node::with(None, 10, Limits { park, value_bytes_max: 16 << 20, ..limits() });
+    let me = member(ME, node.resp, &node.clusters);
+    let silent = Member { id: MemberId(0xdef0), age: Age(2), name: "two".to_owned(), ..me.clone() };
+    node.shared.publish(crate::shared::Local { me: ME, view: Some(view_of(vec![me, silent])) });
+    let mut client = node.client().await;
+    let commands: Vec<_> = (0..300).map(|i| words(&format!("{} key:{i}{}", ["GET", "SET"][i % 2], ["", " 1"][i % 2]))).collect();
+    let began = std::time::Instant::now();
+    let replies = client.pipeline(&commands).await.unwrap();
+    let took = began.elapsed();
+    let not_served = |r: &&Reply| matches!(r, Reply::Error(why) if why.starts_with("TRYAGAIN") || why.starts_with("UNKNOWN"));
+    let (failed, served) = (replies.iter().filter(not_served).count(), replies.iter().filter(|r| !not_served(r)).count());
+    assert!(failed > 100 && served > 100, "{failed} failed, {served} did not: half of the keys are this node's");
+    // The groups are halved, until the answers are expected to be small: fifteen at most, of which the first waits for all of it.
+    assert!(took >= park && took < 5 * park, "{took:?}");
+    // What is asked after that waits for nothing that came before it.
+    let began = std::time::Instant::now();
+    let of_silent = (0..300).find(|i| not_served(&&replies[*i])).unwrap();
+    client.command(&["GET".to_owned(), format!("key:{of_silent}")]).await.unwrap();
+    assert!(began.elapsed() >= park);
     node.stop().await;
 }
 

@@ -536,6 +536,11 @@ impl Client {
             self.end_chunk(core);
         }
         self.count_input();
+        let behind = self.chunk_next < self.chunk_len || self.unparsed || self.readable;
+        self.connection.behind.set(behind);
+        if !behind {
+            self.connection.session.borrow_mut().caught_up();
+        }
         work
     }
 

@@ -17,6 +17,7 @@ use super::{cluster, describe, reply};
 use crate::data::core::Inner;
 use crate::data::crew::{Back, Question, Told};
 use crate::data::waiters::Waiter;
+use crate::shard::Patience;
 use crate::shard::op::{Action, Failure, Operation, Outcome, PartitionOperation};
 use asking::Asking;
 use bytes::{Bytes, BytesMut};
@@ -27,6 +28,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::rc::Rc;
+use std::time::Duration;
 
 /// Replies that one connection may wait for.
 const PENDING_MAX: usize = 8192;
@@ -50,6 +52,8 @@ const SLOTS_KEPT_MAX: usize = 256;
 pub(super) const REPLY_BYTES_MAX: usize = 512 << 20;
 /// The largest value that is encoded before it is judged whether it may leave: what stands apart in the output is not taken back.
 const READ_AT_ONCE_MAX: usize = APART_BYTES_MIN;
+/// How long commands have little patience after one before them had waited in vain, unless all that the client sent was taken before.
+const HURRIED_FOR: Duration = Duration::from_secs(5);
 /// Longest name that a client may give itself.
 const NAME_BYTES_MAX: usize = 256;
 
@@ -68,6 +72,8 @@ pub(crate) struct Connection {
     pub(crate) moved_at: Cell<Time>,
     /// It is not read, because others hold too much.
     waits_for_room: Cell<bool>,
+    /// Commands that came are not taken yet: they wait for answers to those before them, as long as these do.
+    pub(crate) behind: Cell<bool>,
     /// It stood still for too long while others wanted room: it ends.
     pub(crate) expelled: Cell<bool>,
 }
@@ -104,6 +110,8 @@ pub(crate) struct Session {
     partway: Option<Partway>,
     /// What the next answer of another node is expected to weigh: what they weighed of late, and the most at first.
     expected: usize,
+    /// Until then what is taken has waited already, behind what was waited for in vain.
+    hurried_until: Time,
     budget: Rc<Budget>,
     /// What it counts for there: commands, answers and output.
     charged: usize,
@@ -199,6 +207,7 @@ impl Connection {
             out: Output::default(),
             partway: None,
             expected: budget.value_bytes_max().max(EXPECTED_BYTES_MIN),
+            hurried_until: Time::ZERO,
             budget,
             charged: 0,
             unwritten: 0,
@@ -211,14 +220,19 @@ impl Connection {
             input_held: Cell::new(0),
             moved_at: Cell::new(now),
             waits_for_room: Cell::new(false),
+            behind: Cell::new(false),
             expelled: Cell::new(false),
         })
     }
 
     /// An outcome for a slot; true if its sweep has further steps. `read`: nothing is lost with the outcome.
-    pub(crate) fn deliver(&self, slot: u64, part: u32, token: u64, outcome: Outcome, read: bool) -> bool {
+    pub(crate) fn deliver(&self, now: Time, (slot, part): (u64, u32), token: u64, outcome: Outcome, read: bool) -> bool {
         let mut session = self.session.borrow_mut();
         let session = &mut *session;
+        let in_vain = matches!(outcome, Outcome::Failed(Failure::Unavailable | Failure::Unknown));
+        if in_vain && self.behind.get() {
+            session.hurried_until = now + HURRIED_FOR;
+        }
         let Some(at) = slot.checked_sub(session.first).and_then(|i| usize::try_from(i).ok()) else { return false };
         let Some(entry) = session.slots.get_mut(at) else { return false };
         let mut weighed = 0;
@@ -229,8 +243,9 @@ impl Connection {
             };
             entry.expected -= share;
             weighed = share;
-            if !matches!(outcome, Outcome::Failed(_)) {
-                // It falls by half with each answer that is smaller, so that one small one does not open the gates.
+            if in_vain || !matches!(outcome, Outcome::Failed(_)) {
+                // It falls by half with each answer that is smaller, so that one small one does not open the gates. And with each that did
+                // not come: else what nobody serves is asked for two by two.
                 session.expected = outcome.bytes().max(session.expected / 2).max(EXPECTED_BYTES_MIN);
             }
             entry.weight -= share;
@@ -279,6 +294,7 @@ impl Connection {
     pub(crate) fn sweep_on(self: &Rc<Self>, inner: &mut Inner, slot: u64, work: &mut usize) -> bool {
         let mut session = self.session.borrow_mut();
         let session = &mut *session;
+        let patience = session.patience(inner.now);
         let Some(at) = slot.checked_sub(session.first).and_then(|i| usize::try_from(i).ok()) else { return false };
         if let Some(entry) = session.slots.get_mut(at)
             && let State::Gathering(gather) = &mut entry.state
@@ -289,7 +305,7 @@ impl Connection {
             if gather.is_matching() {
                 return true;
             }
-            submit_steps(self, inner, slot, gather);
+            submit_steps(self, inner, (slot, patience), gather);
         }
         if session.encode_ready() {
             self.wake();
@@ -425,7 +441,7 @@ fn partitions_of(inner: &Inner, keyspace: KeyspaceId, wanted: &Wanted<'_>) -> Op
     })
 }
 
-fn submit_steps(connection: &Rc<Connection>, inner: &mut Inner, slot: u64, gather: &mut Gather) {
+fn submit_steps(connection: &Rc<Connection>, inner: &mut Inner, (slot, patience): (u64, Patience), gather: &mut Gather) {
     if let Some(wanted) = gather.wants() {
         match partitions_of(inner, gather.keyspace(), &wanted) {
             Some(partitions) => gather.renew(partitions),
@@ -436,12 +452,22 @@ fn submit_steps(connection: &Rc<Connection>, inner: &mut Inner, slot: u64, gathe
         let operation = PartitionOperation { keyspace: gather.keyspace(), partition, map: MapId(0), action };
         let connection = connection.clone();
         let part = partition.0;
-        let token = inner.submit_partition(operation, |read| Waiter::Reply { connection, slot, part, read });
+        let token = inner.submit_partition(operation, patience, |read| Waiter::Reply { connection, slot, part, read });
         gather.waits_for(token);
     }
 }
 
 impl Session {
+    /// How long what is taken now waits at most.
+    fn patience(&self, now: Time) -> Patience {
+        if now < self.hurried_until { Patience::Little } else { Patience::Whole }
+    }
+
+    /// All that the client sent is taken: what it sends from now on did not wait behind anything.
+    pub(crate) fn caught_up(&mut self) {
+        self.hurried_until = Time::ZERO;
+    }
+
     /// Whether no further command is taken for now.
     pub(crate) fn is_blocked(&self) -> bool {
         if let Some(way) = &self.partway {
@@ -682,7 +708,8 @@ impl Session {
         match request {
             Request::One { key, action, shape } => {
                 let (weight, answers) = (weight(&action), answers_value(&action));
-                let (token, elsewhere) = operation(connection, inner, self.keyspace, (self.next(), 0), key, action);
+                let (token, elsewhere) =
+                    operation(connection, inner, self.keyspace, (self.next(), 0, self.patience(inner.now)), key, action);
                 let expected = if elsewhere && answers { self.expected } else { 0 };
                 self.expect(State::Waiting { shape, token }, weight, expected);
             }
@@ -721,7 +748,7 @@ impl Session {
     /// Submits the next keys of a command, as many as others should wait for.
     fn submit_slice(&mut self, connection: &Rc<Connection>, inner: &mut Inner, args: Args<'_>) {
         let Some(mut way) = self.partway.take() else { return };
-        let slot = self.next() - 1;
+        let (slot, patience) = (self.next() - 1, self.patience(inner.now));
         let Some(entry) = self.slots.back_mut() else { return };
         let State::Gathering(gather) = &mut entry.state else { return };
         let step = if matches!(way.many, Many::Set) { 2 } else { 1 };
@@ -762,7 +789,7 @@ impl Session {
             }
             keys += 1;
             bytes += args.get(way.at).len() + weight;
-            let (token, elsewhere) = operation(connection, inner, self.keyspace, (slot, way.part), args.bytes(way.at), action);
+            let (token, elsewhere) = operation(connection, inner, self.keyspace, (slot, way.part, patience), args.bytes(way.at), action);
             gather.waits_for(token);
             let expected = if elsewhere && answers { self.expected } else { 0 };
             entry.expected += expected;
@@ -796,7 +823,7 @@ impl Session {
 
     fn gather(&mut self, connection: &Rc<Connection>, inner: &mut Inner, gather: Gather) {
         let mut gather = Box::new(gather);
-        submit_steps(connection, inner, self.next(), &mut gather);
+        submit_steps(connection, inner, (self.next(), self.patience(inner.now)), &mut gather);
         self.sweeping = true;
         self.push(State::Gathering(gather), 0);
         self.encode_ready();
@@ -811,13 +838,13 @@ fn operation(
     connection: &Rc<Connection>,
     inner: &mut Inner,
     keyspace: KeyspaceId,
-    (slot, part): (u64, u32),
+    (slot, part, patience): (u64, u32, Patience),
     key: Bytes,
     action: Action,
 ) -> (u64, bool) {
     let operation = Operation { keyspace, map: MapId(0), key, action };
     let connection = connection.clone();
-    inner.submit(operation, |read| Waiter::Reply { connection, slot, part, read })
+    inner.submit(operation, patience, |read| Waiter::Reply { connection, slot, part, read })
 }
 
 impl Drop for Session {

@@ -18,6 +18,28 @@ pub enum Lane {
     Bulk,
 }
 
+/// How long an operation waits at most for whoever serves it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Patience {
+    /// `Limits::park`.
+    Whole,
+    /// Its caller was kept waiting for that long already by what it asked for before: as long as it takes a member that is well to answer.
+    Little,
+}
+
+/// `Patience::Little`: a round trip between regions, and what a busy member adds.
+const LITTLE: Duration = Duration::from_millis(200);
+
+impl Patience {
+    /// Under these limits.
+    pub(super) fn of(self, limits: &Limits) -> Duration {
+        match self {
+            Self::Whole => limits.park,
+            Self::Little => limits.park.min(LITTLE),
+        }
+    }
+}
+
 /// What the machine asks of the control thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {

@@ -6,7 +6,7 @@ use super::frame::{self, Ack, Forwarded, Frame, Head, Headroom, Out};
 use super::log::Logged;
 use super::op::{Action, Condition, Expiry, Failure, Operation, Outcome, PartitionAction, PartitionOperation, RangeQuery, Work};
 use super::store::{Effect, Key, digest_bytes};
-use super::{Lane, Limits, Request, Shard};
+use super::{Lane, Limits, Patience, Request, Shard};
 use bytes::{Bytes, BytesMut};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
@@ -292,7 +292,7 @@ impl Pair {
         let (token, now) = (self.next_token, self.now);
         self.next_token += 1;
         let operation = Operation { keyspace: KeyspaceId(0), map: MAP, key: Bytes::copy_from_slice(key.as_bytes()), action };
-        self.shard(n).submit(now, UNIX_MS, token, operation);
+        self.shard(n).submit(now, UNIX_MS, token, operation, Patience::Whole);
         token
     }
 

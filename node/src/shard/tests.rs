@@ -375,7 +375,7 @@ impl World {
         let set = operation.action.as_set();
         let set_at_once = set.is_some_and(|value| shard.set(self.now, KeyspaceId(0), MapId(0), (key.as_bytes(), value), || token));
         if !set_at_once {
-            shard.submit(self.now, 1_700_000_000_000, token, operation);
+            shard.submit(self.now, 1_700_000_000_000, token, operation, Patience::Whole);
         }
         self.drain(n);
         token
@@ -564,7 +564,7 @@ fn a_cluster_of_one_holds_its_first_write_until_it_is_marked_used() {
     fresh.tick(later);
     assert!(matches!(fresh.poll_request(), Some(Request::Opened(_))));
     let op = Operation { keyspace: KeyspaceId(0), map: MapId(0), key: Bytes::from_static(b"a"), action: set("1") };
-    fresh.submit(later, 0, 1, op);
+    fresh.submit(later, 0, 1, op, Patience::Whole);
     fresh.release(later, later + LEASE, true);
     assert_eq!(fresh.poll_request(), Some(Request::Used));
     assert_eq!(fresh.poll_outcome(), None);
@@ -706,7 +706,7 @@ fn a_cleared_map_is_empty_everywhere() {
         let operation = PartitionOperation { keyspace: KeyspaceId(0), partition: PartitionId(p), map: MapId(0), action };
         let token = w.next_token;
         w.next_token += 1;
-        w.nodes.get_mut(&2).unwrap().shard.submit_partition(w.now, token, operation);
+        w.nodes.get_mut(&2).unwrap().shard.submit_partition(w.now, token, operation, Patience::Whole);
         w.drain(2);
         w.settle(Duration::from_millis(50));
         assert_eq!(w.outcomes[&token], Outcome::Ok);
@@ -832,7 +832,14 @@ fn calls_end_within_their_time_when_nobody_serves() {
     let mut w = World::new(9, 2, |_| vec![1]);
     w.kill(1);
     let (read, write) = (w.submit(2, "a", Action::Get), w.submit(2, "a", set("1")));
-    w.settle(Duration::from_millis(5_200));
+    let hurried = w.next_token;
+    w.next_token += 1;
+    let operation = Operation { keyspace: KeyspaceId(0), map: MapId(0), key: Bytes::from_static(b"a"), action: Action::Get };
+    w.nodes.get_mut(&2).unwrap().shard.submit(w.now, 0, hurried, operation, Patience::Little);
+    w.settle(Duration::from_millis(400));
+    assert_eq!(w.outcomes.get(&hurried), Some(&Outcome::Failed(Failure::Unavailable)));
+    assert!(!w.outcomes.contains_key(&read));
+    w.settle(Duration::from_millis(4_800));
     assert_eq!(w.outcomes[&read], Outcome::Failed(Failure::Unavailable));
     assert_eq!(w.outcomes[&write], Outcome::Failed(Failure::Unavailable));
 }
@@ -1092,7 +1099,7 @@ impl World {
         self.next_token += 1;
         let action = op::PartitionAction::Scan { cursor, count };
         let operation = PartitionOperation { keyspace: KeyspaceId(0), partition: PartitionId(p), map: MapId(0), action };
-        self.nodes.get_mut(&n).unwrap().shard.submit_partition(self.now, token, operation);
+        self.nodes.get_mut(&n).unwrap().shard.submit_partition(self.now, token, operation, Patience::Whole);
         self.drain(n);
         while !self.outcomes.contains_key(&token) {
             self.settle(Duration::from_millis(20));
@@ -1420,7 +1427,7 @@ fn cost_of_operations() {
                     count += 1;
                     let (keyspace, map) = (KeyspaceId(0), MapId(0));
                     let operation = Operation { keyspace, map, key: key.clone(), action: action.clone() };
-                    shard.submit(w.now, 1_700_000_000_000, count, operation);
+                    shard.submit(w.now, 1_700_000_000_000, count, operation, Patience::Whole);
                 }
                 let sent = shard.poll_transmit();
                 let copy = &mut w.nodes.get_mut(&2).unwrap().shard;
