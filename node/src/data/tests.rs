@@ -104,7 +104,7 @@ fn limits() -> Limits {
 }
 
 fn view(me: MemberId, resp: SocketAddr, clusters: &[SocketAddr]) -> View {
-    view_of(vec![member(me, resp, clusters)])
+    view_of(vec![member(me, resp, clusters)], 1)
 }
 
 fn member(me: MemberId, resp: SocketAddr, clusters: &[SocketAddr]) -> Member {
@@ -128,13 +128,13 @@ fn member(me: MemberId, resp: SocketAddr, clusters: &[SocketAddr]) -> Member {
     }
 }
 
-fn view_of(members: Vec<Member>) -> View {
+fn view_of(members: Vec<Member>, backups: u8) -> View {
     let keyspace = Keyspace {
         id: KeyspaceId(0),
         name: "default".to_owned(),
         mode: Mode::Fixed { partitions: 64 },
         division: Division::Slots,
-        backups: 1,
+        backups,
         min_in_sync: 1,
         on_loss: OnLoss::Wait,
         default_ttl_ms: None,
@@ -204,7 +204,7 @@ async fn a_pipeline_to_what_nobody_serves_waits_once() {
     let node = Node::with(None, 10, Limits { park, value_bytes_max: 16 << 20, ..limits() });
     let me = member(ME, node.resp, &node.clusters);
     let silent = Member { id: MemberId(0xdef0), age: Age(2), name: "two".to_owned(), ..me.clone() };
-    node.shared.publish(crate::shared::Local { me: ME, view: Some(view_of(vec![me, silent])) });
+    node.shared.publish(crate::shared::Local { me: ME, view: Some(view_of(vec![me, silent], 0)) });
     let mut client = node.client().await;
     let commands: Vec<_> = (0..300).map(|i| words(&format!("{} key:{i}{}", ["GET", "SET"][i % 2], ["", " 1"][i % 2]))).collect();
     let began = std::time::Instant::now();

@@ -99,7 +99,7 @@ impl World {
         let token = self.next_token;
         self.next_token += 1;
         let operation = PartitionOperation { keyspace: KeyspaceId(0), partition: p, map: MapId(0), action };
-        self.nodes.get_mut(&n).unwrap().shard.submit_partition(self.now, token, operation);
+        self.nodes.get_mut(&n).unwrap().shard.submit_partition(self.now, token, operation, Patience::Whole);
         self.drain(n);
         token
     }

@@ -41,7 +41,7 @@ fn clear(w: &mut World, n: u64) {
             PartitionOperation { keyspace: KeyspaceId(0), partition: PartitionId(p), map: MapId(0), action: op::PartitionAction::Clear };
         let token = w.next_token;
         w.next_token += 1;
-        w.nodes.get_mut(&n).unwrap().shard.submit_partition(w.now, token, operation);
+        w.nodes.get_mut(&n).unwrap().shard.submit_partition(w.now, token, operation, Patience::Whole);
     }
     w.drain(n);
 }
