@@ -607,8 +607,11 @@ impl Shard {
             return false;
         }
         let n = self.core.number();
-        let until = self.core.now + patience.of(&self.core.limits);
-        let call = Call { source: Source::Local(token), n, work, until, patience, maybe: false, tried: None };
+        let (until, hurried) = match patience {
+            Patience::Whole => (self.core.now + self.core.limits.park, false),
+            Patience::Until(until) => (until, true),
+        };
+        let call = Call { source: Source::Local(token), n, work, until, hurried, maybe: false, tried: None };
         if call.work.is_write() {
             slot.calls.begin(n);
         }
@@ -663,8 +666,7 @@ impl Shard {
             return self.core.outcomes.push_back((token, Outcome::Failed(Failure::NoPartition)));
         };
         let until = self.core.now + self.core.limits.park;
-        let patience = Patience::Whole;
-        let call = Call { source: Source::Local(token), n, work: Work::Key(operation), until, patience, maybe: false, tried: None };
+        let call = Call { source: Source::Local(token), n, work: Work::Key(operation), until, hurried: false, maybe: false, tried: None };
         self.core.outstanding += 1;
         self.core.ready.push_back((at, Executed::of(call, 0, outcome, false)));
     }
@@ -1010,8 +1012,10 @@ impl Shard {
         self.core.pace.answered(passed, read);
         while let Some((at, executed)) = self.core.ready.pop_front() {
             let asker = executed.asker;
-            let waited = executed.patience.of(&self.core.limits).saturating_sub(executed.until.since(now));
-            self.core.pace.answered(waited, 1);
+            if !executed.hurried {
+                let waited = self.core.limits.park.saturating_sub(executed.until.since(now));
+                self.core.pace.answered(waited, 1);
+            }
             if let Source::Local(token) = asker.source
                 && !asker.write
             {

@@ -232,6 +232,9 @@ impl Inner {
 
     /// Hands the work of somebody who waits already to the shard.
     fn submit_again(&mut self, token: u64, work: Work) {
+        if let Some(Waiter::Reply { connection, .. }) = self.waiters.get(token) {
+            connection.waits_until(self.now + self.limits.park);
+        }
         match work {
             Work::Key(operation) => drop(self.shard.submit(self.now, self.unix_ms, token, operation, Patience::Whole)),
             Work::Partition(operation) => self.shard.submit_partition(self.now, token, operation, Patience::Whole),

@@ -52,7 +52,9 @@ const SLOTS_KEPT_MAX: usize = 256;
 pub(super) const REPLY_BYTES_MAX: usize = 512 << 20;
 /// The largest value that is encoded before it is judged whether it may leave: what stands apart in the output is not taken back.
 const READ_AT_ONCE_MAX: usize = APART_BYTES_MIN;
-/// How long commands have little patience after one before them had waited in vain, unless all that the client sent was taken before.
+/// What waited behind something that was waited for in vain has this long: a round trip between regions, and what a busy member adds.
+const HURRIED: Duration = Duration::from_millis(200);
+/// For so long after that, unless all that the client sent was taken before.
 const HURRIED_FOR: Duration = Duration::from_secs(5);
 /// Longest name that a client may give itself.
 const NAME_BYTES_MAX: usize = 256;
@@ -112,6 +114,8 @@ pub(crate) struct Session {
     expected: usize,
     /// Until then what is taken has waited already, behind what was waited for in vain.
     hurried_until: Time,
+    /// Until when what was taken last waits at most, if it is not answered.
+    waits_until: Time,
     budget: Rc<Budget>,
     /// What it counts for there: commands, answers and output.
     charged: usize,
@@ -208,6 +212,7 @@ impl Connection {
             partway: None,
             expected: budget.value_bytes_max().max(EXPECTED_BYTES_MIN),
             hurried_until: Time::ZERO,
+            waits_until: Time::ZERO,
             budget,
             charged: 0,
             unwritten: 0,
@@ -284,6 +289,11 @@ impl Connection {
         goes_on
     }
 
+    /// Something that was taken is asked again, and waits until then at most.
+    pub(crate) fn waits_until(&self, until: Time) {
+        self.session.borrow_mut().waits_until = until;
+    }
+
     /// Whether this reply is the last one that is waited for: no command after it was taken.
     pub(crate) fn awaits_last(&self, slot: u64) -> bool {
         let session = self.session.borrow();
@@ -294,7 +304,7 @@ impl Connection {
     pub(crate) fn sweep_on(self: &Rc<Self>, inner: &mut Inner, slot: u64, work: &mut usize) -> bool {
         let mut session = self.session.borrow_mut();
         let session = &mut *session;
-        let patience = session.patience(inner.now);
+        let patience = session.patience(inner);
         let Some(at) = slot.checked_sub(session.first).and_then(|i| usize::try_from(i).ok()) else { return false };
         if let Some(entry) = session.slots.get_mut(at)
             && let State::Gathering(gather) = &mut entry.state
@@ -458,9 +468,19 @@ fn submit_steps(connection: &Rc<Connection>, inner: &mut Inner, (slot, patience)
 }
 
 impl Session {
-    /// How long what is taken now waits at most.
-    fn patience(&self, now: Time) -> Patience {
-        if now < self.hurried_until { Patience::Little } else { Patience::Whole }
+    /// How long what is taken now waits at most: not less long than what was taken before.
+    fn patience(&mut self, inner: &Inner) -> Patience {
+        if !self.is_hurried(inner) {
+            self.waits_until = inner.now + inner.limits.park;
+            return Patience::Whole;
+        }
+        let least = if self.slots.is_empty() { Time::ZERO } else { self.waits_until };
+        self.waits_until = least.max(inner.now + HURRIED.min(inner.limits.park));
+        Patience::Until(self.waits_until)
+    }
+
+    fn is_hurried(&self, inner: &Inner) -> bool {
+        inner.now < self.hurried_until
     }
 
     /// All that the client sent is taken: what it sends from now on did not wait behind anything.
@@ -508,7 +528,9 @@ impl Session {
     /// `GET` of what this thread may read at once, the commonest command: encoded straight from the store. False: it goes the way
     /// of all others.
     fn read_at_once(&mut self, connection: &Rc<Connection>, inner: &mut Inner, args: Args<'_>) -> bool {
-        if args.len() != 2 || !args.get(0).eq_ignore_ascii_case(b"GET") || !self.slots.is_empty() || !self.authenticated {
+        let here = args.len() == 2 && args.get(0).eq_ignore_ascii_case(b"GET") && self.slots.is_empty() && self.authenticated;
+        // It may have to be asked again, and then waits as long as any.
+        if !here || self.is_hurried(inner) {
             return false;
         }
         let key = args.get(1);
@@ -544,19 +566,21 @@ impl Session {
     /// way of all others, which also says what is wrong with it.
     fn write_at_once(&mut self, connection: &Rc<Connection>, inner: &mut Inner, args: Args<'_>) -> bool {
         let plain = args.len() == 3 && args.get(0).eq_ignore_ascii_case(b"SET") && args.too_large().is_none();
-        if !plain || !self.authenticated || self.cluster_port && !inner.is_led() {
+        if !plain || !self.authenticated || self.is_hurried(inner) || self.cluster_port && !inner.is_led() {
             return false;
         }
         let slot = self.next();
         let pair = (args.get(1), args.get(2));
         let waiter = || Waiter::Reply { connection: connection.clone(), slot, part: 0, read: false };
         let Some(token) = inner.set(self.keyspace, MapId(0), pair, waiter) else { return false };
+        self.waits_until = inner.now + inner.limits.park;
         self.push(State::Waiting { shape: Shape::Plain, token }, 0);
         true
     }
 
     /// Takes provisional replies back, to be judged again.
     fn take_back(&mut self, connection: &Rc<Connection>, inner: &mut Inner) {
+        self.waits_until = inner.now + inner.limits.park;
         let from = self.provisional_from;
         let taken = self.out.bytes.split_off(from).freeze();
         let provisional = std::mem::take(&mut self.provisional);
@@ -708,8 +732,7 @@ impl Session {
         match request {
             Request::One { key, action, shape } => {
                 let (weight, answers) = (weight(&action), answers_value(&action));
-                let (token, elsewhere) =
-                    operation(connection, inner, self.keyspace, (self.next(), 0, self.patience(inner.now)), key, action);
+                let (token, elsewhere) = operation(connection, inner, self.keyspace, (self.next(), 0, self.patience(inner)), key, action);
                 let expected = if elsewhere && answers { self.expected } else { 0 };
                 self.expect(State::Waiting { shape, token }, weight, expected);
             }
@@ -748,7 +771,7 @@ impl Session {
     /// Submits the next keys of a command, as many as others should wait for.
     fn submit_slice(&mut self, connection: &Rc<Connection>, inner: &mut Inner, args: Args<'_>) {
         let Some(mut way) = self.partway.take() else { return };
-        let (slot, patience) = (self.next() - 1, self.patience(inner.now));
+        let (slot, patience) = (self.next() - 1, self.patience(inner));
         let Some(entry) = self.slots.back_mut() else { return };
         let State::Gathering(gather) = &mut entry.state else { return };
         let step = if matches!(way.many, Many::Set) { 2 } else { 1 };
@@ -823,7 +846,7 @@ impl Session {
 
     fn gather(&mut self, connection: &Rc<Connection>, inner: &mut Inner, gather: Gather) {
         let mut gather = Box::new(gather);
-        submit_steps(connection, inner, (self.next(), self.patience(inner.now)), &mut gather);
+        submit_steps(connection, inner, (self.next(), self.patience(inner)), &mut gather);
         self.sweeping = true;
         self.push(State::Gathering(gather), 0);
         self.encode_ready();

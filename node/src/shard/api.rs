@@ -1,5 +1,6 @@
 //! What a shell sees of a shard beside its methods: names, limits, counters, requests.
 
+use doyen_gossip::Time;
 use doyen_gossip::agreement::InSyncRequest;
 use doyen_placement::loads::Report;
 use doyen_placement::{Epoch, MapEntry, MemberId, PartitionRef, Table, TableName};
@@ -18,26 +19,14 @@ pub enum Lane {
     Bulk,
 }
 
-/// How long an operation waits at most for whoever serves it.
+/// How long an operation waits at most for whoever serves it. What one caller asks for on one key keeps its order only if nothing of it is given
+/// up before what it asked for earlier is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patience {
     /// `Limits::park`.
     Whole,
-    /// Its caller was kept waiting for that long already by what it asked for before: as long as it takes a member that is well to answer.
-    Little,
-}
-
-/// `Patience::Little`: a round trip between regions, and what a busy member adds.
-const LITTLE: Duration = Duration::from_millis(200);
-
-impl Patience {
-    /// Under these limits.
-    pub(super) fn of(self, limits: &Limits) -> Duration {
-        match self {
-            Self::Whole => limits.park,
-            Self::Little => limits.park.min(LITTLE),
-        }
-    }
+    /// Until then: its caller was kept waiting already, by what it asked for before.
+    Until(Time),
 }
 
 /// What the machine asks of the control thread.

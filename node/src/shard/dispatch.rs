@@ -6,7 +6,7 @@ use super::entry::Entry;
 use super::forwarding::{Asker, Call, Executed, Source, Tried};
 use super::frame::{self, Forwarded, Frame};
 use super::op::{Action, Failure, Operation, Outcome, Work};
-use super::{Core, Lane, Malformed, Patience, Slot};
+use super::{Core, Lane, Malformed, Slot};
 use bytes::Bytes;
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::{MapId, MemberId, PartitionRef};
@@ -153,8 +153,8 @@ impl Core {
         let Forwarded { at, n, .. } = *forwarded;
         let source = Source::of_forwarded(peer, forwarded);
         let tried = before.map(|n| Box::new(Tried { before: Some(n), outcome: None }));
-        let (until, patience) = (self.now + self.limits.park, Patience::Whole);
-        self.take_call(at, slot, Call { source, n, work, until, patience, maybe: false, tried });
+        let until = self.now + self.limits.park;
+        self.take_call(at, slot, Call { source, n, work, until, hurried: false, maybe: false, tried });
         if peer.is_client() {
             self.park_only_small(at, slot, peer);
         }

@@ -9,7 +9,7 @@ use super::frame::{Forwarded, Headroom};
 use super::log::{Logged, RECORD_OVERHEAD};
 use super::op::{Failure, Outcome, PartitionAction, Work};
 use super::store::{ENTRY_OVERHEAD, Effect, Key};
-use super::{Core, Held, PartitionRef, Patience, Request, Slot, Token, scan};
+use super::{Core, Held, PartitionRef, Request, Slot, Token, scan};
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::{Eviction, MapId, MemberId};
 
@@ -156,11 +156,7 @@ impl Core {
         let effect = Effect::Put { map, entry, deadline: action::fresh(default_ttl_ms, clock) };
         let seq = self.log(at, held, order, effect, Some(id), Outcome::Ok);
         let until = self.now + self.limits.park;
-        self.wait(
-            at,
-            slot,
-            Executed { asker, until, patience: Patience::Whole, seq, outcome: Outcome::Ok, logged: true, maybe: false, again },
-        );
+        self.wait(at, slot, Executed { asker, until, hurried: false, seq, outcome: Outcome::Ok, logged: true, maybe: false, again });
     }
 
     fn step(&mut self, at: PartitionRef, slot: &mut Slot, call: &Call) -> Step {

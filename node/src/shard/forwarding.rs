@@ -8,11 +8,11 @@
 //! by then does not execute it if that write is: the call is *overtaken*. Where its outcome is still known it holds, because
 //! the log goes on from where it was read. Otherwise only who asked can say whether another execution would do.
 
+use super::Token;
 use super::entry::Entry;
 use super::frame::Forwarded;
 use super::log::begin_anew;
 use super::op::{Action, Operation, Outcome, PartitionAction, Work};
-use super::{Patience, Token};
 use bytes::Bytes;
 use doyen_gossip::Time;
 use doyen_placement::mutant::{Mutant, broken};
@@ -63,8 +63,8 @@ pub(super) struct Call {
     pub(super) work: Work,
     /// When its caller is told that it did not work out.
     pub(super) until: Time,
-    /// How long before that it was asked for.
-    pub(super) patience: Patience,
+    /// Whether that is not `Limits::park` after it was asked for.
+    pub(super) hurried: bool,
     /// Whether it may be applied somewhere already.
     pub(super) maybe: bool,
     /// What is known of it from before, where it is asked again.
@@ -121,8 +121,8 @@ pub(super) struct Executed {
     pub(super) asker: Asker,
     /// When its caller is told that it did not work out.
     pub(super) until: Time,
-    /// How long before that it was asked for.
-    pub(super) patience: Patience,
+    /// Whether that is not `Limits::park` after it was asked for.
+    pub(super) hurried: bool,
     /// What must be committed first.
     pub(super) seq: u64,
     /// Its outcome.
@@ -149,10 +149,10 @@ pub(super) enum Again {
 impl Executed {
     /// A call that was executed.
     pub(super) fn of(call: Call, seq: u64, outcome: Outcome, logged: bool) -> Self {
-        let (asker, until, patience, maybe) = (call.asker(), call.until, call.patience, call.maybe);
+        let (asker, until, hurried, maybe) = (call.asker(), call.until, call.hurried, call.maybe);
         let before = call.before();
         let again = if call.source.peer().is_some() { Again::ByPeer } else { Again::Work(Box::new((call.work, before))) };
-        Self { asker, until, patience, seq, outcome, logged, maybe, again }
+        Self { asker, until, hurried, seq, outcome, logged, maybe, again }
     }
 
     /// The call as it was; none of a peer's.
@@ -172,8 +172,8 @@ impl Executed {
         // What is in the log is found there.
         let outcome = (!self.logged).then_some(self.outcome);
         let tried = (before.is_some() || outcome.is_some()).then(|| Box::new(Tried { before, outcome }));
-        let Self { asker: Asker { source, n, .. }, until, patience, .. } = self;
-        Some(Call { source, n, work, until, patience, maybe: self.maybe || self.logged, tried })
+        let Self { asker: Asker { source, n, .. }, until, hurried, .. } = self;
+        Some(Call { source, n, work, until, hurried, maybe: self.maybe || self.logged, tried })
     }
 }
 

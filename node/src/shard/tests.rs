@@ -835,7 +835,7 @@ fn calls_end_within_their_time_when_nobody_serves() {
     let hurried = w.next_token;
     w.next_token += 1;
     let operation = Operation { keyspace: KeyspaceId(0), map: MapId(0), key: Bytes::from_static(b"a"), action: Action::Get };
-    w.nodes.get_mut(&2).unwrap().shard.submit(w.now, 0, hurried, operation, Patience::Little);
+    w.nodes.get_mut(&2).unwrap().shard.submit(w.now, 0, hurried, operation, Patience::Until(w.now + Duration::from_millis(200)));
     w.settle(Duration::from_millis(400));
     assert_eq!(w.outcomes.get(&hurried), Some(&Outcome::Failed(Failure::Unavailable)));
     assert!(!w.outcomes.contains_key(&read));

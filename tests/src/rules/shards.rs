@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 use doyen::shard::op::{Action, Operation, Outcome, PartitionAction, PartitionOperation, Value};
-use doyen::shard::{Lane, Limits, Request, Shard, Stats, Token};
+use doyen::shard::{Lane, Limits, Patience, Request, Shard, Stats, Token};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{InSyncRequest, View};
 use doyen_placement::division::Cut;
@@ -337,7 +337,7 @@ impl Shards {
         let PartitionRef { keyspace, partition } = AT;
         if let Some(node) = self.nodes.get_mut(&place) {
             let operation = PartitionOperation { keyspace, partition, map: MapId(0), action: PartitionAction::Clear };
-            node.shard.submit_partition(now, token, operation);
+            node.shard.submit_partition(now, token, operation, Patience::Whole);
         }
         self.pass(place);
         token
@@ -372,7 +372,7 @@ impl Shards {
         let set = operation.action.as_set().cloned();
         let done = set.is_some_and(|value| node.shard.set(now, AT.keyspace, MapId(0), (key.as_bytes(), &value), || token));
         if !done {
-            node.shard.submit(now, 1_700_000_000_000, token, operation);
+            node.shard.submit(now, 1_700_000_000_000, token, operation, Patience::Whole);
         }
         token
     }

@@ -7,11 +7,12 @@ use super::world::{World, clip};
 use bytes::{Bytes, BytesMut};
 use doyen::net::links::LinkHandler;
 use doyen::shard::op::{Action, Failure, Outcome, Work};
-use doyen::shard::{Lane, Malformed, Request, Shard};
+use doyen::shard::{Lane, Malformed, Patience, Request, Shard};
 use doyen_gossip::{Input, Time};
 use doyen_placement::MemberId;
 use doyen_placement::mutant::{Mutant, broken};
 use rand::Rng;
+use std::time::Duration;
 
 /// What other data threads of the process left is the shard's.
 struct Siblings<'a> {
@@ -196,7 +197,11 @@ impl World {
                     self.set_at_once += 1;
                     return;
                 }
-                process.shard.submit(now, unix_ms, token, operation);
+                // As of a pipeline whose first commands were waited for in vain: all that is asked for together waits equally long.
+                let first = self.clients[client].current.first().is_some_and(|(first, ..)| first.is_multiple_of(8));
+                let hurried = first && !self.last_calls_begun;
+                let patience = if hurried { Patience::Until(now + Duration::from_millis(200)) } else { Patience::Whole };
+                process.shard.submit(now, unix_ms, token, operation, patience);
             }
             DataInput::Forget(client, serial) => {
                 let token = process.tokens.iter().find(|(_, of)| **of == (client, serial)).map(|(token, _)| *token);
@@ -323,7 +328,7 @@ impl World {
             match work {
                 Work::Key(operation) if !self.clients[client].pipelines => {
                     self.overtaken[0] += 1;
-                    thread.shard.submit(now, unix_ms, token, operation);
+                    thread.shard.submit(now, unix_ms, token, operation, Patience::Whole);
                     thread.more = true;
                 }
                 _ => {

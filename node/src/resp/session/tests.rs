@@ -154,20 +154,20 @@ fn commands_under_way_go_on_in_turns_while_there_is_too_little_room() {
 fn what_waited_behind_what_was_not_served_has_little_patience() {
     let budget = budget();
     let connection = connection(1, &budget);
-    let patience = |at: u64| connection.session.borrow().patience(Time(at));
+    let hurried = |at: u64| Time(at) < connection.session.borrow().hurried_until;
     let fails = |now: u64, why| {
         let slot = waiting(&connection, EXPECTED_BYTES_MIN);
         connection.deliver(Time(now), (slot, 0), 0, Outcome::Failed(why), true);
     };
     fails(7, Failure::Unavailable);
-    assert_eq!(patience(8), Patience::Whole, "nothing waited behind it");
+    assert!(!hurried(8), "nothing waited behind it");
     connection.behind.set(true);
     fails(9, Failure::Overloaded);
-    assert_eq!(patience(10), Patience::Whole, "it did not wait");
+    assert!(!hurried(10), "it did not wait");
     fails(11, Failure::Unknown);
-    assert_eq!(patience(12), Patience::Little);
-    let hurried = u64::try_from(HURRIED_FOR.as_nanos()).unwrap();
-    assert_eq!((patience(10 + hurried), patience(11 + hurried)), (Patience::Little, Patience::Whole));
+    assert!(hurried(12));
+    let long = u64::try_from(HURRIED_FOR.as_nanos()).unwrap();
+    assert!(hurried(10 + long) && !hurried(11 + long));
     connection.session.borrow_mut().caught_up();
-    assert_eq!(patience(12), Patience::Whole, "what comes next did not wait");
+    assert!(!hurried(12), "what comes next did not wait");
 }
