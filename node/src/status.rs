@@ -289,6 +289,12 @@ pub enum PartitionState {
     Unknown,
 }
 
+/// In which keyspaces how many partitions are of this kind; empty where none is.
+fn counted(keyspaces: &[KeyspaceReport], count: impl Fn(&KeyspaceReport) -> usize) -> String {
+    let some = keyspaces.iter().map(|k| (count(k), k)).filter(|(n, _)| *n > 0);
+    some.map(|(n, k)| format!("{n} of {} in {}", k.partitions, k.name)).collect::<Vec<_>>().join(", ")
+}
+
 impl ClusterReport {
     /// From what the control thread says.
     #[must_use]
@@ -330,16 +336,18 @@ impl ClusterReport {
         let current = status.installed.is_some_and(|name| (name.term, name.version) == (table.term, table.version));
         // Where few vote of many that joined, the death of one of the few stops all.
         let settled = planner::elders(table) == table.voters;
-        let whole = keyspaces.iter().all(|k| k.under_replicated == 0 && k.unavailable == 0);
+        let unserved = counted(&keyspaces, |k| k.unavailable);
+        let lacking = counted(&keyspaces, |k| k.under_replicated);
         let safe = [
-            (cluster.from_coordinator, "the coordinator does not answer"),
-            (current, "a newer table is on its way to this node"),
-            (whole, "copies are lacking, or partitions are not served"),
-            (moves.is_empty(), "copies are on their way"),
-            (!status.planning, "the coordinator looks whether anything is to be moved"),
-            (settled, "members that should vote do not yet"),
+            (cluster.from_coordinator, "the coordinator does not answer".to_owned()),
+            (current, "a newer table is on its way to this node".to_owned()),
+            (unserved.is_empty(), format!("partitions are not served ({unserved})")),
+            (lacking.is_empty(), format!("copies are lacking ({lacking})")),
+            (moves.is_empty(), "copies are on their way".to_owned()),
+            (!status.planning, "the coordinator looks whether anything is to be moved".to_owned()),
+            (settled, "members that should vote do not yet".to_owned()),
         ];
-        let unsafe_for = safe.iter().find(|(holds, _)| !holds).map(|(_, why)| (*why).to_owned());
+        let unsafe_for = safe.into_iter().find(|(holds, _)| !holds).map(|(_, why)| why);
         Self {
             cluster_id: Some(table.cluster.to_string()),
             term: table.term.0,

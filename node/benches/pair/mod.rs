@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 use doyen::shard::op::{Action, Operation, Outcome};
-use doyen::shard::{Lane, Limits, Shard};
+use doyen::shard::{Lane, Limits, Patience, Shard};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
 use doyen_placement::{
@@ -50,7 +50,7 @@ impl Pair {
     pub(crate) fn submit(&mut self, key: &Bytes, action: Action) {
         self.token += 1;
         let operation = Operation { keyspace: KeyspaceId(0), map: MapId(0), key: key.clone(), action };
-        self.primary.submit(self.now, UNIX_MS, self.token, operation);
+        self.primary.submit(self.now, UNIX_MS, self.token, operation, Patience::Whole);
     }
 
     /// A write without conditions, as a Redis client's `SET`.

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(200);
+/// For so long after the last line it says nothing new of what it waits for.
+const TELL: Duration = Duration::from_secs(3);
 
 /// Restart every node, one after the other, without anything being lost: waits until the cluster is safe before each, and hands the coordinator
 /// over last, once.
@@ -109,6 +111,7 @@ impl Asked {
     async fn until_safe(&mut self, renewed: Option<(&str, &str)>) -> Result<ClusterReport, Failed> {
         let until = Instant::now() + self.timeout;
         let mut why = "no node answers: where HTTP is off, or elsewhere than members say, nobody can be asked".to_owned();
+        let mut told = (Instant::now(), String::new());
         while Instant::now() < until {
             for address in self.addresses.clone() {
                 let Ok(report) = client::get::<ClusterReport>(&address, "/status").await else { continue };
@@ -124,6 +127,11 @@ impl Asked {
                     _ if report.safe => return Ok(report),
                     _ => format!("not safe: {}", report.unsafe_for.as_deref().unwrap_or("it is not known why")),
                 };
+            }
+            // Whoever watches wants to know what it waits for, but not each time that a number changes.
+            if told.0.elapsed() > TELL && told.1 != why {
+                eprintln!("waiting: {why}");
+                told = (Instant::now(), why.clone());
             }
             tokio::time::sleep(LOOK).await;
         }
