@@ -292,9 +292,10 @@ impl fmt::Display for Event {
                 if members.is_empty() { Ok(()) } else { write!(f, " {} {}", stage.whereabouts(), members.join(", ")) }
             }
             Self::Reshaped { before, after, keyspace } if before < after => {
-                write!(f, "keyspace {keyspace}: {before} partitions were split into {after}")
+                write!(f, "keyspace {keyspace}: {} split into {after}", were(*before))
             }
-            Self::Reshaped { before, after, keyspace } => write!(f, "keyspace {keyspace}: {before} partitions were merged into {after}"),
+            Self::Reshaped { before, after, keyspace } => write!(f, "keyspace {keyspace}: {} merged into {after}", were(*before)),
+            Self::UnderReplicated { partitions: 1 } => f.write_str("1 partition has fewer copies than it should"),
             Self::UnderReplicated { partitions } => write!(f, "{partitions} partitions have fewer copies than they should"),
             Self::Repaired => f.write_str("every partition has all its copies again"),
             Self::Differed { partition, learner } => {
@@ -310,6 +311,11 @@ impl fmt::Display for Event {
             Self::Note { text } => f.write_str(text),
         }
     }
+}
+
+/// So many partitions were something.
+fn were(count: usize) -> String {
+    if count == 1 { "1 partition was".to_owned() } else { format!("{count} partitions were") }
 }
 
 /// Numbers of so many digits are more than many readers of JSON can hold.
