@@ -38,6 +38,8 @@ pub fn plan_for(table: &Table, schedulers: Schedulers, loads: &Loads) -> Plan {
     let unreached = |m: MemberId| loads.unreached().contains(&m);
     let reached = ground(&|m| !unreached(m));
     let mut others_reached = Others::new(&reached, table, loads);
+    // Where others lead than was planned, it may be what is so already.
+    let changes = |p: &Partition, goal: &Vec<MemberId>| p.goal.as_ref() != Some(goal) && (p.goal.is_some() || !is_reached(p, goal));
     plan_all(table, schedulers, |keyspace| {
         if copies_wanted(keyspace, all.len()) <= reached.len() {
             // As if it were emptied: nobody copies anything to it, and nobody else can use what it leads.
@@ -45,7 +47,19 @@ pub fn plan_for(table: &Table, schedulers: Schedulers, loads: &Loads) -> Plan {
                 Some(MemberState::Live) if unreached(m) => Some(MemberState::Draining),
                 state => state,
             };
-            return plan_keyspace(&reached, (table, keyspace), schedulers, state, &mut others_reached);
+            let mut goals: BTreeMap<PartitionRef, Vec<MemberId>> =
+                plan_keyspace(&reached, (table, keyspace), schedulers, state, &mut others_reached).into_iter().collect();
+            for partition in keyspace.partitions.iter().filter(|p| unreached(p.primary()) && !keyspace.is_reshaped(p.id)) {
+                let at = PartitionRef { keyspace: keyspace.id, partition: partition.id };
+                let Some(mut goal) = goals.get(&at).or(partition.goal.as_ref()).cloned() else { continue };
+                // It gives nothing to somebody who is to lead and holds nothing yet: first leads who has it.
+                if let Some(heir) = goal.iter().position(|m| partition.in_sync().any(|held| held == *m)) {
+                    goal.swap(0, heir);
+                    goals.insert(at, goal);
+                }
+            }
+            goals.retain(|at, goal| table.partition(*at).is_some_and(|p| changes(p, goal)));
+            return goals.into_iter().collect();
         }
         // Its copies have no other place, but it need not lead.
         let state = |m: MemberId| states.get(&m).copied();
@@ -64,8 +78,6 @@ pub fn plan_for(table: &Table, schedulers: Schedulers, loads: &Loads) -> Plan {
                 goals.insert(at, goal);
             }
         }
-        // Without that they were others.
-        let changes = |p: &Partition, goal: &Vec<MemberId>| p.goal.as_ref() != Some(goal) && (p.goal.is_some() || !is_reached(p, goal));
         goals.retain(|at, goal| table.partition(*at).is_some_and(|p| changes(p, goal)));
         goals.into_iter().collect()
     })

@@ -1,7 +1,8 @@
 //! What was measured moves something when it has been uneven for long, once, and noise moves nothing.
 
 use crate::common::{
-    PLAIN, Sketch, check_spread, check_step, cluster, loads as counts, member, partitions, plan as plan_by_count, settle_by, sketch,
+    LIMITS, PLAIN, Sketch, check_spread, check_step, cluster, learned, loads as counts, member, partitions, plan as plan_by_count,
+    settle_by, sketch,
 };
 use doyen_placement::loads::{MemberLoad, PartitionLoad, Report, Uneven, Window};
 use doyen_placement::planner::{self, Plan};
@@ -278,6 +279,43 @@ fn whom_nobody_reaches_is_planned_with_as_if_it_were_emptied() {
     assert_eq!(copies(&led), [64; 4]);
     assert!(partitions(&led).all(|(_, p)| p.primary() != led.members[3].id));
     assert_eq!(plan(&led), vec![], "and that is all");
+}
+
+/// It cannot give what it leads to anybody: who has it already leads first. Copies to somebody who was to lead were begun again and again.
+#[test]
+fn what_is_led_by_whom_nobody_reaches_is_led_by_who_has_it_before_it_is_copied() {
+    for (partitions_of, backups, members) in [(64, 1, 4), (64, 1, 5), (16, 1, 5), (64, 2, 6), (8, 2, 5)] {
+        for gone in 0..members {
+            // One has died, so that leads are no longer even when the other is cut off.
+            let full = cluster(partitions_of, backups, &vec![PLAIN; members + 1]);
+            let table = planner::remove(&full, &BTreeMap::from([(full.members[gone].id, planner::Departure::Dead)]));
+            let table = if gone % 2 == 0 { table } else { planner::balance(&table, &planner::BalanceChange::Pause(Paused::Operator)) };
+            for shut in 0..members {
+                let id = table.members[shut].id;
+                let mut away = table.clone();
+                // As a coordinator does: it plans again with every table.
+                loop {
+                    let planned = planner::adopt(&away, &planner::plan(&away, &cut_off(&away, &[shut])));
+                    let begun = planner::advance(&planned, &LIMITS, &planner::Waits::default()).unwrap_or(planned);
+                    check_step(&away, &begun);
+                    for (at, p) in partitions(&begun).filter(|(_, p)| p.primary() == id && p.in_sync().any(|m| m != id)) {
+                        let known = |m| away.partition(at).is_some_and(|before| before.learners().any(|learner| learner == m));
+                        assert_eq!(
+                            p.learners().find(|m| !known(*m)),
+                            None,
+                            "{partitions_of} {backups} {members}, {gone} {shut}: {at:?} {p:?}"
+                        );
+                    }
+                    let next = learned(&begun);
+                    if next == away {
+                        break;
+                    }
+                    away = next;
+                }
+                assert!(partitions(&away).all(|(_, p)| !p.holds(id)));
+            }
+        }
+    }
 }
 
 proptest! {
