@@ -295,7 +295,8 @@ impl Members {
         }
         if let (Input::Recover { .. }, Some(view)) = (&input, self.view(place)) {
             let cluster = view.installed.cluster;
-            self.oracle.recovers(cluster);
+            // Whoever has agreed on something is still there.
+            self.oracle.recovers(cluster, doyen_placement::Version(u64::MAX));
         }
         self.handle(place, input);
     }

@@ -11,7 +11,7 @@ use doyen_gossip::Input;
 use doyen_placement::Loads;
 use doyen_placement::planner;
 use doyen_placement::quorum::majority;
-use doyen_placement::{Member, MemberId, MemberState, Role};
+use doyen_placement::{Member, MemberId, MemberState, Role, Version};
 use rand::Rng;
 use std::collections::BTreeSet;
 
@@ -142,7 +142,9 @@ impl World {
             return false;
         }
         self.tell(|w| format!("the operator says to {} that {dead:?} are dead", w.name(p)));
-        self.oracle.recovers(cluster);
+        let live = self.slots.iter().filter_map(|s| s.process).filter_map(|p| self.processes[p].view.as_ref());
+        let known = live.filter(|v| v.installed.cluster == cluster).map(|v| v.accepted.version.max(v.installed.version)).max();
+        self.oracle.recovers(cluster, known.unwrap_or(Version(0)));
         let input = Input::Recover { dead: dead.into_iter().collect(), ticket: now };
         let me = self.processes[p].me;
         self.schedule.after(0, Event::Control(p, ControlInput::Of(me, input)));

@@ -70,9 +70,13 @@ impl Oracle {
         Self { stranger, ..Self::default() }
     }
 
-    /// An operator's word goes to a member of this cluster: it replaces votes.
-    pub(crate) fn recovers(&mut self, cluster: ClusterId) {
-        self.clusters.entry(cluster).or_default().recovered = true;
+    /// An operator's word goes to a member of this cluster: it replaces votes. Those who live know tables up to this version: what the others agreed on
+    /// after it went with them.
+    pub(crate) fn recovers(&mut self, cluster: ClusterId, known: Version) {
+        let cluster = self.clusters.entry(cluster).or_default();
+        cluster.recovered = true;
+        cluster.committed.retain(|version, _| *version <= known);
+        cluster.removed.retain(|_, version| *version <= known);
     }
 
     /// Whether any cluster exists.
