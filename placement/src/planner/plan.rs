@@ -40,6 +40,9 @@ pub fn plan_for(table: &Table, schedulers: Schedulers, loads: &Loads) -> Plan {
     let mut others_reached = Others::new(&reached, table, loads);
     // Where others lead than was planned, it may be what is so already.
     let changes = |p: &Partition, goal: &Vec<MemberId>| p.goal.as_ref() != Some(goal) && (p.goal.is_some() || !is_reached(p, goal));
+    let only_changes = |goals: BTreeMap<PartitionRef, Vec<MemberId>>| -> Plan {
+        goals.into_iter().filter(|(at, goal)| table.partition(*at).is_some_and(|p| changes(p, goal))).collect()
+    };
     plan_all(table, schedulers, |keyspace| {
         if copies_wanted(keyspace, all.len()) <= reached.len() {
             // As if it were emptied: nobody copies anything to it, and nobody else can use what it leads.
@@ -58,8 +61,7 @@ pub fn plan_for(table: &Table, schedulers: Schedulers, loads: &Loads) -> Plan {
                     goals.insert(at, goal);
                 }
             }
-            goals.retain(|at, goal| table.partition(*at).is_some_and(|p| changes(p, goal)));
-            return goals.into_iter().collect();
+            return only_changes(goals);
         }
         // Its copies have no other place, but it need not lead.
         let state = |m: MemberId| states.get(&m).copied();
@@ -78,8 +80,7 @@ pub fn plan_for(table: &Table, schedulers: Schedulers, loads: &Loads) -> Plan {
                 goals.insert(at, goal);
             }
         }
-        goals.retain(|at, goal| table.partition(*at).is_some_and(|p| changes(p, goal)));
-        goals.into_iter().collect()
+        only_changes(goals)
     })
 }
 
