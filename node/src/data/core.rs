@@ -377,6 +377,16 @@ impl Core {
         inner.redo();
     }
 
+    /// `begin` once more, if there is another view by now: who has seen it asks for what it has. What was taken out of the desk or a
+    /// socket before this was asked by somebody who cannot know more. Not while there are provisional replies: they were read under the
+    /// view that they are judged by.
+    pub(crate) fn catch_up(&mut self) {
+        debug_assert!(self.inner.provisional.is_empty(), "replies would be judged by a view that they were not read under");
+        if !self.is_current(&self.shared) {
+            self.begin();
+        }
+    }
+
     /// Whether the present view is installed.
     pub(crate) fn is_current(&self, shared: &Shared) -> bool {
         self.inner.generation == Some(shared.generation())

@@ -188,6 +188,7 @@ impl Reactor {
     /// What other threads left.
     fn take_messages(&mut self) {
         let messages = if self.calls.is_empty() { self.desk.take(&mut self.calls) } else { Vec::new() };
+        self.core.catch_up();
         let inner = &mut self.core.inner;
         for (work, slot) in self.calls.drain(..self.calls.len().min(BATCH_MAX)) {
             match work {

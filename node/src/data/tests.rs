@@ -497,6 +497,33 @@ fn operation(action: Action) -> Operation {
     Operation { keyspace: KeyspaceId(0), map: MapId(0), key: "a".into(), action }
 }
 
+/// What was asked while a pass was under way met the view that the pass had begun with.
+#[tokio::test]
+async fn whoever_has_seen_a_table_is_served_by_it() {
+    let node = Node::start(None, 10);
+    let mut client = node.client().await;
+    let first = view(ME, node.resp, &node.clusters);
+    for n in 1..=400 {
+        let mut table = (*first.installed).clone();
+        let made = Keyspace { id: KeyspaceId(n), name: format!("made-{n}"), ..table.keyspaces[0].clone() };
+        let opens = made.partitions.iter().map(|p| (PartitionRef { keyspace: made.id, partition: p.id }, p.since, Time::ZERO));
+        let opens_at = first.opens_at.iter().copied().chain(opens).collect();
+        table.keyspaces.push(made);
+        table.version.0 += u64::from(n);
+        let table = Arc::new(table);
+        let view = View { installed: table.clone(), accepted: table, opens_at: Arc::new(opens_at) };
+        node.shared.publish(crate::shared::Local { me: ME, view: Some(view) });
+        if n % 2 == 0 {
+            let asked = Operation { keyspace: KeyspaceId(n), ..operation(Action::Strlen) };
+            assert_eq!(node.handle.execute(asked).await, Outcome::Int(0), "{n}");
+        } else {
+            let answer = client.command(&["CLIENT".to_owned(), "KEYSPACE".to_owned(), format!("made-{n}")]).await.unwrap();
+            assert_eq!(answer, Reply::Simple("OK".to_owned()), "{n}");
+        }
+    }
+    node.stop().await;
+}
+
 #[tokio::test]
 async fn the_library_reaches_keys_and_partitions() {
     let node = Node::start(None, 10);

@@ -209,6 +209,7 @@ impl Clients {
             client.connection.queued.set(false);
             commands += client.prepare(core, &mut self.scratch);
         }
+        core.catch_up();
         if commands >= WARM_LEAST {
             let keys = turn.iter().filter_map(|at| self.all.get(*at)).flat_map(Client::keys);
             core.inner.shard.warm(cluster::KEYSPACE, MapId(0), keys);
