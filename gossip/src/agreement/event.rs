@@ -282,13 +282,11 @@ impl fmt::Display for Event {
             Self::Coordinator { name, term } => write!(f, "{name} coordinates, term {term}"),
             Self::NoCoordinator { why } => write!(f, "nobody coordinates: {why}"),
             Self::Lost { partitions, keyspace, why } => {
-                let are = if *partitions == 1 { "partition" } else { "partitions" };
-                write!(f, "{partitions} {are} of keyspace {keyspace} began empty, their data is lost: {why}")
+                write!(f, "{} of keyspace {keyspace} began empty, their data is lost: {why}", of_them(*partitions))
             }
             Self::Moved { stage, count, partitions, members } => {
-                write!(f, "{stage}: {count} {}", if *count == 1 { "partition" } else { "partitions" })?;
                 let more = if partitions.len() < *count { ", .." } else { "" };
-                write!(f, " ({}{more})", partitions.join(", "))?;
+                write!(f, "{stage}: {} ({}{more})", of_them(*count), partitions.join(", "))?;
                 if members.is_empty() { Ok(()) } else { write!(f, " {} {}", stage.whereabouts(), members.join(", ")) }
             }
             Self::Reshaped { before, after, keyspace } if before < after => {
@@ -313,9 +311,14 @@ impl fmt::Display for Event {
     }
 }
 
+/// So many partitions.
+fn of_them(count: usize) -> String {
+    if count == 1 { "1 partition".to_owned() } else { format!("{count} partitions") }
+}
+
 /// So many partitions were something.
 fn were(count: usize) -> String {
-    if count == 1 { "1 partition was".to_owned() } else { format!("{count} partitions were") }
+    format!("{} {}", of_them(count), if count == 1 { "was" } else { "were" })
 }
 
 /// Numbers of so many digits are more than many readers of JSON can hold.

@@ -56,8 +56,7 @@ pub fn plan_for(table: &Table, schedulers: Schedulers, loads: &Loads) -> Plan {
                 let at = PartitionRef { keyspace: keyspace.id, partition: partition.id };
                 let Some(mut goal) = goals.get(&at).or(partition.goal.as_ref()).cloned() else { continue };
                 // It gives nothing to somebody who is to lead and holds nothing yet: first leads who has it.
-                if let Some(heir) = goal.iter().position(|m| partition.in_sync().any(|held| held == *m)) {
-                    goal.swap(0, heir);
+                if is_led_by_heir(partition, &mut goal, unreached) {
                     goals.insert(at, goal);
                 }
             }
@@ -74,14 +73,18 @@ pub fn plan_for(table: &Table, schedulers: Schedulers, loads: &Loads) -> Plan {
                 partition.goal.is_none() && !keyspace.is_reshaped(partition.id) && state(partition.primary()) == Some(MemberState::Live);
             let stays = || if free { partition.in_sync().collect() } else { Vec::new() };
             let mut goal = goals.get(&at).cloned().unwrap_or_else(stays);
-            let heir = goal.iter().position(|m| !unreached(*m) && partition.in_sync().any(|held| held == *m));
-            if let (Some(true), Some(heir)) = (goal.first().map(|m| unreached(*m)), heir) {
-                goal.swap(0, heir);
+            if goal.first().is_some_and(|m| unreached(*m)) && is_led_by_heir(partition, &mut goal, unreached) {
                 goals.insert(at, goal);
             }
         }
         only_changes(goals)
     })
+}
+
+/// Puts first who is reached and has the partition already; false, if nobody in the goal is and has.
+fn is_led_by_heir(partition: &Partition, goal: &mut [MemberId], unreached: impl Fn(MemberId) -> bool) -> bool {
+    let heir = goal.iter().position(|m| !unreached(*m) && partition.in_sync().any(|held| held == *m));
+    heir.map(|heir| goal.swap(0, heir)).is_some()
 }
 
 fn plan_all(table: &Table, on: Schedulers, mut plan: impl FnMut(&Keyspace) -> Plan) -> Plan {
