@@ -339,15 +339,16 @@ impl ClusterReport {
         let unserved = counted(&keyspaces, |k| k.unavailable);
         let lacking = counted(&keyspaces, |k| k.under_replicated);
         let safe = [
-            (cluster.from_coordinator, "the coordinator does not answer".to_owned()),
-            (current, "a newer table is on its way to this node".to_owned()),
-            (unserved.is_empty(), format!("partitions are not served ({unserved})")),
-            (lacking.is_empty(), format!("copies are lacking ({lacking})")),
-            (moves.is_empty(), "copies are on their way".to_owned()),
-            (!status.planning, "the coordinator looks whether anything is to be moved".to_owned()),
-            (settled, "members that should vote do not yet".to_owned()),
+            (cluster.from_coordinator, "the coordinator does not answer", ""),
+            (current, "a newer table is on its way to this node", ""),
+            (unserved.is_empty(), "partitions are not served", &unserved),
+            (lacking.is_empty(), "copies are lacking", &lacking),
+            (moves.is_empty(), "copies are on their way", ""),
+            (!status.planning, "the coordinator looks whether anything is to be moved", ""),
+            (settled, "members that should vote do not yet", ""),
         ];
-        let unsafe_for = safe.into_iter().find(|(holds, _)| !holds).map(|(_, why)| why);
+        let said = |why: &str, which: &str| if which.is_empty() { why.to_owned() } else { format!("{why} ({which})") };
+        let unsafe_for = safe.iter().find(|(holds, ..)| !holds).map(|(_, why, which)| said(why, which));
         Self {
             cluster_id: Some(table.cluster.to_string()),
             term: table.term.0,

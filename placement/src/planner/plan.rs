@@ -56,7 +56,7 @@ pub fn plan_for(table: &Table, schedulers: Schedulers, loads: &Loads) -> Plan {
                 let at = PartitionRef { keyspace: keyspace.id, partition: partition.id };
                 let Some(mut goal) = goals.get(&at).or(partition.goal.as_ref()).cloned() else { continue };
                 // It gives nothing to somebody who is to lead and holds nothing yet: first leads who has it.
-                if is_led_by_heir(partition, &mut goal, unreached) {
+                if lead_by_heir(partition, &mut goal, unreached) {
                     goals.insert(at, goal);
                 }
             }
@@ -73,7 +73,7 @@ pub fn plan_for(table: &Table, schedulers: Schedulers, loads: &Loads) -> Plan {
                 partition.goal.is_none() && !keyspace.is_reshaped(partition.id) && state(partition.primary()) == Some(MemberState::Live);
             let stays = || if free { partition.in_sync().collect() } else { Vec::new() };
             let mut goal = goals.get(&at).cloned().unwrap_or_else(stays);
-            if goal.first().is_some_and(|m| unreached(*m)) && is_led_by_heir(partition, &mut goal, unreached) {
+            if goal.first().is_some_and(|m| unreached(*m)) && lead_by_heir(partition, &mut goal, unreached) {
                 goals.insert(at, goal);
             }
         }
@@ -82,7 +82,7 @@ pub fn plan_for(table: &Table, schedulers: Schedulers, loads: &Loads) -> Plan {
 }
 
 /// Puts first who is reached and has the partition already; false, if nobody in the goal is and has.
-fn is_led_by_heir(partition: &Partition, goal: &mut [MemberId], unreached: impl Fn(MemberId) -> bool) -> bool {
+fn lead_by_heir(partition: &Partition, goal: &mut [MemberId], unreached: impl Fn(MemberId) -> bool) -> bool {
     let heir = goal.iter().position(|m| !unreached(*m) && partition.in_sync().any(|held| held == *m));
     heir.map(|heir| goal.swap(0, heir)).is_some()
 }
