@@ -49,7 +49,7 @@ pub use apply::{NotApplied, apply};
 pub use assign::assign;
 pub use balance::{BalanceChange, NotCancelled, at_minute, balance, call_off, cancel, schedule};
 pub use change_in_sync::{InSyncChange, InSyncRequest, change_in_sync};
-pub use drain::{NotDrained, drain, fill, leaving, refill};
+pub use drain::{NotDrained, drain, fill, leaving, named, refill};
 pub use elders::elders;
 pub use first::first;
 pub use hand_over::{Pace, hand_over};

@@ -119,7 +119,11 @@ pub(super) fn forget_drained(table: &mut Table) {
     table.settings.balancing.drained.retain(|m| members.contains(m));
 }
 
-fn named<'a>(table: &'a Table, name: &str) -> Result<&'a Arc<Member>, NotDrained> {
+/// The member of this name, or of this id.
+///
+/// # Errors
+/// There is none: [`NotDrained::NoMember`], which tells who there is.
+pub fn named<'a>(table: &'a Table, name: &str) -> Result<&'a Arc<Member>, NotDrained> {
     let members = || table.members.iter().map(|m| m.name.as_str()).collect::<Vec<_>>().join(", ");
     let found = table.members.iter().find(|m| m.name == name || m.id.to_string() == name);
     found.ok_or_else(|| NotDrained::NoMember(name.chars().take(64).collect(), members()))

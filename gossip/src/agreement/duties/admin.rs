@@ -39,7 +39,7 @@ pub(super) fn administer(table: &Table, request: AdminRequest) -> Administered {
         AdminRequest::Drain { name } => return changed(table, planner::drain(table, &name)),
         AdminRequest::Fill { name } => return changed(table, planner::fill(table, &name)),
         AdminRequest::GiveUp { name } => {
-            let member = table.members.iter().find(|m| m.name == name).ok_or_else(|| format!("there is no member {name}"))?;
+            let member = planner::named(table, &name).map_err(|why| why.to_string())?;
             if member.state != MemberState::Silent {
                 // A process of that name that died is called otherwise since another one has it.
                 let former = format!("{name}~");
@@ -51,4 +51,19 @@ pub(super) fn administer(table: &Table, request: AdminRequest) -> Administered {
         }
     };
     Ok((next.map_err(|why| why.to_string())?, None))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agreement::fixtures::planned;
+
+    #[test]
+    fn who_is_to_be_given_up_is_a_member_that_does_not_answer() {
+        let table = planned(8);
+        let give_up = |name: &str| administer(&table, AdminRequest::GiveUp { name: name.into() }).expect_err("nobody is waited for");
+        let names: Vec<&str> = table.members.iter().map(|m| m.name.as_str()).collect();
+        assert_eq!(give_up("n99"), format!("there is no member \"n99\": there are {}", names.join(", ")));
+        assert!(give_up(names[0]).starts_with(&format!("{} answers: `doyen drain", names[0])));
+    }
 }
