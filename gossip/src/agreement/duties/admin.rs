@@ -42,7 +42,7 @@ pub(super) fn administer(table: &Table, request: AdminRequest) -> Administered {
             let member = planner::named(table, &name).map_err(|why| why.to_string())?;
             if member.state != MemberState::Silent {
                 // A process of that name that died is called otherwise since another one has it.
-                let former = format!("{name}~");
+                let former = format!("{}~", member.name);
                 let dead = table.members.iter().find(|m| m.state == MemberState::Silent && m.name.starts_with(&former));
                 let hint = dead.map(|m| format!("; the one before it, which is waited for, is called {}", m.name)).unwrap_or_default();
                 return Err(format!("{name} answers: `doyen drain {name}` empties it, and then it may be stopped{hint}"));

@@ -27,7 +27,7 @@ pub(in crate::cli) struct Rebalance {
     all: bool,
     /// How many bytes a second each member sends and takes for copies at most, as in 50mb; or adaptive, which is the default: as many as
     /// those who read and write do not notice
-    #[arg(long, value_name = "RATE", allow_hyphen_values = true, value_parser = |text: &str| moves::rate(text).map(|_| text.to_owned()))]
+    #[arg(long, value_name = "RATE", value_parser = |text: &str| moves::rate(text).map(|_| text.to_owned()))]
     move_rate: Option<String>,
     /// Balance only at this time of day, in UTC, as in 22:00-06:00; or always. What is lost is mended at any time
     #[arg(long, value_name = "FROM-TO", value_parser = |text: &str| moves::window(text).map(|_| text.to_owned()))]
