@@ -19,6 +19,9 @@ pub struct Loads {
     /// Members that others cannot copy to. The coordinator's own, for its plans.
     #[serde(skip)]
     unreached: BTreeSet<MemberId>,
+    /// Members that had no room for a copy that only balances, with the size of the smallest of those. As above.
+    #[serde(skip)]
+    full: BTreeMap<MemberId, u64>,
 }
 
 impl Loads {
@@ -111,6 +114,24 @@ impl Loads {
     /// Says who these are: plans give them nothing, and what they hold goes elsewhere.
     pub fn set_unreached(&mut self, unreached: BTreeSet<MemberId>) {
         self.unreached = unreached;
+    }
+
+    /// Members that had no room for a copy that only balances, with the bytes of the smallest of those.
+    #[must_use]
+    pub const fn full(&self) -> &BTreeMap<MemberId, u64> {
+        &self.full
+    }
+
+    /// Says who these are: for balance, plans give them nothing that is as large.
+    pub fn set_full(&mut self, full: BTreeMap<MemberId, u64>) {
+        self.full = full;
+    }
+
+    /// What a copy of a partition takes in the mean, of those whose loads are known.
+    #[must_use]
+    pub fn mean_bytes(&self) -> u64 {
+        let sum: u128 = self.partitions().map(|(_, load)| u128::from(load.bytes)).sum();
+        sum.checked_div(self.partitions.len() as u128).and_then(|mean| u64::try_from(mean).ok()).unwrap_or(0)
     }
 
     /// What each member has to do: what it leads, and what it copies.

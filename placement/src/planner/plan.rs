@@ -16,7 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Goals that are under way stay while they may be reached: whoever plans again meanwhile adds to them. What has not begun is
 /// thought over: whoever was to receive it may have no room, and somebody better may have come. A partition whose primary is
 /// silent is left alone, since nobody can copy it. What was measured counts once it has been uneven for long (`Loads::uneven`). Whoever says
-/// that it is busy is given no more than it holds, unless a copy has no better place. Whom others cannot copy to is planned with as if it were emptied.
+/// that it is busy is given no more than it holds, unless a copy has no better place; who had no room for a copy that only balances (`Loads::full`) is
+/// given none as large for balance. Whom others cannot copy to is planned with as if it were emptied.
 #[must_use]
 pub fn plan(table: &Table, loads: &Loads) -> Plan {
     plan_for(table, table.settings.active(), loads)
@@ -33,7 +34,7 @@ pub fn plan_for(table: &Table, schedulers: Schedulers, loads: &Loads) -> Plan {
     let mut others = Others::new(&all, table, loads);
     if loads.unreached().is_empty() {
         let state = |m: MemberId| states.get(&m).copied();
-        return plan_all(table, schedulers, |keyspace| plan_keyspace(&all, (table, keyspace), schedulers, state, &mut others));
+        return plan_all((table, loads), schedulers, |keyspace| plan_keyspace(&all, (table, keyspace), schedulers, state, &mut others));
     }
     let unreached = |m: MemberId| loads.unreached().contains(&m);
     let reached = ground(&|m| !unreached(m));
@@ -43,7 +44,7 @@ pub fn plan_for(table: &Table, schedulers: Schedulers, loads: &Loads) -> Plan {
     let only_changes = |goals: BTreeMap<PartitionRef, Vec<MemberId>>| -> Plan {
         goals.into_iter().filter(|(at, goal)| table.partition(*at).is_some_and(|p| changes(p, goal))).collect()
     };
-    plan_all(table, schedulers, |keyspace| {
+    plan_all((table, loads), schedulers, |keyspace| {
         if copies_wanted(keyspace, all.len()) <= reached.len() {
             // As if it were emptied: nobody copies anything to it, and nobody else can use what it leads.
             let state = |m: MemberId| match states.get(&m).copied() {
@@ -87,9 +88,9 @@ fn lead_by_heir(partition: &Partition, goal: &mut [MemberId], unreached: impl Fn
     heir.map(|heir| goal.swap(0, heir)).is_some()
 }
 
-fn plan_all(table: &Table, on: Schedulers, mut plan: impl FnMut(&Keyspace) -> Plan) -> Plan {
+fn plan_all((table, loads): (&Table, &Loads), on: Schedulers, mut plan: impl FnMut(&Keyspace) -> Plan) -> Plan {
     let plan = |keyspace: &Keyspace| match ring::walked(keyspace, on) {
-        Some(arcs) => ring::plan(table, keyspace, arcs),
+        Some(arcs) => ring::plan((table, keyspace), arcs, loads),
         None => plan(keyspace),
     };
     table.keyspaces.iter().flat_map(plan).collect()

@@ -12,6 +12,7 @@ use super::health::copies_wanted;
 use super::{Plan, reshape};
 use crate::division::{Arcs, Brought, Cut, Division};
 use crate::id::{KeyspaceId, MemberId, PartitionId, PartitionRef};
+use crate::loads::Loads;
 use crate::ring::{self, Ring, Walk, tokens_of_weight};
 use crate::scheduler::{Scheduler, Schedulers};
 use crate::table::validate::{PARTITIONS_MAX, RESHAPED_MAX};
@@ -30,8 +31,8 @@ pub(super) fn walked(keyspace: &Keyspace, on: Schedulers) -> Option<&Arcs> {
     }
 }
 
-/// Goals for the arcs that others hold than their ring says.
-pub(super) fn plan(table: &Table, keyspace: &Keyspace, arcs: &Arcs) -> Plan {
+/// Goals for the arcs that others hold than their ring says, but for those that lack nothing and for which there is no room there.
+pub(super) fn plan((table, keyspace): (&Table, &Keyspace), arcs: &Arcs, loads: &Loads) -> Plan {
     let receivers = receivers(table);
     let copies = copies_wanted(keyspace, receivers.len());
     let states = states(table);
@@ -40,14 +41,20 @@ pub(super) fn plan(table: &Table, keyspace: &Keyspace, arcs: &Arcs) -> Plan {
     let walk = Walk::new(arcs.ring(), &receivers, copies);
     let goal = |(arc, id): (usize, PartitionId)| {
         let partition = keyspace.partition(id)?;
+        let at = PartitionRef { keyspace: keyspace.id, partition: id };
         let mut goal = walk.replicas(arc);
         fill(&mut goal, copies, partition, &receivers);
+        let bytes = || loads.partition(at).map_or(0, |load| load.bytes);
+        let refused = |m: &MemberId| !partition.holds(*m) && loads.full().get(m).is_some_and(|least| bytes() >= *least);
+        if goal.iter().any(refused) && super::ranges::may_stay(table, at) {
+            goal = partition.in_sync().take(copies).collect();
+        }
         let whole = goal.len() == copies && copies > 0;
         let stays =
             silent(partition.primary()) || keyspace.is_reshaped(id) || held.contains(&id) || under_way(partition, copies, &receivers);
         let known = partition.goal.as_ref() == Some(&goal);
         let reached = partition.goal.is_none() && super::plan::is_reached(partition, &goal);
-        (whole && !stays && !known && !reached).then_some((PartitionRef { keyspace: keyspace.id, partition: id }, goal))
+        (whole && !stays && !known && !reached).then_some((at, goal))
     };
     arcs.partitions().enumerate().filter_map(goal).collect()
 }

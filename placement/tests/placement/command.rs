@@ -1,12 +1,14 @@
 //! What people say of moves: pause, window, cancel, drain.
 
 use crate::common::*;
-use doyen_placement::loads::{CopyPhase, EVACUATED, MemberLoad, Progress, Report, Uneven};
+use doyen_placement::loads::{CopyPhase, EVACUATED, MemberLoad, PartitionLoad, Progress, Report, Uneven};
 use doyen_placement::planner::{self, BalanceChange, MoveLimits, NotCancelled, NotDrained, Pace, Waits, adopt, advance};
 use doyen_placement::{
-    Invalid, KeyspaceId, Loads, MemberState, MoveRate, Partition, PartitionId, PartitionRef, Paused, Scheduler, Schedulers, Table,
+    Assignment, Invalid, Keyspace, KeyspaceId, Loads, MemberState, MoveRate, OnLoss, Partition, PartitionId, PartitionRef, Paused,
+    Scheduler, Schedulers, Table,
 };
 use proptest::prelude::*;
+use std::sync::Arc;
 
 fn joined(table: &Table) -> Table {
     planner::admit(table, vec![member(100, &PLAIN)])
@@ -251,6 +253,71 @@ fn where_all_are_nearly_full_who_is_fullest_is_given_nothing() {
         assert!(given[0] == 0 && given.iter().sum::<usize>() == even.iter().sum(), "{percent:?}: {given:?}");
     }
     assert_eq!(given(&[76, 74, 74, 75]), even, "about as full");
+}
+
+/// Of these members; each copy as large as its number says: all of 100 bytes, or of 50 and 150 in turn.
+fn refusing(table: &Table, full: &[(u64, u64)], sizes: [u64; 2]) -> Loads {
+    let mut loads = Loads::default();
+    for (at, partition) in partitions(table) {
+        let load = PartitionLoad { bytes: sizes[at.partition.0 as usize % 2], ..PartitionLoad::default() };
+        loads.tell(table, partition.primary(), Report { partitions: vec![(at, load)], ..Report::default() });
+    }
+    loads.set_full(full.iter().map(|(member, bytes)| (id(*member), *bytes)).collect());
+    loads
+}
+
+/// What was to move for balance to who had no room was tried again for ever, and the cluster never came to rest.
+#[test]
+fn who_had_no_room_is_given_nothing_for_balance_and_what_is_lacking_all_the_same() {
+    for kind in 0..4 {
+        let (mode, division) = divided(kind, 16);
+        let keyspace = Keyspace { mode, division, ..keyspace(1, 1, OnLoss::Wait) };
+        let table = cluster_of(keyspace, Assignment::RoundRobin, &[PLAIN; 3]);
+        let come = joined(&table);
+        let newcomer = 100;
+        let rests = settle_by(come.clone(), |t| planner::plan(t, &refusing(t, &[(newcomer, 100)], [100; 2])), check_step);
+        assert_eq!(held(&rests, newcomer), 0, "mode {kind}");
+        // Where it was planned before it was refused, it is withdrawn, and what serves goes on.
+        let planned = adopt(&rests, &plan(&rests));
+        assert!(partitions(&planned).any(|(_, p)| p.goal.iter().flatten().any(|m| *m == id(newcomer))), "mode {kind}");
+        let withdrawn = settle_by(planned, |t| planner::plan(t, &refusing(t, &[(newcomer, 100)], [100; 2])), check_step);
+        assert_eq!(held(&withdrawn, newcomer), 0, "mode {kind}");
+        // What is lacking may fill more of it, and has no better place.
+        let all = [2, 3, newcomer].map(|member| (member, 100));
+        let dead = planner::remove(&rests, &[(id(1), planner::Departure::Dead)].into());
+        let mended = settle_by(dead, |t| planner::plan(t, &refusing(t, &all, [100; 2])), check_step);
+        assert!(partitions(&mended).all(|(_, p)| p.in_sync().count() == 2), "mode {kind}");
+        assert!(held(&mended, newcomer) > 0, "mode {kind}");
+        // There is room again.
+        assert!(held(&settle_with(rests, check_step), newcomer) > 0, "mode {kind}");
+    }
+}
+
+#[test]
+fn who_had_no_room_for_a_large_copy_takes_small_ones() {
+    let come = joined(&cluster(64, 1, &[PLAIN; 3]));
+    let newcomer = 100;
+    let large = |at: PartitionRef| at.partition.0 % 2 == 1;
+    let goals = planner::plan(&come, &refusing(&come, &[(newcomer, 150)], [50, 150]));
+    let given: Vec<_> = goals.iter().filter(|(_, goal)| goal.contains(&id(newcomer))).collect();
+    assert!(given.len() == 32 && given.iter().all(|(at, _)| !large(*at)), "{given:?}");
+    // Where most are too large for it nobody looks for those that are not.
+    assert!(planner::plan(&come, &refusing(&come, &[(newcomer, 100)], [50, 150])).is_empty());
+}
+
+#[test]
+fn who_had_no_room_leads_its_share_of_what_it_holds() {
+    let mut table = cluster(64, 1, &[PLAIN; 3]);
+    for keyspace in &mut table.keyspaces {
+        for partition in keyspace.partitions.iter_mut().filter(|p| p.primary() == id(3)) {
+            Arc::make_mut(partition).replicas.reverse();
+        }
+    }
+    assert_eq!(loads(&table)[&id(3)].1, 0);
+    let full = |t: &Table| refusing(t, &[(1, 100), (2, 100), (3, 100)], [100; 2]);
+    let settled = settle_by(table.clone(), |t| planner::plan(t, &full(t)), check_step);
+    assert!(loads(&settled)[&id(3)].1 >= 21, "{:?}", loads(&settled));
+    assert!(table.members.iter().all(|m| loads(&settled)[&m.id].0 == loads(&table)[&m.id].0));
 }
 
 #[test]

@@ -84,6 +84,11 @@ pub(super) fn draft_moves(cx: &mut Context, duties: &mut Duties, base: TableName
         duties.told.loads.set_unreached(unreached);
         (duties.plan_wanted, duties.stuck) = (true, None);
     }
+    let full = duties.rooms.full();
+    if duties.told.loads.full() != &full {
+        duties.told.loads.set_full(full);
+        duties.plan_wanted = true;
+    }
     draft_reshapes(cx, duties, table, draft);
     if let Some((planned, Proposal { mut goals, hot, reshapes, heirs })) = duties.proposal.take() {
         // With more copies wanted by this very table it would drop one that is needed.

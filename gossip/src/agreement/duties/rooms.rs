@@ -85,14 +85,26 @@ impl Rooms {
         self.told.retain(|m, _| table.member(*m).is_some());
     }
 
+    /// Members that had no room for a copy that only balances, and how large the smallest of those was. Plans give them none for balance: what
+    /// is to move for nothing but that, and cannot, had better stay.
+    pub(super) fn full(&self) -> BTreeMap<MemberId, u64> {
+        let mut all = BTreeMap::new();
+        for (room, bytes) in self.full.iter().filter(|(room, _)| room.balances).filter_map(|(room, full)| Some((room, full.bytes?))) {
+            all.entry(room.thread.member()).and_modify(|least: &mut u64| *least = bytes.min(*least)).or_insert(bytes);
+        }
+        all
+    }
+
     /// Nothing waits any longer where what had no room fits by now. True: there is such a member.
     pub(super) fn look(&mut self, now: Time, loads: &Loads) -> bool {
         let mut freed = false;
         for (room, full) in &mut self.full {
             let (Some(least), Some(load)) = (full.bytes, loads.member(room.thread.member())) else { continue };
             // Whoever evicts holds a little less for a moment, which is no room; and of one with several data threads the sum says little:
-            // so it must be less than it was, and little enough.
-            if load.memory.saturating_add(least.max(1)) <= full.memory && load.has_room(least, room.balances) {
+            // so it must be less than it was, and little enough. What only balances is planned no more, so that none of it is tried by itself:
+            // there, after a while, what the sum says is enough.
+            let less = load.memory.saturating_add(least.max(1)) <= full.memory || room.balances && full.until <= now;
+            if less && load.has_room(least, room.balances) {
                 full.free(now);
                 freed = true;
             }
@@ -241,6 +253,28 @@ mod tests {
         assert!(!rooms.look(at(21), &loads));
         rooms.members_changed(&table);
         assert!(rooms.paused(at(21), &table, &loads).is_empty());
+    }
+
+    #[test]
+    fn what_only_balances_is_planned_again_once_there_is_room_and_not_before() {
+        let (table, mut loads, mut rooms) = (planned(8), Loads::default(), Rooms::default());
+        let wanted = wanted(&table, &mut loads);
+        holds(&table, &mut loads, 7_900);
+        assert_eq!(rooms.full(), BTreeMap::new());
+        rooms.refused(at(10), &table, wanted[1], THIRD, &loads);
+        rooms.refused(at(10), &table, wanted[2], THIRD, &loads);
+        assert_eq!(rooms.full(), [(THIRD, 200)].into(), "the smallest");
+        assert!(!rooms.look(at(60), &loads) && !rooms.full().is_empty(), "it holds as much as before");
+        // There was room for it, but for what else was on its way then.
+        holds(&table, &mut loads, 7_750);
+        assert!(!rooms.look(at(14), &loads), "too soon");
+        assert!(rooms.look(at(15), &loads));
+        assert_eq!(rooms.full(), BTreeMap::new());
+        // What is lacking is tried by itself, and no reason not to plan.
+        let lacking = alone(&table, wanted[1], table.partition(wanted[1]).expect("it is there").primary());
+        rooms.refused(at(20), &lacking, wanted[1], THIRD, &loads);
+        assert_eq!(rooms.full(), BTreeMap::new());
+        assert!(!rooms.look(at(60), &loads) && !rooms.paused(at(24), &lacking, &loads).is_empty());
     }
 
     #[test]

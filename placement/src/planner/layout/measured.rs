@@ -16,6 +16,13 @@ pub(crate) struct Measured {
     pub(super) elsewhere: Vec<Burden>,
 }
 
+impl Measured {
+    /// Of one partition's copy; none where nothing is known.
+    pub(super) fn bytes(&self, partition: usize) -> u64 {
+        self.weights.get(partition).map_or(0, |weight| weight.bytes)
+    }
+}
+
 /// What one partition adds to those who hold it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Weight {
@@ -70,7 +77,7 @@ impl<'a> Others<'a> {
 
     fn counts(&self) -> bool {
         let uneven = self.loads.uneven();
-        uneven.work || uneven.bytes
+        uneven.work || uneven.bytes || !self.loads.full().is_empty()
     }
 
     fn each(&mut self, keyspace: &Keyspace, change: fn(&mut Burden, Weight, bool)) {

@@ -92,17 +92,22 @@ impl<'a> Seats<'a> {
         copies_each(self.ground, count, self.copies, total, &present, self.turn)
     }
 
-    /// Who had best hold a copy of this partition beside the others (instead of the one in this seat): far from them, then not busy, then
-    /// furthest below its share, then by a scattering that lets the partitions of one member fall to many others.
+    /// Who had best hold a copy of this partition beside the others (instead of the one in this seat, if it has room for that): far from
+    /// them, then not busy, then furthest below its share, then by a scattering that lets the partitions of one member fall to many others.
     pub(super) fn best_beside(&self, p: usize, seat: Option<usize>) -> Option<usize> {
         let members = &self.partitions[p].members;
-        let free = (0..self.ground.len()).filter(|m| !members.contains(m));
+        let free = (0..self.ground.len()).filter(|m| !members.contains(m) && (seat.is_none() || !self.is_refused(p, *m)));
         free.min_by_key(|&m| (self.harm_beside(p, seat, m), self.is_spared(p, m), self.over(m), self.scatter(p, m)))
     }
 
     /// Whether a member had better not take a copy of this partition, which it does not have.
     fn is_spared(&self, p: usize, member: usize) -> bool {
-        self.ground.is_busy(member) && !self.present[p].contains(&member)
+        self.ground.is_busy(member) && !self.present[p].contains(&member) || self.is_refused(p, member)
+    }
+
+    /// Whether a member would refuse a copy of this partition, were it for balance alone.
+    fn is_refused(&self, p: usize, member: usize) -> bool {
+        self.ground.refuses(member, self.measured.bytes(p)) && !self.present[p].contains(&member)
     }
 
     /// Whether a member may take this seat without standing nearer to the others than who has it.

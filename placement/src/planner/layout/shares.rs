@@ -64,7 +64,7 @@ fn shares(total: u64, claims: &[Claim], turn: usize) -> Vec<u64> {
 
 /// How many copies each member should hold, where each of `partitions` partitions has `copies` of them and members hold
 /// `present`. A zone, rack or host takes no more than keeps copies apart, and no less than the others leave to it. Shares may come to less
-/// than `total` where whoever is busy takes no more.
+/// than `total` where whoever is busy or full takes no more.
 pub(crate) fn copies_each(ground: &Ground, partitions: u64, copies: usize, total: u64, present: &[u64], turn: usize) -> Vec<u64> {
     let everybody: Vec<usize> = (0..ground.len()).collect();
     // Copies need not share a group of the widest level that has enough groups: each of those takes one copy at most.
@@ -104,8 +104,8 @@ impl Sharing<'_> {
             .map(|(group, &room)| {
                 let (least, most) = range_of(room);
                 let least = least as u64 * self.partitions;
-                // Who is busy takes no more than it has, but where only that keeps copies apart.
-                let spared = |m: &usize| if self.ground.is_busy(*m) { self.present[*m] } else { self.partitions };
+                // Who is busy or full takes no more than it has, but where only that keeps copies apart.
+                let spared = |m: &usize| if self.ground.takes_none(*m) { self.present[*m] } else { self.partitions };
                 Claim {
                     weight: group.iter().map(|&m| self.ground.weight(m)).sum(),
                     least,
