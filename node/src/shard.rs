@@ -50,7 +50,7 @@ mod upkeep;
 
 use bytes::{Bytes, BytesMut};
 use clients::Arriving;
-use copying::{Copying, Sink};
+use copying::{Copying, Opening, Sink};
 use dedup::Dedup;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest, View};
@@ -178,6 +178,8 @@ struct Core {
     paced: bool,
     /// Chunks that arrived, to be acknowledged as the pace allows: from whom, of what, session and number; and when the next is.
     late_acks: VecDeque<(MemberId, PartitionRef, u32, u32)>,
+    /// Snapshots that begin by a table that is not installed here yet, with who sends them.
+    early: BTreeMap<PartitionRef, (MemberId, Opening)>,
     ack_at: Time,
     /// Reads in this pass that wait for nothing.
     read: u32,
@@ -450,6 +452,7 @@ impl Shard {
             pace: Pace::new(now),
             paced: false,
             late_acks: VecDeque::new(),
+            early: BTreeMap::new(),
             ack_at: now,
             read: 0,
             copies_wait: false,
@@ -521,6 +524,11 @@ impl Shard {
             }
         }
         self.slots.prune(|id| view.installed.keyspace(id).or(view.accepted.keyspace(id)).is_none());
+        for (at, (from, opening)) in std::mem::take(&mut self.core.early) {
+            if let Some(slot) = self.slots.get_mut(at) {
+                self.core.begin_sink(at, slot, from, opening);
+            }
+        }
         self.core.holding = self.slots.values().filter(|s| s.held.is_some()).count();
         if let Some(view) = &self.core.view {
             self.core.peers.retain_silent(|id| view.installed.member(id.member()).is_some());
@@ -752,6 +760,8 @@ impl Shard {
         {
             self.core.peers.send(peer, Lane::Calls, &Frame::View(name));
         }
+        // Nobody sends it a copy before it knows that there is room.
+        self.core.tell_headroom();
         for (at, slot) in self.slots.iter_mut() {
             if slot.held.as_ref().is_some_and(|h| h.lead.as_ref().is_some_and(|l| l.links.contains_key(&peer))) {
                 self.core.restart_link(at, slot, peer);
@@ -772,6 +782,7 @@ impl Shard {
             return;
         }
         self.core.peers.disconnect(peer);
+        self.core.early.retain(|_, (from, _)| *from != peer);
         self.core.pull_again(peer);
         let before = self.core.ready.len();
         self.core.ready.retain(|(_, e)| e.asker.source.peer() != Some(peer));
@@ -968,7 +979,7 @@ impl Shard {
             Frame::Append { head, entries } => core.append(slot, peer, &head, entries),
             Frame::Want { epoch, session, next, .. } => core.wanted(at, slot, peer, (epoch, session, next)),
             Frame::Begin { epoch, lineage, session, kept, seq, bytes, .. } => {
-                core.begin_sink(at, slot, peer, (epoch, lineage, session), (kept, seq, bytes));
+                core.begin_sink(at, slot, peer, Opening { epoch, lineage, session, kept, seq, bytes });
             }
             Frame::NoRoom { session, .. } => core.refused_there(slot, peer, session),
             Frame::Later { session, ms, .. } => core.put_off_there(slot, peer, session, ms),

@@ -11,6 +11,7 @@
 //!   <────────────────────────────── Verdict
 //!   its acks become required; then its admission is asked for
 //! ```
+//! A learner that has not heard of its table yet keeps what it was told in Begin until then.
 //! Where the connection is lost meanwhile, or another epoch of the same tenure begins, it goes on after the last chunk that arrived:
 //! ```text
 //!   Continue{session, next} ───────────────>  has it begun this session? It is called `next` from then on
@@ -39,7 +40,7 @@ use doyen_placement::loads::{CopyPhase, Progress};
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::planner;
 use doyen_placement::{Epoch, MemberId};
-pub(super) use sink::Sink;
+pub(super) use sink::{Opening, Sink};
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -461,7 +462,7 @@ impl Core {
                     fault::pass(Point::SourceCompares);
                 }
             }
-            // A learner that has not heard of the table that makes it one drops what begins.
+            // Somebody else may have begun something there meanwhile, which came before.
             Phase::Begun if teaching.begins < BEGINS_MAX && now.since(teaching.progress) > BEGIN_AGAIN * (1 << teaching.begins) => {
                 return self.start_teaching(at, slot, id);
             }

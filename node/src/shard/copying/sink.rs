@@ -35,6 +35,17 @@ enum SinkPhase {
     Ready,
 }
 
+/// What a primary says when it begins a snapshot (`Frame::Begin`).
+#[derive(Debug, Clone, Copy)]
+pub(in crate::shard) struct Opening {
+    pub(in crate::shard) epoch: Epoch,
+    pub(in crate::shard) lineage: Lineage,
+    pub(in crate::shard) session: u32,
+    pub(in crate::shard) kept: u64,
+    pub(in crate::shard) seq: u64,
+    pub(in crate::shard) bytes: u64,
+}
+
 impl Sink {
     /// Whether the contents belong to one place of the log: no snapshot is missing in part.
     pub(in crate::shard) fn complete(&self) -> bool {
@@ -50,16 +61,16 @@ impl Sink {
 /// The learner's side.
 impl Core {
     /// A snapshot begins: whatever was here is void, unless it is a copy that was in sync and that the log can complete.
-    pub(in crate::shard) fn begin_sink(
-        &mut self,
-        at: PartitionRef,
-        slot: &mut Slot,
-        from: MemberId,
-        (epoch, lineage, session): (Epoch, Lineage, u32),
-        (kept, seq, bytes): (u64, u64, u64),
-    ) {
+    pub(in crate::shard) fn begin_sink(&mut self, at: PartitionRef, slot: &mut Slot, from: MemberId, opening: Opening) {
+        let Opening { epoch, lineage, session, kept, seq, bytes } = opening;
         let learner = slot.installed.as_ref().is_some_and(|a| self.learners(&a.partition).any(|m| m == self.me));
-        let Some(since) = self.follows(slot, from, epoch).filter(|_| learner && seq < frame::SEQ_MAX) else { return };
+        let Some(since) = self.follows(slot, from, epoch).filter(|_| learner && seq < frame::SEQ_MAX) else {
+            // Its primary may have heard of a table first.
+            if !learner && slot.installed.as_ref().is_none_or(|a| a.epoch <= epoch) {
+                self.early.insert(at, (from, opening));
+            }
+            return;
+        };
         let fits = self.fits(at, slot, bytes);
         let Some(held) = slot.held.as_mut().filter(|h| h.lineage == lineage && h.lead.is_none()) else { return };
         let committed = held.log.committed();

@@ -334,3 +334,34 @@ fn a_table_turns_only_what_it_changes() {
     w.agree(true);
     assert_eq!(noticed(&w), usize::from(PARTITIONS));
 }
+
+/// Its primary heard of the table first: what it said is not lost.
+#[test]
+fn a_learner_that_hears_late_of_its_table_need_not_be_asked_twice() {
+    let mut w = World::with_one_holder(77);
+    fill(&mut w, 100, &set("v"));
+    w.settle(Duration::from_millis(500));
+    w.late = Some(2);
+    w.propose(second_learns);
+    w.settle(Duration::from_millis(20));
+    assert_eq!(w.nodes[&2].shard.core.early.len(), usize::from(PARTITIONS));
+    w.late = None;
+    w.settle(Duration::from_millis(50));
+    assert_eq!((w.in_sync(), w.nodes[&2].shard.core.early.len()), (usize::from(PARTITIONS), 0));
+    w.check_copies();
+}
+
+/// Who sends copies knows from the connection on that there is room.
+#[test]
+fn copies_begin_as_soon_as_a_table_says_so() {
+    let mut w = World::with_one_holder(78);
+    fill(&mut w, 100, &set("v"));
+    w.settle(Duration::from_millis(500));
+    w.disconnect(1, 2);
+    w.pass(Duration::from_millis(5));
+    w.connect(1, 2);
+    w.propose(second_learns);
+    // Less than lies between two looks at memory.
+    w.settle(Duration::from_millis(30));
+    assert_eq!(w.in_sync(), usize::from(PARTITIONS));
+}
