@@ -93,6 +93,8 @@ pub(super) struct Duties {
     rest_until: Time,
     /// Whether no partition of this table lacks anything at once.
     whole: Option<(TableName, bool)>,
+    /// How many copies this table has that do not count yet.
+    learning: Option<(TableName, usize)>,
     /// A member holds a proposal of an earlier term that came to nothing.
     outdone: bool,
     /// Tenures that their primaries reported as open.
@@ -161,6 +163,7 @@ impl Duties {
             proposed_at: now,
             rest_until: now,
             whole: None,
+            learning: None,
             outdone: false,
             opened: BTreeMap::new(),
             still: BTreeMap::new(),
@@ -221,6 +224,16 @@ impl Duties {
         let whole = known.unwrap_or_else(|| planner::ranges::pressing(&base.table).next().is_none());
         self.whole = Some((base.name, whole));
         !whole
+    }
+
+    /// Whether all copies that are on their way have arrived, where nobody is disturbed by tables: no other step could share this one.
+    fn waits_for_nothing(&mut self, now: Time, base: &Named) -> bool {
+        let known = self.learning.filter(|(name, _)| *name == base.name).map(|(_, learning)| learning);
+        let learning = known.unwrap_or_else(|| base.table.partitions().map(|(_, p)| p.learners().count()).sum());
+        self.learning = Some((base.name, learning));
+        // Nobody asks twice for the same.
+        let arrived = self.in_sync.iter().filter(|r| matches!(r.change, InSyncChange::Admit(_))).count();
+        arrived > 0 && arrived >= learning && !self.disturbs(now)
     }
 
     /// A member follows, and holds a proposal that its proposer could not commit. Only a newer table takes it out of that
@@ -350,7 +363,9 @@ impl Council {
             (draft.unplanned, draft.altered) = (true, true);
         }
         let goes_along = matches!(table, Cow::Owned(_));
-        if cx.now >= duties.batch_at && (goes_along || cx.now >= duties.rest_until || duties.presses(cx.now, &base)) {
+        if cx.now >= duties.batch_at
+            && (goes_along || cx.now >= duties.rest_until || duties.presses(cx.now, &base) || duties.waits_for_nothing(cx.now, &base))
+        {
             draft_moves(cx, duties, base.name, &mut table, &mut draft);
         }
         if table.settings.forbids_more_than(&base.settings) {
@@ -623,5 +638,28 @@ mod tests {
             table.partitions().find_map(|(at, p)| Some((at, *p.goal.as_ref()?.iter().find(|m| !p.holds(**m))?))).expect("one that moves");
         duties.rooms.refused(now, &table, at, learner, &duties.told.loads);
         assert!(duties.disturbs(now + Duration::from_secs(1)), "somebody has no room");
+    }
+
+    #[test]
+    fn what_has_all_arrived_waits_for_nothing_else() {
+        let (planned, now) = (planned(8), Time(1_000_000_000_000));
+        let table = crate::agreement::fixtures::moving(&planned);
+        let asks: Vec<InSyncRequest> = table
+            .partitions()
+            .flat_map(|(partition, p)| {
+                let epoch = p.epoch;
+                p.learners().map(move |m| InSyncRequest { partition, epoch, change: InSyncChange::Admit(m) })
+            })
+            .collect();
+        assert!(asks.len() > 1);
+        let base = Named::new(Arc::new(table.clone()));
+        let mut duties = Duties::new(now);
+        assert!(!duties.waits_for_nothing(now, &base), "nothing has arrived");
+        duties.ask(asks[1..].to_vec());
+        assert!(!duties.waits_for_nothing(now, &base), "one is still on its way");
+        duties.ask(asks);
+        assert!(duties.waits_for_nothing(now, &base));
+        asked(&mut duties, &table, ASKED_LITTLE, 0);
+        assert!(!duties.waits_for_nothing(now, &base), "whoever asks for something would wait for a table");
     }
 }
