@@ -286,6 +286,10 @@ impl Council {
 
     pub(super) fn on_vote_answer(&mut self, cx: &mut Context, from: MemberId, answer: Answer) {
         self.term_seen = self.term_seen.max(answer.mine);
+        let stands = matches!(&self.role, Role::Candidate(canvass) if canvass.term == answer.term);
+        if stands && !answer.granted && answer.accepted.order() > self.accepted.name.order() {
+            self.recovers_elsewhere(cx, from);
+        }
         match &mut self.role {
             Role::Candidate(canvass) if canvass.term == answer.term && answer.granted => {
                 canvass.granted.insert(from, answer.accepted);

@@ -282,7 +282,7 @@ impl Net {
         self.committed.retain(|(c, v), _| known.iter().any(|(cluster, version)| cluster == c && v <= version));
     }
 
-    /// Where nobody coordinates because voters are gone for good: a voter that lives, and the names of those that do not.
+    /// Where nobody coordinates because voters are gone for good: of the voters that live the one that knows most, and the names of those that do not.
     pub(super) fn stuck(&self) -> Option<(Slot, Vec<String>)> {
         if !self.leaders().is_empty() {
             return None;
@@ -290,7 +290,8 @@ impl Net {
         let newest = self.processes.values().filter_map(|p| p.view.as_ref()).max_by_key(|v| v.accepted.name().order())?;
         let table = &newest.accepted;
         let lives = |id: &MemberId| self.processes.get(id).is_some_and(|p| p.view.is_some());
-        let voter = table.voters.iter().find(|v| lives(v))?;
+        let knows = |v: &&MemberId| self.processes.get(v).and_then(|p| p.view.as_ref()).map(|view| view.accepted.name().order());
+        let voter = table.voters.iter().filter(|v| lives(v)).max_by_key(knows)?;
         let gone = newest.installed.members.iter().chain(&table.members).filter(|m| !lives(&m.id));
         Some((self.processes[voter].slot, gone.map(|m| m.name.clone()).collect()))
     }

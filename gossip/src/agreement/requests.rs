@@ -391,6 +391,17 @@ impl Council {
         }
     }
 
+    /// This voter has accepted a later table: this member cannot win, whoever is dead.
+    pub(super) fn recovers_elsewhere(&mut self, cx: &mut Context, voter: MemberId) {
+        if let Some((ticket, _)) = self.requests.recover.take() {
+            self.asserted_dead.clear();
+            let known = self.accepted.member(voter).or_else(|| self.committed.member(voter));
+            let name = known.map_or_else(|| voter.to_string(), |m| m.name.clone());
+            let why = format!("{name} has accepted a later table than this member, which cannot lead without it: say the same to {name}");
+            cx.outputs.push_back(Output::AdminReply { ticket, reply: AdminReply::Refused(why) });
+        }
+    }
+
     pub(super) fn ping_suspect(&mut self, cx: &mut Context, peer: MemberId) {
         let sequence = self.detector.sent(peer, cx.now);
         let pulse = self.pulse(sequence);

@@ -103,6 +103,31 @@ fn elder_pair_refuses_after_death_of_the_older_and_recover_goes_on() {
     assert_eq!(net.process(left).replies, [(9, AdminReply::Done(None))]);
 }
 
+/// The one knows of a table that the other never got, so that the other cannot lead: said there, it is said where to say it.
+#[test]
+fn who_cannot_recover_the_cluster_says_who_can() {
+    let mut net = Net::cluster(8, 4);
+    net.until(2000, Net::healed);
+    let leader = net.leaders()[0];
+    let [knows, knows_not, dies] = [1, 2, 3].map(|n| (leader + n) % 4);
+    net.cuts.extend([(leader, knows_not), (leader, dies)]);
+    net.input(leader, Input::Admin { ticket: 1, request: AdminRequest::Drain { name: format!("n{dies}") } });
+    let accepted = |net: &Net, slot| net.process(slot).view.as_ref().map(|view| view.accepted.name().order());
+    net.until(300, |net| accepted(net, knows) > accepted(net, knows_not));
+    [leader, dies].into_iter().for_each(|slot| net.kill(slot));
+    net.cuts.clear();
+    net.run_ms(5000);
+    assert!(net.leaders().is_empty());
+    let dead: Vec<String> = [leader, dies].map(|slot| format!("n{slot}")).into();
+    net.input(knows_not, Input::Recover { dead: dead.clone(), ticket: 2 });
+    net.run_ms(500);
+    let [(2, AdminReply::Refused(why))] = &net.process(knows_not).replies[..] else { panic!("{:?}", net.process(knows_not).replies) };
+    assert!(why.contains(&format!("say the same to n{knows}")), "{why}");
+    net.input(knows, Input::Recover { dead, ticket: 3 });
+    net.until(2000, |net| net.agreed().is_some_and(|t| t.members.len() == 2));
+    assert_eq!(net.process(knows).replies, [(3, AdminReply::Done(None))]);
+}
+
 #[test]
 fn paused_coordinator_expels_nobody() {
     for seed in 0..10 {
