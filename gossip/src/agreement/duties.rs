@@ -481,7 +481,7 @@ impl Council {
     /// What people ask for.
     fn draft_admin(&mut self, cx: &mut Context, duties: &mut Duties, table: &mut Cow<'_, Table>, draft: &mut Draft) {
         for (origin, ticket, request) in std::mem::take(&mut duties.admin) {
-            if let Some(pair) = apart(table, &request) {
+            if let Some(pair) = apart(table, &request, &duties.told.loads) {
                 duties.together.entry(pair).or_insert(cx.now);
                 draft.replies.push((origin, ticket, AdminReply::Done(None)));
                 continue;

@@ -3,7 +3,7 @@
 use super::{EVACUATED, MemberLoad, PROGRESS_MAX, PartitionLoad, Progress, Report, Threshold, Uneven};
 use crate::id::{MemberId, PartitionRef};
 use crate::planner::may_receive;
-use crate::table::Table;
+use crate::table::{Member, Table};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ pub struct Loads {
     /// Members that others cannot copy to. The coordinator's own, for its plans.
     #[serde(skip)]
     unreached: BTreeSet<MemberId>,
-    /// Members that had no room for a copy that only balances, with the size of the smallest of those. As above.
+    /// Data threads of members that had no room for a copy that only balances, with the size of the smallest of those. As above.
     #[serde(skip)]
     full: BTreeMap<MemberId, u64>,
 }
@@ -116,7 +116,7 @@ impl Loads {
         self.unreached = unreached;
     }
 
-    /// Members that had no room for a copy that only balances, with the bytes of the smallest of those.
+    /// Data threads of members that had no room for a copy that only balances, with the bytes of the smallest of those.
     #[must_use]
     pub const fn full(&self) -> &BTreeMap<MemberId, u64> {
         &self.full
@@ -127,11 +127,12 @@ impl Loads {
         self.full = full;
     }
 
-    /// What a copy of a partition takes in the mean, of those whose loads are known.
+    /// Whether a member would refuse a copy of this partition, were it for balance alone: it had no room for one that was no larger.
     #[must_use]
-    pub fn mean_bytes(&self) -> u64 {
-        let sum: u128 = self.partitions().map(|(_, load)| u128::from(load.bytes)).sum();
-        sum.checked_div(self.partitions.len() as u128).and_then(|mean| u64::try_from(mean).ok()).unwrap_or(0)
+    pub fn refuses(&self, member: &Member, at: PartitionRef) -> bool {
+        let thread = || member.id.thread(at.partition.thread(member.addresses.threads()));
+        let bytes = || self.partition(at).map_or(0, |load| load.bytes);
+        !self.full.is_empty() && self.full.get(&thread()).is_some_and(|least| bytes() >= *least)
     }
 
     /// What each member has to do: what it leads, and what it copies.

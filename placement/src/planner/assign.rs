@@ -117,7 +117,7 @@ fn by_rendezvous(ground: &Ground, keyspace: &Keyspace) -> Vec<Seating> {
     let total = count * copies as u64;
     let (mut loads, mut leads) = (vec![0; ground.len()], vec![0; ground.len()]);
     let turn = keyspace.id.0.into();
-    let load_bounds = copies_each(ground, count, copies, total, &loads, turn);
+    let load_bounds = copies_each(ground, (count, copies), total, (&loads, &loads), turn);
     let lead_bounds = leads_each(ground, count, &load_bounds, &leads, turn);
     let mut seating = |number: u64| {
         let ranks: Vec<u64> = (0..ground.len()).map(|m| rank(keyspace, number as u32, ground.name(m))).collect();

@@ -113,7 +113,13 @@ fn plan_keyspace(
         // Another one takes its place soon, or somebody wants it to stay.
         let stays = reshaped.contains(&p.id) && state(p.primary()) != Some(MemberState::Silent) || held.contains(&p.id);
         let members = || p.in_sync().filter_map(|m| ground.place(m)).collect();
-        if stays { Seating { members: members(), going: 0, fixed: true } } else { seating(ground, p, copies, on, &state) }
+        if stays {
+            return Seating { members: members(), going: 0, fixed: true };
+        }
+        let at = PartitionRef { keyspace: keyspace.id, partition: p.id };
+        // A copy that is lacking is tried where one for balance alone was refused.
+        let refuses = |m| p.in_sync().count() >= copies && !p.holds(m) && table.member(m).is_some_and(|m| others.refuses(m, at));
+        seating(ground, p, copies, on, (&state, &refuses))
     });
     let present: Vec<Seating> = present.collect();
     let fixed: Vec<bool> = present.iter().map(|p| p.fixed).collect();
@@ -143,7 +149,7 @@ fn seating(
     partition: &Partition,
     copies: usize,
     on: Schedulers,
-    state: impl Fn(MemberId) -> Option<MemberState>,
+    (state, refuses): (impl Fn(MemberId) -> Option<MemberState>, impl Fn(MemberId) -> bool),
 ) -> Seating {
     let goes = |m| matches!(state(m), Some(MemberState::Draining | MemberState::Leaving));
     if state(partition.primary()) == Some(MemberState::Silent) {
@@ -154,7 +160,8 @@ fn seating(
         // What a person wants moved stays wanted while a reason to move is off: nobody who may act would think of it again. But where a copy is
         // lacking repair does, and who was to have it may have no room.
         let lacks = partition.in_sync().count() < copies;
-        let thought_over = on.move_everything() || on.has(Scheduler::Repair) && lacks;
+        let given = on.has(Scheduler::Copies) || on.has(Scheduler::Place);
+        let thought_over = on.move_everything() || on.has(Scheduler::Repair) && lacks || given && goal.iter().any(|m| refuses(*m));
         let stays = has_begun(partition, goal) || !thought_over;
         if stays && members.len() == goal.len() && members.len() == copies {
             return Seating { members, going: 0, fixed: true };

@@ -8,6 +8,7 @@ use super::edit::may_receive;
 use super::health::copies_wanted;
 use super::{Plan, reshape};
 use crate::id::{KeyspaceId, MemberId, PartitionId, PartitionRef};
+use crate::loads::Loads;
 use crate::table::{Member, MemberState, Partition, Reshape, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,19 +20,22 @@ pub(super) const REST: u64 = BUSY / 10;
 /// Two neighbours are small that together have less than this part of what one is split for.
 pub(super) const SMALL_PART: u64 = 4;
 
-/// How these neighbours become one: they are merged, or first brought to the same members. Neither, where they move or lack copies, or belong to different data
-/// threads.
+/// How these neighbours become one: they are merged, or first brought to the same members. Neither, where they move or lack copies, belong to different data
+/// threads, or neither's members have room for the other one.
 #[must_use]
-pub fn together(table: &Table, keyspace: KeyspaceId, pair: [PartitionId; 2]) -> Option<Result<Reshape, Plan>> {
+pub fn together(table: &Table, keyspace: KeyspaceId, pair: [PartitionId; 2], loads: &Loads) -> Option<Result<Reshape, Plan>> {
     let keyspace = table.keyspace(keyspace)?;
     let rests = |id| keyspace.partition(id).filter(|p| p.goal.is_none() && p.learners().next().is_none() && !keyspace.is_reshaped(id));
     let (one, other) = rests(pair[0]).zip(rests(pair[1])).filter(|_| reshape::same_threads(&reshape::threads(table), pair[0], pair[1]))?;
     if reshape::held_alike(one, other) {
         return Some(Ok(Reshape::Merge { partitions: pair }));
     }
+    let at = |p: &Partition| PartitionRef { keyspace: keyspace.id, partition: p.id };
     // Repair comes first: the other one would lose copies as well.
-    let goal = || vec![(PartitionRef { keyspace: keyspace.id, partition: other.id }, one.in_sync().collect::<Vec<MemberId>>())];
-    may_stay(table, PartitionRef { keyspace: keyspace.id, partition: one.id }).then(|| Err(goal()))
+    let ways = [(one, other), (other, one)].into_iter().take_while(|(stays, _)| may_stay(table, at(stays)));
+    let mut ways = ways.map(|(stays, comes)| (comes, stays.in_sync().collect::<Vec<MemberId>>()));
+    let is_full = |comes: &Partition, m: MemberId| !comes.holds(m) && table.member(m).is_some_and(|m| loads.refuses(m, at(comes)));
+    ways.find(|(comes, members)| !members.iter().any(|m| is_full(comes, *m))).map(|(comes, members)| Err(vec![(at(comes), members)]))
 }
 
 /// Whether a partition has all its copies, on members that may hold them.

@@ -43,12 +43,14 @@ pub(super) fn plan((table, keyspace): (&Table, &Keyspace), arcs: &Arcs, loads: &
         let partition = keyspace.partition(id)?;
         let at = PartitionRef { keyspace: keyspace.id, partition: id };
         let mut goal = walk.replicas(arc);
-        fill(&mut goal, copies, partition, &receivers);
-        let bytes = || loads.partition(at).map_or(0, |load| load.bytes);
-        let refused = |m: &MemberId| !partition.holds(*m) && loads.full().get(m).is_some_and(|least| bytes() >= *least);
+        let refused = |m: &MemberId| !partition.holds(*m) && table.member(*m).is_some_and(|m| loads.refuses(m, at));
         if goal.iter().any(refused) && super::ranges::may_stay(table, at) {
-            goal = partition.in_sync().take(copies).collect();
+            // Who would refuse it is passed by, and who has it keeps it instead.
+            goal.retain(|m| !refused(m));
+            let has = partition.in_sync().filter(|m| !goal.contains(m)).collect::<Vec<_>>();
+            goal.extend(has.into_iter().take(copies.saturating_sub(goal.len())));
         }
+        fill(&mut goal, copies, partition, &receivers);
         let whole = goal.len() == copies && copies > 0;
         let stays =
             silent(partition.primary()) || keyspace.is_reshaped(id) || held.contains(&id) || under_way(partition, copies, &receivers);

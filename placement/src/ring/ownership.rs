@@ -46,7 +46,8 @@ pub fn ownership(ring: &Ring, members: &[Arc<Member>], copies: usize) -> BTreeMa
 /// What each member should lead and hold.
 pub(crate) fn fair(ground: &Ground, copies: usize) -> Vec<(f64, f64)> {
     let weights: u64 = (0..ground.len()).map(|m| ground.weight(m)).sum();
-    let held = copies_each(ground, PARTS, copies, PARTS * copies as u64, &vec![0; ground.len()], 0);
+    let none = vec![0; ground.len()];
+    let held = copies_each(ground, (PARTS, copies), PARTS * copies as u64, (&none, &none), 0);
     let led = |m: usize| ground.weight(m) as f64 / weights.max(1) as f64;
     (0..ground.len()).map(|m| (led(m), held[m] as f64 / PARTS as f64)).collect()
 }

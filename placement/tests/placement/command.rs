@@ -4,8 +4,8 @@ use crate::common::*;
 use doyen_placement::loads::{CopyPhase, EVACUATED, MemberLoad, PartitionLoad, Progress, Report, Uneven};
 use doyen_placement::planner::{self, BalanceChange, MoveLimits, NotCancelled, NotDrained, Pace, Waits, adopt, advance};
 use doyen_placement::{
-    Assignment, Invalid, Keyspace, KeyspaceId, Loads, MemberState, MoveRate, OnLoss, Partition, PartitionId, PartitionRef, Paused,
-    Scheduler, Schedulers, Table,
+    Assignment, Division, Invalid, Keyspace, KeyspaceId, Loads, MemberState, MoveRate, OnLoss, Partition, PartitionId, PartitionRef,
+    Paused, Scheduler, Schedulers, Table,
 };
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -239,19 +239,28 @@ fn copies_move_away_from_who_is_nearly_full() {
 #[test]
 fn where_all_are_nearly_full_who_is_fullest_is_given_nothing() {
     let table = planner::remove(&cluster(64, 1, &[PLAIN; 5]), &[(id(5), planner::Departure::Dead)].into());
-    let given = |percent: &[u64]| {
-        let goals = planner::plan(&table, &filled(&table, percent));
+    let given_by = |percent: &[u64], refused: &[u64]| {
+        let mut loads = filled(&table, percent);
+        loads.set_full(refused.iter().map(|member| (id(*member), 0)).collect());
+        let goals = planner::plan(&table, &loads);
         let new = |to: u64| {
             goals.iter().filter(|(at, goal)| goal.contains(&id(to)) && !table.partition(*at).expect("there").holds(id(to))).count()
         };
         (1..=4).map(new).collect::<Vec<_>>()
     };
+    let given = |percent: &[u64]| given_by(percent, &[]);
     let even = given(&[75; 4]);
     assert!(even.iter().all(|new| *new > 0), "{even:?}");
     for percent in [[89, 74, 74, 74], [86, 81, 82, 83], [89, 86, 87, 86], [90, 89, 89, 88]] {
-        let given = given(&percent);
-        assert!(given[0] == 0 && given.iter().sum::<usize>() == even.iter().sum(), "{percent:?}: {given:?}");
+        // That some or all had no room for balance alone makes none of them have less of it for what is lacking.
+        for refused in [&[][..], &[1, 2, 3, 4], &[2, 3, 4]] {
+            let given = given_by(&percent, refused);
+            assert!(given[0] == 0 && given.iter().sum::<usize>() == even.iter().sum::<usize>(), "{percent:?}, {refused:?}: {given:?}");
+        }
     }
+    // Who alone is not nearly full is meant for it whatever it had no room for.
+    assert_eq!(given_by(&[40, 75, 75, 75], &[1]), given(&[40, 75, 75, 75]));
+    assert!(given(&[40, 75, 75, 75])[0] > even[0]);
     assert_eq!(given(&[76, 74, 74, 75]), even, "about as full");
 }
 
@@ -293,6 +302,27 @@ fn who_had_no_room_is_given_nothing_for_balance_and_what_is_lacking_all_the_same
     }
 }
 
+/// Whoever comes takes its arcs, also those that who is full had been meant to have.
+#[test]
+fn on_a_ring_a_full_member_is_passed_by() {
+    let (mode, division) = divided(3, 16);
+    let keyspace = Keyspace { mode, division, ..keyspace(1, 1, OnLoss::Wait) };
+    let full = |t: &Table| planner::plan(t, &refusing(t, &[(100, 100)], [100; 2]));
+    let come = settle_by(joined(&cluster_of(keyspace, Assignment::RoundRobin, &[PLAIN; 3])), full, check_step);
+    let more = settle_by(planner::admit(&come, vec![member(101, &PLAIN)]), full, check_step);
+    let Division::Arcs(arcs) = &more.keyspaces[0].division else { panic!("a ring") };
+    let receivers: Vec<_> = more.members.iter().filter(|m| m.role == doyen_placement::Role::Data).cloned().collect();
+    let walk = doyen_placement::ring::Walk::new(arcs.ring(), &receivers, 2);
+    let mut passed = 0;
+    for (arc, partition) in arcs.partitions().enumerate() {
+        let (meant, partition) = (walk.replicas(arc), more.keyspaces[0].partition(partition).expect("it is there"));
+        let others: Vec<_> = meant.iter().filter(|m| **m != id(100)).copied().collect();
+        passed += usize::from(others.len() < meant.len());
+        assert!(partition.replicas.iter().map(|r| r.member).collect::<Vec<_>>().starts_with(&others), "{meant:?}: {partition:?}");
+    }
+    assert!(passed > 0 && held(&more, 100) == 0);
+}
+
 #[test]
 fn who_had_no_room_for_a_large_copy_takes_small_ones() {
     let come = joined(&cluster(64, 1, &[PLAIN; 3]));
@@ -301,8 +331,41 @@ fn who_had_no_room_for_a_large_copy_takes_small_ones() {
     let goals = planner::plan(&come, &refusing(&come, &[(newcomer, 150)], [50, 150]));
     let given: Vec<_> = goals.iter().filter(|(_, goal)| goal.contains(&id(newcomer))).collect();
     assert!(given.len() == 32 && given.iter().all(|(at, _)| !large(*at)), "{given:?}");
-    // Where most are too large for it nobody looks for those that are not.
-    assert!(planner::plan(&come, &refusing(&come, &[(newcomer, 100)], [50, 150])).is_empty());
+    // Others have what it would refuse, and are above no share for it.
+    let small = refusing(&come, &[(newcomer, 100)], [10, 3_000]);
+    let goals = planner::plan(&come, &small);
+    assert_eq!(goals.iter().filter(|(_, goal)| goal.contains(&id(newcomer))).count(), 32);
+    let rests = settle_by(come, |t| planner::plan(t, &refusing(t, &[(newcomer, 100)], [10, 3_000])), check_step);
+    let surplus = planner::surplus(&rests, &refusing(&rests, &[(newcomer, 100)], [10, 3_000]));
+    assert!(surplus.values().all(|surplus| surplus.copies <= 1), "{surplus:?}");
+}
+
+/// Each data thread has memory of its own.
+#[test]
+fn a_data_thread_that_had_no_room_does_not_hold_back_another() {
+    let mut newcomer = member(100, &PLAIN);
+    newcomer.addresses.further = vec![doyen_placement::ThreadPorts { data: 7402, resp_cluster: None }];
+    let come = planner::admit(&cluster(64, 1, &[PLAIN; 3]), vec![newcomer]);
+    let mut full = refusing(&come, &[], [100; 2]);
+    full.set_full([(id(100).thread(1), 100)].into());
+    let goals = planner::plan(&come, &full);
+    let given: Vec<_> = goals.iter().filter(|(_, goal)| goal.contains(&id(100))).map(|(at, _)| at.partition.thread(2)).collect();
+    assert!(given.len() >= 16 && given.iter().all(|thread| *thread == 0), "{given:?}");
+}
+
+/// It had been planned while there was room, and was tried for ever.
+#[test]
+fn what_was_refused_is_thought_over_where_not_all_schedulers_are_on() {
+    let come = joined(&cluster(64, 1, &[PLAIN; 3]));
+    let full = |t: &Table| refusing(t, &[(100, 100)], [100; 2]);
+    let goes_there = |t: &Table| partitions(t).filter(|(_, p)| p.goal.iter().flatten().any(|m| *m == id(100))).count();
+    for on in [vec![Scheduler::Copies], vec![Scheduler::Place]] {
+        let table = adopt(&come, &plan(&come));
+        assert!(goes_there(&table) > 0);
+        let some = planner::schedule(&table, on.into_iter().collect());
+        let rests = settle_by(some, |t| planner::plan(t, &full(t)), check_step);
+        assert_eq!((goes_there(&rests), held(&rests, 100)), (0, 0));
+    }
 }
 
 #[test]

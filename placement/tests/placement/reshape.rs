@@ -5,7 +5,8 @@ use doyen_placement::division::Cut;
 use doyen_placement::loads::{MemberLoad, PartitionLoad, Report};
 use doyen_placement::planner::{self, Departure, KeyspaceChange, NotReshaped, Stillness, alter_keyspace, merge_at, reshape, split_at};
 use doyen_placement::{
-    Assignment, Division, Keyspace, KeyspaceId, Loads, MapId, Mode, OnLoss, Origin, PartitionId, PartitionRef, Reshape, Table, ThreadPorts,
+    Assignment, Division, Keyspace, KeyspaceId, Loads, MapId, MemberId, Mode, OnLoss, Origin, PartitionId, PartitionRef, Reshape, Table,
+    ThreadPorts,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -232,9 +233,27 @@ fn ranges_of_which_nobody_says_anything_are_empty_where_their_primaries_say_anyt
 fn nothing_comes_to_a_partition_that_lacks_copies() {
     let table = ranges(&[PLAIN, PLAIN, PLAIN]);
     let pair = |table: &Table| -> [PartitionId; 2] { [0, 1].map(|n| table.keyspaces[0].partitions[n].id) };
-    let together = |table: &Table| planner::ranges::together(table, K, pair(table));
+    let together = |table: &Table| planner::ranges::together(table, K, pair(table), &Loads::default());
     assert!(matches!(together(&table), Some(Err(_))), "held by others each, and whole");
     let lacking = table.keyspaces[0].partitions[0].in_sync().nth(1).expect("two hold it");
     let left = planner::remove(&table, &BTreeMap::from([(lacking, Departure::Dead)]));
     assert_eq!(together(&left), None);
+}
+
+/// A range that was to come to members without room for it was planned there again each minute.
+#[test]
+fn neighbours_come_together_where_there_is_room_or_not_at_all() {
+    let table = ranges(&[PLAIN, PLAIN, PLAIN]);
+    let pair: [PartitionId; 2] = [0, 1].map(|n| table.keyspaces[0].partitions[n].id);
+    let holders = |n: usize| table.keyspaces[0].partitions[n].in_sync().collect::<Vec<_>>();
+    let full = |members: Vec<MemberId>| {
+        let mut loads = Loads::default();
+        loads.set_full(members.into_iter().map(|member| (member, 0)).collect());
+        planner::ranges::together(&table, K, pair, &loads)
+    };
+    let at = |n: usize| PartitionRef { keyspace: K, partition: pair[n] };
+    assert_eq!(full(Vec::new()), Some(Err(vec![(at(1), holders(0))])));
+    let only = |n: usize, other: usize| holders(n).into_iter().filter(|m| !holders(other).contains(m)).collect::<Vec<_>>();
+    assert_eq!(full(only(0, 1)), Some(Err(vec![(at(0), holders(1))])), "the other way");
+    assert_eq!(full([only(0, 1), only(1, 0)].concat()), None);
 }

@@ -5,9 +5,10 @@ use super::super::context::Context;
 use super::super::event::Event;
 use super::{Draft, Duties};
 use crate::time::Time;
+use doyen_placement::loads::Loads;
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::planner::{self, BalanceChange, InSyncChange, MoveLimits, Proposal, Waits};
-use doyen_placement::{KeyspaceId, Mode, PartitionId, PartitionRef, Paused, Reshape, Table, TableName};
+use doyen_placement::{KeyspaceId, MemberId, Mode, PartitionId, PartitionRef, Paused, Reshape, Table, TableName};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -161,9 +162,16 @@ fn draft_reshapes(cx: &Context, duties: &mut Duties, table: &mut Cow<'_, Table>,
     let there = |(keyspace, pair): &(KeyspaceId, [PartitionId; 2])| {
         table.keyspace(*keyspace).is_some_and(|k| pair.iter().all(|p| k.partition(*p).is_some()))
     };
-    duties.together.retain(|pair, since| there(pair) && cx.now.since(*since) < TOGETHER_PATIENCE);
+    // Who was to get the one has no room for it.
+    let refused = |(keyspace, pair): &(KeyspaceId, [PartitionId; 2])| {
+        let goals = pair.iter().map(|partition| PartitionRef { keyspace: *keyspace, partition: *partition });
+        let goals = goals.filter_map(|at| table.partition(at).map(|p| (at, p)));
+        let refuses = |at, m: MemberId| table.member(m).is_some_and(|m| duties.told.loads.refuses(m, at));
+        goals.into_iter().any(|(at, p)| p.goal.iter().flatten().any(|m| !p.holds(*m) && refuses(at, *m)))
+    };
+    duties.together.retain(|pair, since| there(pair) && cx.now.since(*since) < TOGETHER_PATIENCE && !refused(pair));
     for &(keyspace, pair) in duties.together.keys() {
-        match planner::ranges::together(table, keyspace, pair) {
+        match planner::ranges::together(table, keyspace, pair, &duties.told.loads) {
             Some(Ok(merge)) => begin_reshapes(table, vec![(keyspace, merge)]),
             Some(Err(goals)) => {
                 *table = Cow::Owned(planner::adopt(table, &goals));
@@ -175,11 +183,11 @@ fn draft_reshapes(cx: &Context, duties: &mut Duties, table: &mut Cow<'_, Table>,
 }
 
 /// Neighbours that somebody wants merged, and that first have to come to the same members.
-pub(super) fn apart(table: &Table, request: &AdminRequest) -> Option<(KeyspaceId, [PartitionId; 2])> {
+pub(super) fn apart(table: &Table, request: &AdminRequest, loads: &Loads) -> Option<(KeyspaceId, [PartitionId; 2])> {
     let AdminRequest::MergeAt { keyspace, map, key } = request else { return None };
     let keyspace = table.keyspace_named(keyspace).filter(|k| k.mode == Mode::Range)?;
     let pair = planner::neighbours_at(keyspace, *map, key).ok()?;
-    matches!(planner::ranges::together(table, keyspace.id, pair), Some(Err(_))).then_some((keyspace.id, pair))
+    matches!(planner::ranges::together(table, keyspace.id, pair, loads), Some(Err(_))).then_some((keyspace.id, pair))
 }
 
 /// What cannot begin now is thought of again with a later table.

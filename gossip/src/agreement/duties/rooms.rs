@@ -17,6 +17,9 @@ use std::time::Duration;
 const PAUSE: Duration = Duration::from_secs(5);
 /// but never for longer than this.
 const PAUSE_MAX: Duration = Duration::from_secs(40);
+/// Nobody lacks what only balances, and each try is tables for everybody. Of several data threads the one that has no room may never get any, for what
+/// members tell of their memory is a sum.
+const BALANCE_PAUSE_MAX: Duration = Duration::from_secs(600);
 /// People are told so often of a member that has no room.
 const TOLD_PAUSE: Duration = Duration::from_secs(60);
 
@@ -56,8 +59,9 @@ impl Rooms {
             // Those that were on their way together are one attempt.
             if full.until <= now {
                 // What has gone well for long begins as it began.
-                let before = if now.since(full.until) > PAUSE_MAX { PAUSE / 2 } else { full.pause };
-                full.pause = (before * 2).min(PAUSE_MAX);
+                let most = if room.balances { BALANCE_PAUSE_MAX } else { PAUSE_MAX };
+                let before = if now.since(full.until) > PAUSE_MAX.max(full.pause) { PAUSE / 2 } else { full.pause };
+                full.pause = (before * 2).min(most);
                 (full.until, full.bytes) = (now + full.pause, None);
             }
             full.bytes = Some(full.bytes.unwrap_or(u64::MAX).min(bytes(loads, at)));
@@ -85,14 +89,10 @@ impl Rooms {
         self.told.retain(|m, _| table.member(*m).is_some());
     }
 
-    /// Members that had no room for a copy that only balances, and how large the smallest of those was. Plans give them none for balance: what
-    /// is to move for nothing but that, and cannot, had better stay.
+    /// Data threads that had no room for a copy that only balances, and how large the smallest of those was. Plans give them none for balance:
+    /// what is to move for nothing but that, and cannot, had better stay.
     pub(super) fn full(&self) -> BTreeMap<MemberId, u64> {
-        let mut all = BTreeMap::new();
-        for (room, bytes) in self.full.iter().filter(|(room, _)| room.balances).filter_map(|(room, full)| Some((room, full.bytes?))) {
-            all.entry(room.thread.member()).and_modify(|least: &mut u64| *least = bytes.min(*least)).or_insert(bytes);
-        }
-        all
+        self.full.iter().filter(|(room, _)| room.balances).filter_map(|(room, full)| Some((room.thread, full.bytes?))).collect()
     }
 
     /// Nothing waits any longer where what had no room fits by now. True: there is such a member.
@@ -218,7 +218,7 @@ mod tests {
         assert!(rooms.paused(at(15), &tried, &loads).is_empty(), "all are on their way there");
         // Each time in vain it waits for longer, but not for ever.
         let mut now = 15;
-        for (pause, tells) in [(10, false), (20, false), (40, false), (40, true)] {
+        for (pause, tells) in [(10, false), (20, false), (40, false), (80, true)] {
             assert_eq!(rooms.refused(at(now), &table, wanted[2], THIRD, &loads), tells, "people are told once a minute");
             assert_eq!(rooms.due(at(now)), Some(at(now + pause)));
             now += pause;
@@ -229,10 +229,25 @@ mod tests {
         assert!(rooms.paused(at(now), &table, &loads).is_empty());
         // The next one may be one too many: then it is as long as before, and after a long while it begins as it began.
         rooms.refused(at(now + 1), &table, wanted[3], THIRD, &loads);
-        assert_eq!(rooms.due(at(now + 1)), Some(at(now + 41)));
-        rooms.admitted(at(now + 41), &table, wanted[3], THIRD, &loads);
-        rooms.refused(at(now + 90), &table, wanted[3], THIRD, &loads);
-        assert_eq!(rooms.due(at(now + 90)), Some(at(now + 95)));
+        assert_eq!(rooms.due(at(now + 1)), Some(at(now + 161)));
+        rooms.admitted(at(now + 161), &table, wanted[3], THIRD, &loads);
+        rooms.refused(at(now + 400), &table, wanted[3], THIRD, &loads);
+        assert_eq!(rooms.due(at(now + 400)), Some(at(now + 405)));
+        // What only balances is tried less and less often; what is lacking never waits for as long.
+        let lacking = alone(&table, wanted[1], table.partition(wanted[1]).expect("it is there").primary());
+        let mut now = now + 405;
+        for table in [&table, &lacking] {
+            let mut pauses = Vec::new();
+            for _ in 0..10 {
+                rooms.refused(at(now), table, wanted[1], THIRD, &loads);
+                let due = rooms.due(at(now)).map_or(0, |due| due.since(at(now)).as_secs());
+                pauses.push(due);
+                now += due;
+            }
+            let most = if std::ptr::eq(table, &lacking) { PAUSE_MAX } else { BALANCE_PAUSE_MAX };
+            assert!(pauses.is_sorted() && pauses.last() == Some(&most.as_secs()), "{pauses:?}");
+            rooms = Rooms::default();
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The members that may hold data, by number, and how near to one another they stand.
 
-use crate::id::MemberId;
+use crate::id::{MemberId, PartitionRef};
 use crate::loads::{EVACUATED, FULL, Loads, MemberLoad};
 use crate::table::Member;
 use std::collections::BTreeMap;
@@ -22,10 +22,6 @@ pub(crate) struct Ground {
     groups: Vec<[usize; LEVELS]>,
     /// Who had better take nothing more, since others have more to spare.
     busy: Vec<bool>,
-    /// Who had no room for a copy that only balances, and how large the smallest of those was.
-    full: Vec<Option<u64>>,
-    /// What a copy takes in the mean.
-    mean: u64,
     /// Of the copies that it has, how many a member had better keep, in percent: less than all where its memory is nearly full.
     keeps: Vec<u64>,
 }
@@ -49,15 +45,12 @@ impl Ground {
             })
             .collect();
         let (busy, keeps) = (vec![false; members.len()], vec![100; members.len()]);
-        let full = vec![None; members.len()];
-        Self { members, places, groups, busy, full, mean: 0, keeps }
+        Self { members, places, groups, busy, keeps }
     }
 
     /// The same, with those who said that they have no time or no memory to spare. Where nobody has any, those whose memory is fullest take no
     /// more, for they would refuse it, and all others are alike.
-    pub(crate) fn told(mut self, loads: &Loads) -> Self {
-        self.full = self.members.iter().map(|m| loads.full().get(&m.id).copied()).collect();
-        self.mean = if loads.full().is_empty() { 0 } else { loads.mean_bytes() };
+    pub(crate) fn told(self, loads: &Loads) -> Self {
         let busy: Vec<bool> = self.members.iter().map(|m| loads.member(m.id).is_some_and(|load| load.busy)).collect();
         if busy.iter().all(|busy| *busy) {
             let filled = |m: &Arc<Member>| loads.member(m.id).map_or(0, MemberLoad::filled);
@@ -83,14 +76,10 @@ impl Ground {
         self.busy[place]
     }
 
-    /// Whether a member would refuse a copy of so many bytes, were it for balance alone.
-    pub(crate) fn refuses(&self, place: usize, bytes: u64) -> bool {
-        self.full[place].is_some_and(|least| bytes >= least)
-    }
-
-    /// Whether a member had better take no copy more for balance. It may lead more of what it holds, unless it is busy.
-    pub(crate) fn takes_none(&self, place: usize) -> bool {
-        self.is_busy(place) || self.refuses(place, self.mean)
+    /// The places of those who would refuse a copy of this partition, were it for balance alone.
+    pub(crate) fn refusing(&self, loads: &Loads, at: PartitionRef) -> impl Iterator<Item = usize> {
+        let members = if loads.full().is_empty() { &[][..] } else { &self.members[..] };
+        members.iter().enumerate().filter(move |(_, member)| loads.refuses(member, at)).map(|(place, _)| place)
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -3,7 +3,8 @@
 use super::{Ground, Seats};
 use crate::id::PartitionRef;
 use crate::loads::{Loads, PartitionLoad, Uneven};
-use crate::table::{Keyspace, Table};
+use crate::table::{Keyspace, Member, Partition, Table};
+use std::sync::Arc;
 
 /// Measures of one keyspace, and what its members carry beside it.
 #[derive(Debug, Clone, Default)]
@@ -14,13 +15,8 @@ pub(crate) struct Measured {
     pub(super) weights: Vec<Weight>,
     /// Of each member of the ground.
     pub(super) elsewhere: Vec<Burden>,
-}
-
-impl Measured {
-    /// Of one partition's copy; none where nothing is known.
-    pub(super) fn bytes(&self, partition: usize) -> u64 {
-        self.weights.get(partition).map_or(0, |weight| weight.bytes)
-    }
+    /// For each partition who would refuse a copy of it, were it for balance alone; nothing, where nobody would refuse any.
+    pub(super) refused: Vec<Vec<usize>>,
 }
 
 /// What one partition adds to those who hold it.
@@ -75,9 +71,14 @@ impl<'a> Others<'a> {
         others
     }
 
+    /// As [`Loads::refuses`].
+    pub(crate) fn refuses(&self, member: &Member, at: PartitionRef) -> bool {
+        self.loads.refuses(member, at)
+    }
+
     fn counts(&self) -> bool {
         let uneven = self.loads.uneven();
-        uneven.work || uneven.bytes || !self.loads.full().is_empty()
+        uneven.work || uneven.bytes
     }
 
     fn each(&mut self, keyspace: &Keyspace, change: fn(&mut Burden, Weight, bool)) {
@@ -92,13 +93,19 @@ impl<'a> Others<'a> {
 
     /// What there is to know for laying out this keyspace, which counts among the others no more.
     pub(crate) fn measured(&mut self, keyspace: &Keyspace) -> Measured {
+        let at = |p: &Arc<Partition>| PartitionRef { keyspace: keyspace.id, partition: p.id };
+        let refused = if self.loads.full().is_empty() {
+            Vec::new()
+        } else {
+            keyspace.partitions.iter().map(|p| self.ground.refusing(self.loads, at(p)).collect()).collect()
+        };
         if !self.counts() {
-            return Measured::default();
+            return Measured { refused, ..Measured::default() };
         }
         self.each(keyspace, Burden::take);
-        let weight = |id| self.loads.partition(PartitionRef { keyspace: keyspace.id, partition: id }).map(Weight::from).unwrap_or_default();
-        let weights = keyspace.partitions.iter().map(|p| weight(p.id)).collect();
-        Measured { uneven: self.loads.uneven(), weights, elsewhere: self.burdens.clone() }
+        let weight = |p| self.loads.partition(at(p)).map(Weight::from).unwrap_or_default();
+        let weights = keyspace.partitions.iter().map(weight).collect();
+        Measured { uneven: self.loads.uneven(), weights, elsewhere: self.burdens.clone(), refused }
     }
 
     /// It is laid out, and counts again, as it shall be.

@@ -89,30 +89,36 @@ impl<'a> Seats<'a> {
         let total = counted.map(|p| if p.fixed { p.members.len() } else { self.copies } as u64).sum();
         // Who is busy takes no more than it has: of who is nearly full, no more than it had better keep is said.
         let present: Vec<u64> = self.loads.iter().zip(&self.keeps).map(|(held, keeps)| *held.min(keeps)).collect();
-        copies_each(self.ground, count, self.copies, total, &present, self.turn)
+        let mut refused = vec![0; self.ground.len()];
+        for (p, members) in self.measured.refused.iter().enumerate() {
+            members.iter().filter(|m| !self.present[p].contains(m)).for_each(|m| refused[*m] += 1);
+        }
+        copies_each(self.ground, (count, self.copies), total, (&present, &refused), self.turn)
     }
 
     /// Who had best hold a copy of this partition beside the others (instead of the one in this seat, if it has room for that): far from
-    /// them, then not busy, then furthest below its share, then by a scattering that lets the partitions of one member fall to many others.
+    /// them, then not busy, then not one that had no room for as much where it was only for balance, then furthest below its share, then by a
+    /// scattering that lets the partitions of one member fall to many others.
     pub(super) fn best_beside(&self, p: usize, seat: Option<usize>) -> Option<usize> {
         let members = &self.partitions[p].members;
         let free = (0..self.ground.len()).filter(|m| !members.contains(m) && (seat.is_none() || !self.is_refused(p, *m)));
-        free.min_by_key(|&m| (self.harm_beside(p, seat, m), self.is_spared(p, m), self.over(m), self.scatter(p, m)))
+        free.min_by_key(|&m| (self.harm_beside(p, seat, m), self.reluctance(p, m), self.over(m), self.scatter(p, m)))
     }
 
-    /// Whether a member had better not take a copy of this partition, which it does not have.
-    fn is_spared(&self, p: usize, member: usize) -> bool {
-        self.ground.is_busy(member) && !self.present[p].contains(&member) || self.is_refused(p, member)
+    /// How little a member should take a copy of this partition. Where one is lacking, who is too busy or too full for anything is worse than who
+    /// had no room for balance alone, which leaves more of it.
+    pub(super) fn reluctance(&self, p: usize, member: usize) -> (bool, bool) {
+        (self.ground.is_busy(member) && !self.present[p].contains(&member), self.is_refused(p, member))
     }
 
     /// Whether a member would refuse a copy of this partition, were it for balance alone.
-    fn is_refused(&self, p: usize, member: usize) -> bool {
-        self.ground.refuses(member, self.measured.bytes(p)) && !self.present[p].contains(&member)
+    pub(super) fn is_refused(&self, p: usize, member: usize) -> bool {
+        self.measured.refused.get(p).is_some_and(|refusing| refusing.contains(&member)) && !self.present[p].contains(&member)
     }
 
     /// Whether a member may take this seat without standing nearer to the others than who has it.
     pub(super) fn may_reseat(&self, p: usize, seat: usize, taker: usize) -> bool {
-        !self.is_spared(p, taker)
+        self.reluctance(p, taker) == (false, false)
             && !self.partitions[p].members.contains(&taker)
             && self.harm_beside(p, Some(seat), taker) <= self.harm_in(p, seat)
     }

@@ -63,14 +63,20 @@ fn shares(total: u64, claims: &[Claim], turn: usize) -> Vec<u64> {
 }
 
 /// How many copies each member should hold, where each of `partitions` partitions has `copies` of them and members hold
-/// `present`. A zone, rack or host takes no more than keeps copies apart, and no less than the others leave to it. Shares may come to less
+/// `present` and would refuse `refused` more. A zone, rack or host takes no more than keeps copies apart, and no less than the others leave to it. Shares may come to less
 /// than `total` where whoever is busy or full takes no more.
-pub(crate) fn copies_each(ground: &Ground, partitions: u64, copies: usize, total: u64, present: &[u64], turn: usize) -> Vec<u64> {
+pub(crate) fn copies_each(
+    ground: &Ground,
+    (partitions, copies): (u64, usize),
+    total: u64,
+    (present, refused): (&[u64], &[u64]),
+    turn: usize,
+) -> Vec<u64> {
     let everybody: Vec<usize> = (0..ground.len()).collect();
     // Copies need not share a group of the widest level that has enough groups: each of those takes one copy at most.
     let apart = (0..LEVELS).find(|&level| count_groups(ground, &everybody, level) >= copies).unwrap_or(LEVELS);
     let mut each = vec![0; ground.len()];
-    let sharing = Sharing { ground, partitions, present, turn, apart };
+    let sharing = Sharing { ground, partitions, present, refused, turn, apart };
     sharing.hand_out(&everybody, 0, (copies, copies), total, &mut each);
     each
 }
@@ -86,6 +92,7 @@ struct Sharing<'a> {
     ground: &'a Ground,
     partitions: u64,
     present: &'a [u64],
+    refused: &'a [u64],
     turn: usize,
     apart: usize,
 }
@@ -104,8 +111,9 @@ impl Sharing<'_> {
             .map(|(group, &room)| {
                 let (least, most) = range_of(room);
                 let least = least as u64 * self.partitions;
-                // Who is busy or full takes no more than it has, but where only that keeps copies apart.
-                let spared = |m: &usize| if self.ground.takes_none(*m) { self.present[*m] } else { self.partitions };
+                // Who is busy takes no more than it has, and who is full no more than it does not refuse, but where only that keeps copies apart.
+                let taken = |m: usize| self.partitions.saturating_sub(self.refused[m]).max(self.present[m]);
+                let spared = |m: &usize| if self.ground.is_busy(*m) { self.present[*m] } else { taken(*m) };
                 Claim {
                     weight: group.iter().map(|&m| self.ground.weight(m)).sum(),
                     least,

@@ -48,8 +48,8 @@ impl Seats<'_> {
         for seat in 0..self.partitions[p].members.len() {
             let giver = self.partitions[p].members[seat];
             let kinds = self.rules.kinds().iter().take(KINDS_MAX);
-            let free =
-                |kind: &Vec<usize>| kind.iter().copied().filter(|m| !self.partitions[p].members.contains(m)).min_by_key(|m| self.over(*m));
+            let open = |m: &usize| !self.partitions[p].members.contains(m) && !self.is_refused(p, *m);
+            let free = |kind: &Vec<usize>| kind.iter().copied().filter(open).min_by_key(|m| (self.reluctance(p, *m), self.over(*m)));
             let takers: Vec<usize> = kinds.filter_map(free).collect();
             for taker in takers {
                 self.reseat(p, seat, taker);
