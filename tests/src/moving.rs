@@ -306,10 +306,8 @@ fn restarts(plan: &Plan, cluster: &mut Cluster, confined: &mut Option<Confined>,
             join(cluster, confined, &name)?;
             let began = Instant::now();
             let whole = |s: &Value| s["safe"] == true && s["members"].as_array().is_some_and(|m| m.len() == 5);
-            while !cluster.nodes.keys().all(|name| cluster.status(name).as_ref().is_some_and(whole)) {
-                assert!(began.elapsed() < EVENT_MAX, "it is not safe again without {name}");
-                std::thread::sleep(LOOK);
-            }
+            let all_whole = || cluster.nodes.keys().all(|name| cluster.status(name).as_ref().is_some_and(whole));
+            until(LOOK, all_whole, || format!("it is not safe again without {name}"));
             repairing = repairing.max(began.elapsed());
             steady.redirect(&plan.doors(cluster).addresses);
         }
@@ -337,16 +335,20 @@ fn tables(cluster: &Cluster) -> u64 {
 
 /// Until the cluster knows that nobody asks for anything: what partitions are asked for is remembered for a while, and tables are made seldom meanwhile.
 fn await_quiet(cluster: &Cluster) {
-    let began = Instant::now();
-    loop {
+    let asked = || {
         let loads = cluster.report("n0", "/loads");
         let partitions = loads["partitions"].as_array().into_iter().flatten();
-        let asked = partitions.map(|p| p["reads"].as_u64().unwrap_or_default() + p["writes"].as_u64().unwrap_or_default()).sum::<u64>();
-        if asked < ASKED_LITTLE {
-            return;
-        }
-        assert!(began.elapsed() < EVENT_MAX, "somebody asks for {asked} operations a second");
-        std::thread::sleep(SELDOM);
+        partitions.map(|p| p["reads"].as_u64().unwrap_or_default() + p["writes"].as_u64().unwrap_or_default()).sum::<u64>()
+    };
+    until(SELDOM, || asked() < ASKED_LITTLE, || format!("somebody asks for {} operations a second", asked()));
+}
+
+/// Looks again and again, so far apart: those who are measured answer, and who asks has the processor that they want.
+fn until(apart: Duration, is_so: impl Fn() -> bool, why_not: impl Fn() -> String) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < EVENT_MAX, "{}", why_not());
+        std::thread::sleep(apart);
     }
 }
 
@@ -369,10 +371,7 @@ fn holding(cluster: &Cluster, name: &str) -> Option<f64> {
 }
 
 fn await_holding(cluster: &Cluster, name: &str, enough: impl Fn(f64) -> bool) {
-    let began = Instant::now();
-    // Seldom, and not at the whole table before there is a reason to: those who are measured answer, and who asks has the processor that they want.
-    while !is_safe(cluster, name) || !holding(cluster, name).is_some_and(&enough) {
-        assert!(began.elapsed() < EVENT_MAX, "{name} does not get its share");
-        std::thread::sleep(SELDOM);
-    }
+    // Not at the whole table before there is a reason to.
+    let has_its_share = || is_safe(cluster, name) && holding(cluster, name).is_some_and(&enough);
+    until(SELDOM, has_its_share, || format!("{name} does not get its share"));
 }
