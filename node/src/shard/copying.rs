@@ -4,8 +4,8 @@
 //!   primary                                   learner
 //!   Begin{session, seq} ───────────────────>  empties itself
 //!   <────────────────────────────────── ack   log follows from seq + 1, on the lane of calls
-//!   Chunk, Chunk, ... (bulk lane) ─────────>  takes what is newer than what it has, remembers deletions
-//!   Outcomes, Finish{chunks, seq} ─────────>  complete once the log has reached seq; sums its own contents
+//!   Chunk, Chunk, ... (bulk lane) ─────────>  takes what is newer than what it has, remembers deletions; sums what it stored
+//!   Outcomes, Finish{chunks, seq} ─────────>  complete once the log has reached seq; sums the rest
 //!   <───────────────────────────── Finished
 //!   Compare{seq, sum} (in order with the log) ──>  at exactly seq
 //!   <────────────────────────────── Verdict

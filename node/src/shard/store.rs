@@ -441,6 +441,7 @@ impl Store {
             Effect::Clear { map } => {
                 let was = self.maps.remove(map);
                 self.bytes -= was.as_ref().map_or(0, |was| was.bytes);
+                self.sums.iter_mut().for_each(|sum| _ = sum.maps.remove(map));
                 if let Some(t) = &mut self.tombstones {
                     t.clears.insert(*map, seq);
                     t.cleared.extend(was.map(|was| (*map, seq, was)));
@@ -449,20 +450,22 @@ impl Store {
         }
     }
 
-    /// Takes an entry of a snapshot unless something newer is known of its key.
-    pub(super) fn adopt(&mut self, map: MapId, entry: Entry) {
+    /// Takes an entry of a snapshot unless something newer is known of its key; whether it did.
+    pub(super) fn adopt(&mut self, map: MapId, entry: Entry) -> bool {
         if let Some(t) = &self.tombstones {
             let cleared = t.clears.get(&map).is_some_and(|seq| *seq > entry.version());
             let deleted = || t.keys.get(&(map, Key::from(entry.key()))).is_some_and(|seq| *seq > entry.version());
             // Few snapshots meet deletions; a lookup needs a key of its own.
             if cleared || (!t.keys.is_empty() && deleted()) {
-                return;
+                return false;
             }
         }
         let order = self.order(entry.key());
-        if self.entry(map, order, entry.key()).is_none_or(|e| e.version() < entry.version()) {
+        let newer = self.entry(map, order, entry.key()).is_none_or(|e| e.version() < entry.version());
+        if newer {
             self.insert(map, order, entry);
         }
+        newer
     }
 
     /// Whether nothing is left to be sifted: only then is it known what is here.
@@ -478,7 +481,7 @@ impl Store {
             let Some((map, seq, was)) = t.cleared.last_mut() else { return true };
             let (map, seq) = (*map, *seq);
             match was.index.take_any() {
-                Some(entry) if entry.version() > seq => self.adopt(map, entry),
+                Some(entry) if entry.version() > seq => _ = self.adopt(map, entry),
                 Some(_) => {}
                 None => garbage.extend(t.cleared.pop().map(|(_, _, was)| was)),
             }
@@ -530,6 +533,11 @@ impl Store {
     pub(super) fn begin_sum(&mut self, session: u32) {
         self.end_sum(session);
         self.sums.push(Sum { session, upto: None, done: false, maps: BTreeMap::new() });
+    }
+
+    /// Whether a checksum has begun.
+    pub(super) fn sums(&self, session: u32) -> bool {
+        self.sums.iter().any(|s| s.session == session)
     }
 
     /// Covers the next entries, `count` and about [`SUM_BYTES`] at most; true once everything is covered, and how many bytes were
@@ -606,7 +614,8 @@ impl Store {
     fn insert(&mut self, map: MapId, order: u64, entry: Entry) -> Option<Entry> {
         let entries = self.maps.entry(map).or_insert_with(|| Map::new(self.seed, self.sorted));
         let before = entries.bytes;
-        let summed = (!self.sums.is_empty()).then(|| entry.clone());
+        let covered = self.sums.iter().any(|s| s.covers(map, order, entry.key()));
+        let summed = covered.then(|| entry.clone());
         let old = entries.insert(order, entry);
         self.bytes = self.bytes + entries.bytes - before;
         if let Some(entry) = summed {
@@ -616,7 +625,7 @@ impl Store {
     }
 
     fn date(&mut self, map: MapId, order: u64, key: &[u8], deadline: u64, version: u64) -> Option<(u64, u64)> {
-        let sums = !self.sums.is_empty();
+        let sums = self.sums.iter().any(|s| s.covers(map, order, key));
         let digested = |store: &Self| if sums { store.entry(map, order, key).map_or(0, |e| digest(map, e)) } else { 0 };
         let before = digested(self);
         let entries = self.maps.get_mut(&map)?;

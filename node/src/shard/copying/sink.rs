@@ -20,6 +20,8 @@ const SIFTED: usize = 500;
 #[derive(Debug)]
 pub(in crate::shard) struct Sink {
     session: u32,
+    /// What the sum of its contents is called, however its session is called by now.
+    sum: u32,
     from: MemberId,
     chunks: u32,
     finish: Option<(u32, u64)>,
@@ -81,7 +83,7 @@ impl Core {
             held.wanted = None;
             held.fence = epoch;
             held.follow = Some(Follow { since, session });
-            held.sink = Some(Sink { session, from, chunks: 0, finish: None, phase: SinkPhase::Resuming });
+            held.sink = Some(Sink { session, sum: session, from, chunks: 0, finish: None, phase: SinkPhase::Resuming });
             self.peers.send(from, Lane::Calls, &Frame::Holds { at, session, committed });
             return;
         }
@@ -107,7 +109,8 @@ impl Core {
         held.wanted = None;
         held.fence = epoch;
         held.follow = Some(Follow { since, session });
-        held.sink = Some(Sink { session, from, chunks: 0, finish: None, phase: SinkPhase::Arriving });
+        held.sink = Some(Sink { session, sum: session, from, chunks: 0, finish: None, phase: SinkPhase::Arriving });
+        held.store.begin_sum(session);
         self.memory += held.bytes();
         self.acknowledge(held, from, at, epoch);
         fault::pass(Point::TargetBegins);
@@ -147,11 +150,14 @@ impl Core {
         let entries = frame::entries(body)?;
         self.worked += entries.len() * ENTRY_WORK;
         let before = held.bytes();
+        let mut adopted = 0;
         for (map, entry) in entries.into_iter().skip(usize::from(broken(Mutant::LearnsUnproven))) {
-            held.store.adopt(map, entry);
+            adopted += usize::from(held.store.adopt(map, entry));
         }
         if let Some(sink) = &mut held.sink {
             sink.chunks = expected;
+            // As it is stored, and while it is in the processor's caches. What comes by the log is counted when this gets to it.
+            self.worked += held.store.advance_sum(sink.sum, adopted).1;
         }
         let grown = held.bytes().saturating_sub(before) as u64;
         self.memory = (self.memory + held.bytes()).saturating_sub(before);
@@ -258,7 +264,9 @@ impl Core {
     pub(in crate::shard) fn sum_sink(&mut self, held: &mut Held, at: PartitionRef) {
         let Some(sink) = &mut held.sink else { return };
         sink.phase = SinkPhase::Summing;
-        held.store.begin_sum(sink.session);
+        if !held.store.sums(sink.sum) {
+            held.store.begin_sum(sink.sum);
+        }
         self.timers.insert((self.now, at));
     }
 
@@ -266,7 +274,7 @@ impl Core {
     pub(in crate::shard) fn continue_sums(&mut self, at: PartitionRef, slot: &mut Slot) {
         let Some(held) = &mut slot.held else { return };
         let Some(sink) = held.sink.as_mut().filter(|s| s.phase == SinkPhase::Summing) else { return };
-        if summed(&mut held.store, sink.session, &mut self.worked) && held.store.is_whole() {
+        if summed(&mut held.store, sink.sum, &mut self.worked) && held.store.is_whole() {
             sink.phase = SinkPhase::Ready;
             let (session, from) = (sink.session, sink.from);
             self.peers.send(from, Lane::Calls, &Frame::Finished { at, session });
@@ -286,21 +294,20 @@ impl Core {
         clock: u64,
     ) {
         let Some(held) = &mut slot.held else { return };
-        if held.sink.as_ref().is_none_or(|s| s.session != session || s.from != from || s.phase != SinkPhase::Ready) {
-            return;
-        }
+        let ready = held.sink.as_ref().filter(|s| s.session == session && s.from == from && s.phase == SinkPhase::Ready);
+        let Some(name) = ready.map(|sink| sink.sum) else { return };
         if held.log.last() != seq {
             self.peers.send(from, Lane::Calls, &Frame::Finished { at, session });
             return;
         }
-        let Some(mine) = held.store.sum(session) else {
+        let Some(mine) = held.store.sum(name) else {
             // It was compared before, and asked how far it had come twice.
             return self.sum_sink(held, at);
         };
         // Where nothing was written since, this is the first word on the clock.
         held.clock.hear(clock, self.now);
         let equal = mine == sum || broken(Mutant::LearnsUnproven) || broken(Mutant::RaisesTheDead);
-        held.store.end_sum(session);
+        held.store.end_sum(name);
         self.peers.send(from, Lane::Calls, &Frame::Verdict { at, session, equal });
         fault::pass(Point::TargetCompares);
     }

@@ -124,7 +124,12 @@ proptest! {
             if c.is_empty() { break; }
             chunks.push(c);
         }
-        let take = |to: &mut Store| for (m, e) in chunks.iter().flatten() { to.adopt(*m, e.copy()); };
+        // Summed as it is taken, one behind, so that some comes to what is summed and some to what is not.
+        to.begin_sum(1);
+        let take = |to: &mut Store| for chunk in &chunks {
+            let adopted = chunk.iter().filter(|(m, e)| to.adopt(*m, e.copy())).count();
+            to.advance_sum(1, adopted.saturating_sub(1));
+        };
         if !late { take(&mut to); }
         let mut garbage = Vec::new();
         for (seq, e) in &log {
@@ -134,6 +139,8 @@ proptest! {
         if late { take(&mut to); }
         while !to.sift(1, &mut garbage) {}
         check(&to, &contents(&from));
+        while !to.advance_sum(1, slice).0 {}
+        assert_eq!(to.sum(1), Some(from.content()));
     }
 }
 
