@@ -127,9 +127,15 @@ impl Loads {
         self.full = full;
     }
 
-    /// Whether a member would refuse a copy of this partition, were it for balance alone: it had no room for one that was no larger.
+    /// Whether a member that does not hold this partition would refuse a copy of it, were it for balance alone.
     #[must_use]
-    pub fn refuses(&self, member: &Member, at: PartitionRef) -> bool {
+    pub fn refuses(&self, table: &Table, at: PartitionRef, member: MemberId) -> bool {
+        let lacks = || table.partition(at).is_some_and(|p| !p.holds(member));
+        !self.full.is_empty() && lacks() && table.member(member).is_some_and(|m| self.is_full_for(m, at))
+    }
+
+    /// Whether a member had no room for a copy, only for balance, that was no larger than one of this partition.
+    pub(crate) fn is_full_for(&self, member: &Member, at: PartitionRef) -> bool {
         let thread = || member.id.thread(at.partition.thread(member.addresses.threads()));
         let bytes = || self.partition(at).map_or(0, |load| load.bytes);
         !self.full.is_empty() && self.full.get(&thread()).is_some_and(|least| bytes() >= *least)

@@ -118,7 +118,7 @@ fn plan_keyspace(
         }
         let at = PartitionRef { keyspace: keyspace.id, partition: p.id };
         // A copy that is lacking is tried where one for balance alone was refused.
-        let refuses = |m| p.in_sync().count() >= copies && !p.holds(m) && table.member(m).is_some_and(|m| others.refuses(m, at));
+        let refuses = |m| p.in_sync().count() >= copies && others.refuses(table, at, m);
         seating(ground, p, copies, on, (&state, &refuses))
     });
     let present: Vec<Seating> = present.collect();

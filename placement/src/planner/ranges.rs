@@ -34,8 +34,8 @@ pub fn together(table: &Table, keyspace: KeyspaceId, pair: [PartitionId; 2], loa
     // Repair comes first: the other one would lose copies as well.
     let ways = [(one, other), (other, one)].into_iter().take_while(|(stays, _)| may_stay(table, at(stays)));
     let mut ways = ways.map(|(stays, comes)| (comes, stays.in_sync().collect::<Vec<MemberId>>()));
-    let is_full = |comes: &Partition, m: MemberId| !comes.holds(m) && table.member(m).is_some_and(|m| loads.refuses(m, at(comes)));
-    ways.find(|(comes, members)| !members.iter().any(|m| is_full(comes, *m))).map(|(comes, members)| Err(vec![(at(comes), members)]))
+    ways.find(|(comes, members)| !members.iter().any(|m| loads.refuses(table, at(comes), *m)))
+        .map(|(comes, members)| Err(vec![(at(comes), members)]))
 }
 
 /// Whether a partition has all its copies, on members that may hold them.

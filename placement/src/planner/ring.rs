@@ -43,7 +43,7 @@ pub(super) fn plan((table, keyspace): (&Table, &Keyspace), arcs: &Arcs, loads: &
         let partition = keyspace.partition(id)?;
         let at = PartitionRef { keyspace: keyspace.id, partition: id };
         let mut goal = walk.replicas(arc);
-        let refused = |m: &MemberId| !partition.holds(*m) && table.member(*m).is_some_and(|m| loads.refuses(m, at));
+        let refused = |m: &MemberId| loads.refuses(table, at, *m);
         if goal.iter().any(refused) && super::ranges::may_stay(table, at) {
             // Who would refuse it is passed by, and who has it keeps it instead.
             goal.retain(|m| !refused(m));

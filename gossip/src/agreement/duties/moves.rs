@@ -8,7 +8,7 @@ use crate::time::Time;
 use doyen_placement::loads::Loads;
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::planner::{self, BalanceChange, InSyncChange, MoveLimits, Proposal, Waits};
-use doyen_placement::{KeyspaceId, MemberId, Mode, PartitionId, PartitionRef, Paused, Reshape, Table, TableName};
+use doyen_placement::{KeyspaceId, Mode, PartitionId, PartitionRef, Paused, Reshape, Table, TableName};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -164,10 +164,10 @@ fn draft_reshapes(cx: &Context, duties: &mut Duties, table: &mut Cow<'_, Table>,
     };
     // Who was to get the one has no room for it.
     let refused = |(keyspace, pair): &(KeyspaceId, [PartitionId; 2])| {
-        let goals = pair.iter().map(|partition| PartitionRef { keyspace: *keyspace, partition: *partition });
-        let goals = goals.filter_map(|at| table.partition(at).map(|p| (at, p)));
-        let refuses = |at, m: MemberId| table.member(m).is_some_and(|m| duties.told.loads.refuses(m, at));
-        goals.into_iter().any(|(at, p)| p.goal.iter().flatten().any(|m| !p.holds(*m) && refuses(at, *m)))
+        pair.iter().map(|partition| PartitionRef { keyspace: *keyspace, partition: *partition }).any(|at| {
+            let mut wanted = table.partition(at).into_iter().flat_map(|p| p.goal.iter().flatten());
+            wanted.any(|m| duties.told.loads.refuses(table, at, *m))
+        })
     };
     duties.together.retain(|pair, since| there(pair) && cx.now.since(*since) < TOGETHER_PATIENCE && !refused(pair));
     for &(keyspace, pair) in duties.together.keys() {

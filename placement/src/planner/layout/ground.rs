@@ -79,7 +79,7 @@ impl Ground {
     /// The places of those who would refuse a copy of this partition, were it for balance alone.
     pub(crate) fn refusing(&self, loads: &Loads, at: PartitionRef) -> impl Iterator<Item = usize> {
         let members = if loads.full().is_empty() { &[][..] } else { &self.members[..] };
-        members.iter().enumerate().filter(move |(_, member)| loads.refuses(member, at)).map(|(place, _)| place)
+        members.iter().enumerate().filter(move |(_, member)| loads.is_full_for(member, at)).map(|(place, _)| place)
     }
 
     pub(crate) fn len(&self) -> usize {

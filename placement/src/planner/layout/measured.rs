@@ -1,9 +1,9 @@
 //! What the partitions of one keyspace have to carry, for the drawing board.
 
 use super::{Ground, Seats};
-use crate::id::PartitionRef;
+use crate::id::{MemberId, PartitionRef};
 use crate::loads::{Loads, PartitionLoad, Uneven};
-use crate::table::{Keyspace, Member, Partition, Table};
+use crate::table::{Keyspace, Partition, Table};
 use std::sync::Arc;
 
 /// Measures of one keyspace, and what its members carry beside it.
@@ -72,8 +72,8 @@ impl<'a> Others<'a> {
     }
 
     /// As [`Loads::refuses`].
-    pub(crate) fn refuses(&self, member: &Member, at: PartitionRef) -> bool {
-        self.loads.refuses(member, at)
+    pub(crate) fn refuses(&self, table: &Table, at: PartitionRef, member: MemberId) -> bool {
+        self.loads.refuses(table, at, member)
     }
 
     fn counts(&self) -> bool {
