@@ -50,7 +50,7 @@ mod upkeep;
 
 use bytes::{Bytes, BytesMut};
 use clients::Arriving;
-use copying::{Copying, Opening, Sink};
+use copying::{Copying, LateAck, Opening, Sink};
 use dedup::Dedup;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest, View};
@@ -176,8 +176,8 @@ struct Core {
     pace: Pace,
     /// At the last look the pace let nothing more pass.
     paced: bool,
-    /// Chunks that arrived, to be acknowledged as the pace allows: from whom, of what, session and number; and when the next is.
-    late_acks: VecDeque<(MemberId, PartitionRef, u32, u32)>,
+    /// Chunks that arrived, to be acknowledged as the pace allows; and when the next is.
+    late_acks: VecDeque<LateAck>,
     /// Snapshots that begin by a table that is not installed here yet, with who sends them.
     early: BTreeMap<PartitionRef, (MemberId, Opening)>,
     ack_at: Time,

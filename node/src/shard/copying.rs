@@ -40,7 +40,7 @@ use doyen_placement::loads::{CopyPhase, Progress};
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::planner;
 use doyen_placement::{Epoch, MemberId};
-pub(super) use sink::{Opening, Sink};
+pub(super) use sink::{LateAck, Opening, Sink};
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -644,14 +644,16 @@ impl Core {
         self.stream(at, slot, from);
     }
 
-    /// Acknowledges chunks that have arrived, as fast as the pace allows.
+    /// Acknowledges chunks that have arrived, as fast as the pace allows. They count as taken by that, since each lets another one come: those
+    /// that wait, let go together, would all have their next ones come together.
     pub(super) fn ack_chunks(&mut self, now: Time) {
-        while let Some((from, at, session, index)) = self.late_acks.front().copied() {
+        while let Some(&LateAck { from, at, session, index, bytes }) = self.late_acks.front() {
             if let Err(next) = self.pace.may_take(now) {
                 self.ack_at = next;
                 return;
             }
             self.late_acks.pop_front();
+            self.pace.taken(bytes);
             self.peers.send(from, Lane::Calls, &Frame::ChunkAck { at, session, index });
         }
     }

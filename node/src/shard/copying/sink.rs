@@ -16,6 +16,17 @@ use std::time::Duration;
 /// Entries of a cleared map that are looked at and freed in one go.
 const SIFTED: usize = 500;
 
+/// A chunk that has arrived, and is not acknowledged yet.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::shard) struct LateAck {
+    pub(super) from: MemberId,
+    pub(super) at: PartitionRef,
+    pub(super) session: u32,
+    pub(super) index: u32,
+    /// What is not counted as taken before.
+    pub(super) bytes: usize,
+}
+
 /// A snapshot that arrives, at the learner.
 #[derive(Debug)]
 pub(in crate::shard) struct Sink {
@@ -162,9 +173,9 @@ impl Core {
         let grown = held.bytes().saturating_sub(before) as u64;
         self.memory = (self.memory + held.bytes()).saturating_sub(before);
         self.expected.entry(at).and_modify(|bytes| *bytes = bytes.saturating_sub(grown));
+        // The first one is counted where the snapshot begins.
         let counted = if index == 1 { self.first_chunk(body_bytes as u64) } else { 0 };
-        self.pace.taken(body_bytes - counted);
-        self.late_acks.push_back((from, at, session, index));
+        self.late_acks.push_back(LateAck { from, at, session, index, bytes: body_bytes - counted });
         self.ack_chunks(self.now);
         fault::pass(Point::TargetReceives);
         Ok(())

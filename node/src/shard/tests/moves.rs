@@ -107,6 +107,29 @@ fn copies_are_as_fast_as_somebody_said() {
     w.check_copies();
 }
 
+/// What waited to be acknowledged went all at once, as soon as anything might, and had as much come all at once.
+#[test]
+fn a_learner_that_is_slower_than_its_sources_lets_them_go_on_one_part_at_a_time() {
+    let mut w = world(77, 2_000, MoveRate::Bytes(500_000));
+    let (mut most, mut waited) = (0, 0);
+    while w.in_sync() < usize::from(PARTITIONS) {
+        assert!(w.now < Time::ZERO + Duration::from_secs(60), "it goes on");
+        w.agree(true);
+        let wires: Vec<_> = w.wires.keys().copied().collect();
+        wires.into_iter().for_each(|wire| w.deliver(wire, true));
+        w.nodes.get_mut(&1).unwrap().shard.core.pace.set(MoveRate::Adaptive, 1);
+        let waiting = |w: &World| w.nodes[&2].shard.core.late_acks.len();
+        let before = waiting(&w);
+        w.pass(Duration::from_millis(1));
+        (most, waited) = (most.max(before.saturating_sub(waiting(&w))), waited.max(before));
+    }
+    assert!(waited > 2, "{waited} parts waited");
+    // One, and a first one, which was counted as it began; a part of 8 KB is what it takes in 16 ms.
+    assert!(most <= 2, "{most} parts at once");
+    assert_eq!(w.nodes[&1].shard.stats().checksum_mismatches, 0);
+    w.check_copies();
+}
+
 #[test]
 fn a_source_tells_how_far_its_copies_are() {
     let mut w = world(75, 4_000, MoveRate::Bytes(500_000));
