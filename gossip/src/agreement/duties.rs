@@ -92,9 +92,9 @@ pub(super) struct Duties {
     /// Before this no table of its own is made for what can wait.
     rest_until: Time,
     /// Whether no partition of this table lacks anything at once.
-    whole: Option<(TableName, bool)>,
+    whole: OfTable<bool>,
     /// How many copies this table has that do not count yet.
-    learning: Option<(TableName, usize)>,
+    learning: OfTable<usize>,
     /// A member holds a proposal of an earlier term that came to nothing.
     outdone: bool,
     /// Tenures that their primaries reported as open.
@@ -112,6 +112,18 @@ pub(super) struct Duties {
     failed: u32,
     rooms: Rooms,
     reach: Reach,
+}
+
+/// What was worked out from a table, until it is asked about another one.
+#[derive(Debug)]
+struct OfTable<T>(Option<(TableName, T)>);
+
+impl<T: Copy> OfTable<T> {
+    fn get(&mut self, base: &Named, work_out: impl FnOnce(&Table) -> T) -> T {
+        let known = self.0.filter(|(name, _)| *name == base.name);
+        let (_, known) = *self.0.insert(known.unwrap_or_else(|| (base.name, work_out(&base.table))));
+        known
+    }
 }
 
 /// A newcomer that is asked whether it hears and is heard.
@@ -162,8 +174,8 @@ impl Duties {
             batch_at: now,
             proposed_at: now,
             rest_until: now,
-            whole: None,
-            learning: None,
+            whole: OfTable(None),
+            learning: OfTable(None),
             outdone: false,
             opened: BTreeMap::new(),
             still: BTreeMap::new(),
@@ -220,17 +232,12 @@ impl Duties {
         if now < self.batch_at + REPAIR_REST {
             return false;
         }
-        let known = self.whole.filter(|(name, _)| *name == base.name).map(|(_, whole)| whole);
-        let whole = known.unwrap_or_else(|| planner::ranges::pressing(&base.table).next().is_none());
-        self.whole = Some((base.name, whole));
-        !whole
+        !self.whole.get(base, |table| planner::ranges::pressing(table).next().is_none())
     }
 
     /// Whether all copies that are on their way have arrived, where nobody is disturbed by tables: no other step could share this one.
     fn waits_for_nothing(&mut self, now: Time, base: &Named) -> bool {
-        let known = self.learning.filter(|(name, _)| *name == base.name).map(|(_, learning)| learning);
-        let learning = known.unwrap_or_else(|| base.table.partitions().map(|(_, p)| p.learners().count()).sum());
-        self.learning = Some((base.name, learning));
+        let learning = self.learning.get(base, |table| table.partitions().map(|(_, p)| p.learners().count()).sum());
         // Nobody asks twice for the same.
         let arrived = self.in_sync.iter().filter(|r| matches!(r.change, InSyncChange::Admit(_))).count();
         arrived > 0 && arrived >= learning && !self.disturbs(now)
