@@ -299,11 +299,10 @@ impl Core {
     /// reserve for what is in flight.
     pub(super) fn room(&self, held: &Held, bytes: usize) -> Room {
         let needed = needed(bytes) as u64;
-        let reserve = (self.limits.memory_bytes_max / 64).min(16 << 20) as u64;
-        let of = |(Headroom { left, kept }, under_way): (Headroom, u64)| match left.saturating_sub(under_way.saturating_add(needed)) {
-            left if left >= kept.max(reserve) => Room::Plenty,
+        let of = |(room, under_way): (Headroom, u64)| match room.left.saturating_sub(under_way.saturating_add(needed)) {
+            left if left >= room.kept => Room::Plenty,
             // Until it is committed a value counts twice: as an entry and in the log.
-            left if left.saturating_sub(under_way.saturating_add(bytes as u64)) >= reserve => Room::short(left, kept),
+            left if left.saturating_sub(under_way.saturating_add(bytes as u64)) >= room.reserve() => Room::short(left, room.kept),
             _ => Room::None,
         };
         let copies = held.lead.iter().flat_map(|l| l.links.iter()).filter(|(_, link)| link.required);

@@ -137,6 +137,11 @@ pub(super) struct Headroom {
 impl Headroom {
     /// Of whom nothing is known.
     pub(super) const PLENTY: Self = Self { left: u64::MAX, kept: 0 };
+
+    /// What of `kept`, which is a tenth of the memory, nothing that is written gets: a 64th of the memory, and 16 MiB of a large one.
+    pub(super) fn reserve(self) -> u64 {
+        (self.kept / 32 * 5).min(16 << 20)
+    }
 }
 
 /// How far a copy has come.

@@ -94,6 +94,25 @@ fn nothing_goes_while_there_is_room() {
     }
 }
 
+/// A primary kept as much free at its copies as it would at itself, which was more than some of them had.
+#[test]
+fn a_copy_at_a_far_smaller_member_is_full_by_that_members_memory() {
+    let mut w = world(84, 2, Eviction::None);
+    give(&mut w, 1, 1 << 30);
+    w.settle(Duration::from_millis(200));
+    let smaller = |w: &World| w.nodes[&2].shard.stats().memory_bytes;
+    let mut taken = 0;
+    while w.set(1, &format!("k{taken}"), &value()) == Outcome::Ok {
+        taken += 1;
+    }
+    assert!((FULL - 10_000..=FULL).contains(&smaller(&w)), "{} of {FULL}", smaller(&w));
+    for n in 0..taken {
+        assert_eq!(w.ask(1, &format!("k{n}"), Action::Delete), Outcome::Int(1));
+    }
+    w.settle(Duration::from_secs(1));
+    (0..taken).for_each(|n| assert_eq!(w.set(1, &format!("k{n}"), &value()), Outcome::Ok, "{n} of {taken}"));
+}
+
 #[test]
 fn without_a_policy_growth_is_refused_at_nine_tenths_and_all_else_goes() {
     let mut w = world(76, 2, Eviction::None);
