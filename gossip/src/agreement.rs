@@ -180,7 +180,7 @@ impl Agreement {
                 closed: council.closed(),
                 planning: council.is_planning(),
                 unanswered: council.unanswered(&self.cx),
-                filled: council.loads().into_iter().flat_map(Loads::members).map(|(member, load)| (member, load.filled())).collect(),
+                filled: council.loads().into_iter().flat_map(Loads::members).map(|(member, load)| (member, load.told())).collect(),
                 waiting: council.leader.is_none().then(|| council.why_leaderless(&self.cx)),
             },
         }

@@ -64,7 +64,7 @@ const GAUGES: &[(&str, Unit, &str)] = &[
         "doyen_memory_filled_ratio",
         Unit::Count,
         "How much of that is taken, 0 to 1, by the fullest data thread: from 0.7 on others are given copies, from 0.8 on copies move away, \
-         from 0.9 on writes are refused or keys evicted",
+         at 0.9, and a little below it, writes are refused or keys evicted",
     ),
     ("doyen_wall_clock_timestamp_seconds", Unit::Seconds, "What this node takes for the time of day, when it was asked"),
     (
@@ -142,6 +142,11 @@ const COUNTERS: &[(&str, Unit, &str)] = &[
     ("doyen_malformed_frames_total", Unit::Count, "Frames of peers that were refused as malformed"),
     ("doyen_keys_expired_total", Unit::Count, "Keys expired"),
     ("doyen_evicted_keys_total", Unit::Count, "Keys evicted because memory was full"),
+    (
+        "doyen_writes_refused_total",
+        Unit::Count,
+        "Writes that this node refused as primary because there was no room for them, at itself or where they are copied to",
+    ),
     ("doyen_range_scans_total", Unit::Count, "Times that a partition was asked for a range of keys"),
     ("doyen_resp_commands_total", Unit::Count, "RESP commands answered"),
     ("doyen_resp_command_errors_total", Unit::Count, "RESP commands answered with an error"),
@@ -233,6 +238,7 @@ fn count(seen: &Seen<'_>) {
         ("doyen_malformed_frames_total", shard.malformed),
         ("doyen_keys_expired_total", shard.expired),
         ("doyen_evicted_keys_total", shard.evicted),
+        ("doyen_writes_refused_total", shard.refused),
         ("doyen_range_scans_total", shard.ranges),
         ("doyen_resp_commands_total", data.commands),
         ("doyen_resp_command_errors_total", data.command_errors),

@@ -126,6 +126,16 @@ impl MemberLoad {
         Self { memory: self.memory.saturating_add(bytes), ..*self }.filled() < most
     }
 
+    /// What people are told of how much of its memory is taken, in percent. What does not fit below the last watermark is refused: a member that
+    /// refuses writes, or evicts, has a little less.
+    #[must_use]
+    pub fn told(&self) -> u8 {
+        match self.filled() {
+            almost if almost + 1 == FULL => FULL,
+            filled => filled,
+        }
+    }
+
     /// How much of its memory is taken, in percent.
     #[must_use]
     pub fn filled(&self) -> u8 {

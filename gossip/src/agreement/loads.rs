@@ -141,7 +141,7 @@ impl Told {
 
     /// Whether this member has passed a watermark since it was told last.
     fn pass_watermark(&mut self, table: &Table, id: MemberId) -> Option<Event> {
-        let filled = self.loads.member(id)?.filled();
+        let filled = self.loads.member(id)?.told();
         self.watermarks.retain(|m, _| table.member(*m).is_some());
         passed(self.watermarks.entry(id).or_default(), filled, table, id)
     }
@@ -207,7 +207,7 @@ impl Council {
         let partitions = telling.reporter.report(tenure);
         let member = telling.member();
         // What the coordinator tells of it, ends with the coordinator.
-        let own = passed(&mut telling.watermark, member.filled(), table, me).filter(|_| self.leader != Some(me));
+        let own = passed(&mut telling.watermark, member.told(), table, me).filter(|_| self.leader != Some(me));
         // Whom one thread hears is there.
         let unheard =
             telling.unheard.values().map(|unheard| unheard.iter().copied().collect::<BTreeSet<_>>()).reduce(|all, one| &all & &one);

@@ -141,6 +141,8 @@ pub struct Stats {
     pub expired: u64,
     /// Keys evicted.
     pub evicted: u64,
+    /// Writes refused because there was no room for them.
+    pub refused: u64,
     /// Times that a partition was asked for a range of keys.
     pub ranges: u64,
 }
@@ -179,6 +181,7 @@ impl Stats {
         self.malformed += other.malformed;
         self.expired += other.expired;
         self.evicted += other.evicted;
+        self.refused += other.refused;
         self.ranges += other.ranges;
     }
 }

@@ -264,7 +264,7 @@ impl Core {
         room: Room,
     ) -> Made {
         if policy == Eviction::None {
-            return Made::No(Failure::OutOfMemory);
+            return self.no_room();
         }
         // Further deletions would only make it worse before those that are under way are done with.
         let waits = room == Room::None && held.log.committed() < held.log.last();
@@ -286,7 +286,12 @@ impl Core {
             // Where nothing of this partition may go, that of others does meanwhile.
             Room::Lent if makes || !self.evicting.barren => Made::Room,
             Room::Plenty => Made::Room,
-            Room::None | Room::Kept | Room::Lent => Made::No(Failure::OutOfMemory),
+            Room::None | Room::Kept | Room::Lent => self.no_room(),
         }
+    }
+
+    fn no_room(&mut self) -> Made {
+        self.stats.refused += 1;
+        Made::No(Failure::OutOfMemory)
     }
 }

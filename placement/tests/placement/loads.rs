@@ -240,6 +240,13 @@ fn who_is_busy_is_given_its_share_once_it_is_not() {
     assert!(copies(&even).iter().all(|copies| (42..=43).contains(copies)));
 }
 
+/// What does not fit below the last watermark is refused, so that nobody passes it.
+#[test]
+fn who_is_as_good_as_full_is_told_as_full() {
+    let told = |memory| MemberLoad { memory, memory_max: 1_000, ..MemberLoad::default() }.told();
+    assert_eq!([0, 700, 889, 890, 899, 900, 950].map(told), [0, 70, 88, 90, 90, 90, 95]);
+}
+
 /// A goal that has not begun was fixed while balance rested, and with it who was full by now.
 #[test]
 fn what_is_lacking_is_thought_over_while_balance_rests() {

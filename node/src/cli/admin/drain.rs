@@ -58,7 +58,7 @@ impl Drain {
             let moves: MovesReport = client::get(&address, "/moves").await.map_err(failed)?;
             write(&match moves.balance.on {
                 true => format!("{name} may hold data again: `doyen moves` shows what it is given\n"),
-                false => format!("{name} may hold data again, and is given none while balancing is {}\n", moves.balance.state),
+                false => format!("{name} may hold data again, and is given none for balance while balancing is {}\n", moves.balance.state),
             })?;
             return Ok(ExitCode::SUCCESS);
         }
@@ -97,7 +97,11 @@ impl Drain {
                 return Ok(ExitCode::SUCCESS);
             }
             if let Some(why) = &drain.waits_for {
-                return Err(Failed::new(format!("{name} cannot be emptied further, and holds {} partitions: {why}", drain.holds)));
+                let cancel = "it is given nothing until `doyen drain --cancel` says so";
+                return Err(Failed::new(format!(
+                    "{name} cannot be emptied further, and holds {} partitions: {why}; {cancel}",
+                    drain.holds
+                )));
             }
             if said.is_none_or(|at| at.elapsed() >= SAY) {
                 let left: u64 = moves.moves.iter().map(|m| m.bytes_left).fold(0, u64::saturating_add);

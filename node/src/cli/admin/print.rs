@@ -104,7 +104,11 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
     }
     if !report.moves.is_empty() {
         let are = if report.moves.len() == 1 { "is" } else { "are" };
-        let _ = write!(text, "\n  {} {are} on the way", counted(report.moves.len(), PARTITIONS));
+        let _ = write!(
+            text,
+            "\n  {} {are} on the way (`doyen moves` tells how far, or what for they wait)",
+            counted(report.moves.len(), PARTITIONS)
+        );
         for m in report.moves.iter().take(10) {
             let learners = if m.learners.is_empty() { String::new() } else { format!(", copying to {}", m.learners.join(", ")) };
             let _ = write!(text, "\n    {}/{}: held by {}{learners}", m.keyspace, m.partition, m.in_sync.join(", "));

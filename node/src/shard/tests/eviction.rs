@@ -121,6 +121,7 @@ fn without_a_policy_growth_is_refused_at_nine_tenths_and_all_else_goes() {
         taken += 1;
     }
     assert_eq!(w.set(1, "one more", &value()), Outcome::Failed(Failure::OutOfMemory));
+    assert_eq!(w.nodes.values().map(|n| n.shard.stats().refused).sum::<u64>(), 2);
     assert!((FULL - 10_000..=FULL).contains(&memory(&w)), "{} of {FULL}", memory(&w));
     for n in 0..taken {
         assert_eq!(w.set(1 + n % 2, &format!("k{n}"), &"y".repeat(1_000)), Outcome::Ok, "it is no larger");
