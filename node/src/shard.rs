@@ -178,9 +178,9 @@ struct Core {
     paced: bool,
     /// Chunks that arrived, to be acknowledged as the pace allows; and when the next is.
     late_acks: VecDeque<LateAck>,
+    ack_at: Time,
     /// Snapshots that begin by a table that is not installed here yet, with who sends them.
     early: BTreeMap<PartitionRef, (MemberId, Opening)>,
-    ack_at: Time,
     /// Reads in this pass that wait for nothing.
     read: u32,
     /// At the last look none of them took more.

@@ -612,10 +612,9 @@ impl Store {
     }
 
     fn insert(&mut self, map: MapId, order: u64, entry: Entry) -> Option<Entry> {
+        let summed = self.covered(map, order, entry.key()).then(|| entry.clone());
         let entries = self.maps.entry(map).or_insert_with(|| Map::new(self.seed, self.sorted));
         let before = entries.bytes;
-        let covered = self.sums.iter().any(|s| s.covers(map, order, entry.key()));
-        let summed = covered.then(|| entry.clone());
         let old = entries.insert(order, entry);
         self.bytes = self.bytes + entries.bytes - before;
         if let Some(entry) = summed {
@@ -625,8 +624,8 @@ impl Store {
     }
 
     fn date(&mut self, map: MapId, order: u64, key: &[u8], deadline: u64, version: u64) -> Option<(u64, u64)> {
-        let sums = self.sums.iter().any(|s| s.covers(map, order, key));
-        let digested = |store: &Self| if sums { store.entry(map, order, key).map_or(0, |e| digest(map, e)) } else { 0 };
+        let covered = self.covered(map, order, key);
+        let digested = |store: &Self| if covered { store.entry(map, order, key).map_or(0, |e| digest(map, e)) } else { 0 };
         let before = digested(self);
         let entries = self.maps.get_mut(&map)?;
         let bytes = entries.bytes;
@@ -634,6 +633,11 @@ impl Store {
         self.bytes = self.bytes + entries.bytes - bytes;
         self.summed((map, order, key), digested(self), before);
         Some(old)
+    }
+
+    /// Whether any checksum covers this key: only then is its digest worth its time.
+    fn covered(&self, map: MapId, order: u64, key: &[u8]) -> bool {
+        self.sums.iter().any(|s| s.covers(map, order, key))
     }
 
     /// What checksums cover changed.
@@ -652,7 +656,7 @@ impl Store {
         if entries.index.is_empty() && entries.rest.is_none() {
             self.maps.remove(&map);
         }
-        if !self.sums.is_empty() {
+        if self.covered(map, order, key) {
             self.summed((map, order, key), 0, digest(map, &old));
         }
         Some(old)

@@ -97,11 +97,8 @@ impl Drain {
                 return Ok(ExitCode::SUCCESS);
             }
             if let Some(why) = &drain.waits_for {
-                let cancel = "it is given nothing until `doyen drain --cancel` says so";
-                return Err(Failed::new(format!(
-                    "{name} cannot be emptied further, and holds {} partitions: {why}; {cancel}",
-                    drain.holds
-                )));
+                let held = format!("{name} cannot be emptied further, and holds {} partitions: {why}", drain.holds);
+                return Err(Failed::new(format!("{held}; it is given nothing until `doyen drain {name} --cancel`")));
             }
             if said.is_none_or(|at| at.elapsed() >= SAY) {
                 let left: u64 = moves.moves.iter().map(|m| m.bytes_left).fold(0, u64::saturating_add);

@@ -106,7 +106,7 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
         let are = if report.moves.len() == 1 { "is" } else { "are" };
         let _ = write!(
             text,
-            "\n  {} {are} on the way (`doyen moves` tells how far, or what for they wait)",
+            "\n  {} {are} on the way (`doyen moves` tells how far, or what is waited for)",
             counted(report.moves.len(), PARTITIONS)
         );
         for m in report.moves.iter().take(10) {
