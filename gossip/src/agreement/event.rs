@@ -4,10 +4,11 @@
 
 use super::context::Named;
 use doyen_placement::planner::{self, Health};
-use doyen_placement::{Keyspace, Lineage, MemberId, MemberState, Partition, PartitionRef, Paused, Scheduler, Table};
+use doyen_placement::{Keyspace, Lineage, MemberId, MemberState, Mode, OnLoss, Partition, PartitionRef, Paused, Scheduler, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Partitions that an event names at most; their number it tells in any case.
 const NAMED_MAX: usize = 8;
@@ -125,6 +126,13 @@ pub enum Event {
     },
     /// Every partition has as many copies in sync as it should again.
     Repaired,
+    /// Nobody serves partitions: who leads them does not answer, and nobody else has what they hold; more than before.
+    Unavailable {
+        /// How many there are by now.
+        partitions: usize,
+    },
+    /// Every partition is served again.
+    Available,
     /// What was copied to a member was not equal to what its primary has: it is copied anew.
     Differed {
         /// The partition.
@@ -149,12 +157,14 @@ pub enum Event {
         /// Of what: `work` or `bytes`.
         of: String,
     },
-    /// A member has passed a watermark of its memory.
+    /// A member has passed a watermark of its memory, upwards or downwards.
     Watermark {
         /// Its name.
         name: String,
-        /// The watermark, in percent of what it may hold; 0: it is below all of them again.
+        /// The highest watermark that it is above, in percent of what it may hold; 0: it is below all of them again.
         percent: u8,
+        /// The highest that it was above before.
+        before: u8,
     },
     /// Something else worth a line in the log.
     Note {
@@ -188,7 +198,7 @@ pub enum Severity {
     Info,
     /// Somebody should look at it.
     Warning,
-    /// Data was lost.
+    /// Data was lost, or cannot be had.
     Error,
 }
 
@@ -219,6 +229,8 @@ impl Event {
             Self::Reshaped { .. } => "reshaped",
             Self::UnderReplicated { .. } => "under_replicated",
             Self::Repaired => "repaired",
+            Self::Unavailable { .. } => "unavailable",
+            Self::Available => "available",
             Self::Differed { .. } => "differed",
             Self::BalancePaused { .. } => "balance_paused",
             Self::BalanceResumed => "balance_resumed",
@@ -233,7 +245,7 @@ impl Event {
     #[must_use]
     pub const fn severity(&self) -> Severity {
         match self {
-            Self::Lost { .. } => Severity::Error,
+            Self::Lost { .. } | Self::Unavailable { .. } => Severity::Error,
             Self::Expelled { .. }
             | Self::Suspected { .. }
             | Self::NoCoordinator { .. }
@@ -244,7 +256,7 @@ impl Event {
             | Self::NoRoom { .. }
             | Self::Unreached { .. }
             | Self::Note { .. } => Severity::Warning,
-            Self::Watermark { percent, .. } if *percent > 0 => Severity::Warning,
+            Self::Watermark { percent, before, .. } if *percent > *before => Severity::Warning,
             Self::Watermark { .. }
             | Self::Joined { .. }
             | Self::Left { .. }
@@ -255,6 +267,7 @@ impl Event {
             | Self::Moved { .. }
             | Self::Reshaped { .. }
             | Self::Repaired
+            | Self::Available
             | Self::BalancePaused { .. }
             | Self::BalanceResumed
             | Self::Changed { .. } => Severity::Info,
@@ -296,6 +309,18 @@ impl fmt::Display for Event {
             Self::UnderReplicated { partitions: 1 } => f.write_str("1 partition has fewer copies than it should"),
             Self::UnderReplicated { partitions } => write!(f, "{partitions} partitions have fewer copies than they should"),
             Self::Repaired => f.write_str("every partition has all its copies again"),
+            Self::Unavailable { partitions } => {
+                let one = *partitions == 1;
+                write!(
+                    f,
+                    "{} {} not served: who leads {} does not answer, and nobody else has what {} (`doyen remove NODE --lost` gives that up)",
+                    of_them(*partitions),
+                    if one { "is" } else { "are" },
+                    if one { "it" } else { "them" },
+                    if one { "it holds" } else { "they hold" }
+                )
+            }
+            Self::Available => f.write_str("every partition is served again"),
             Self::Differed { partition, learner } => {
                 write!(f, "the copy of {partition} on {learner} was not equal to its primary's: it is made anew")
             }
@@ -304,8 +329,13 @@ impl fmt::Display for Event {
             Self::Changed { what } => f.write_str(what),
             Self::Imbalance { of } if of == "work" => f.write_str("some members have had much more to do than their share for a minute"),
             Self::Imbalance { of } => write!(f, "some members have had many more {of} than their share for a minute"),
-            Self::Watermark { name, percent: 0 } => write!(f, "{name} has memory to spare again"),
-            Self::Watermark { name, percent } => write!(f, "{name} has filled {percent} % of its memory: {}", consequence(*percent)),
+            Self::Watermark { name, percent: 0, .. } => write!(f, "{name} has memory to spare again"),
+            Self::Watermark { name, percent, before } if percent < before => write!(
+                f,
+                "{name} has filled less than {before} % of its memory again; while it is more than {percent} %, {}",
+                consequence(*percent)
+            ),
+            Self::Watermark { name, percent, .. } => write!(f, "{name} has filled {percent} % of its memory: {}", consequence(*percent)),
             Self::Note { text } => f.write_str(text),
         }
     }
@@ -383,13 +413,21 @@ pub(super) fn between(old: &Named, new: &Named) -> Vec<Event> {
     told.extend(losses(old, new));
     told.extend(moves(old, new));
     told.extend(shapes(old, new));
-    let short = |health: Health| health.under_replicated.values().sum::<usize>();
-    match (short(planner::health(&old.table)), short(planner::health(&new.table))) {
+    let (before, now) = (planner::health(&old.table), planner::health(&new.table));
+    let short = |health: &Health| health.under_replicated.values().sum::<usize>();
+    match (short(&before), short(&now)) {
         (0, 0) => {}
         // Nobody is left on whom more could be: that mends nothing.
         (_, 0) if receivers(old) > receivers(new) => {}
         (_, 0) => told.push(Event::Repaired),
         (before, now) if now > before => told.push(Event::UnderReplicated { partitions: now }),
+        _ => {}
+    }
+    let unserved = |health: &Health| health.unavailable.values().sum::<usize>();
+    match (unserved(&before), unserved(&now)) {
+        (0, 0) => {}
+        (_, 0) => told.push(Event::Available),
+        (before, now) if now > before => told.push(Event::Unavailable { partitions: now }),
         _ => {}
     }
     let (before, now) = (old.settings.balancing.paused, new.settings.balancing.paused);
@@ -402,9 +440,33 @@ pub(super) fn between(old: &Named, new: &Named) -> Vec<Event> {
     told
 }
 
-/// What people say of a keyspace. Its partitions and what divides them change by themselves as well.
+/// What people can alter of a keyspace. Its partitions and what divides them change by themselves as well.
 fn said(k: &Keyspace) -> impl PartialEq {
-    (k.mode, k.backups, k.min_in_sync, k.on_loss, k.default_ttl_ms, k.eviction, k.ordered, &k.name, &k.rules)
+    (k.mode, k.backups, k.min_in_sync, k.on_loss, k.default_ttl_ms, k.eviction, &k.rules)
+}
+
+/// What somebody has altered, in the words in which it is said.
+fn altered(before: &Keyspace, now: &Keyspace) -> Vec<String> {
+    let lasting = |ms: u64| format!("{:?}", Duration::from_millis(ms));
+    let words = |k: &Keyspace| {
+        let on_loss = match k.on_loss {
+            OnLoss::Wait => "wait".to_owned(),
+            OnLoss::Reset { after_ms } => format!("reset after {}", lasting(after_ms)),
+        };
+        let none = || "none".to_owned();
+        let rules = k.rules.iter().map(ToString::to_string).collect::<Vec<_>>();
+        [
+            ("partitions", if let Mode::Fixed { partitions } = k.mode { partitions.to_string() } else { none() }),
+            ("backups", k.backups.to_string()),
+            ("min-in-sync", k.min_in_sync.to_string()),
+            ("on-loss", on_loss),
+            ("default-ttl", k.default_ttl_ms.map_or_else(none, lasting)),
+            ("eviction", format!("{:?}", k.eviction).to_lowercase()),
+            ("rules", if rules.is_empty() { none() } else { rules.join("; ") }),
+        ]
+    };
+    let both = words(before).into_iter().zip(words(now));
+    both.filter(|(before, now)| before != now).map(|((what, before), (_, now))| format!("{what} {now} instead of {before}")).collect()
 }
 
 fn receivers(table: &Table) -> usize {
@@ -430,7 +492,9 @@ fn changes(old: &Named, new: &Named) -> Vec<String> {
         let name = &keyspace.name;
         match old.keyspace(keyspace.id) {
             None => told.push(format!("keyspace {name} was created")),
-            Some(before) if said(before) != said(keyspace) => told.push(format!("keyspace {name} was altered")),
+            Some(before) if said(before) != said(keyspace) => {
+                told.push(format!("keyspace {name} was altered: {}", altered(before, keyspace).join(", ")));
+            }
             Some(_) => {}
         }
     }
@@ -588,6 +652,45 @@ mod tests {
     use super::*;
     use crate::agreement::fixtures::{alone, moving, planned};
     use doyen_placement::planner::{BalanceChange, InSyncChange, InSyncRequest};
+
+    #[test]
+    fn what_was_altered_is_told_in_words() {
+        let old = Named::new(Arc::new(planned(8)));
+        let mut table = planned(8);
+        let keyspace = &mut table.keyspaces[0];
+        let (name, backups) = (keyspace.name.clone(), keyspace.backups);
+        (keyspace.backups, keyspace.default_ttl_ms) = (backups + 1, Some(90_000));
+        let told = changes(&old, &Named::new(Arc::new(table)));
+        let wanted = format!("keyspace {name} was altered: backups {} instead of {backups}, default-ttl 90s instead of none", backups + 1);
+        assert_eq!(told, [wanted]);
+        assert!(changes(&old, &old).is_empty());
+    }
+
+    #[test]
+    fn what_nobody_serves_is_told_apart_from_what_lacks_copies() {
+        let (whole, moving) = (planned(8), moving(&planned(8)));
+        let (at, _) = moving.partitions().next().expect("there are partitions");
+        let primary = moving.partition(at).expect("it is there").primary();
+        let lonely = alone(&moving, at, primary);
+        let silent = planner::remove(&lonely, &[(primary, planner::Departure::Silent)].into());
+        let told = |old: &Table, new: &Table| between(&Named::new(Arc::new(old.clone())), &Named::new(Arc::new(new.clone())));
+        let unserved = planner::health(&silent).unavailable.values().sum::<usize>();
+        assert!(unserved > 0);
+        assert!(told(&lonely, &silent).contains(&Event::Unavailable { partitions: unserved }));
+        let again = told(&silent, &whole);
+        assert!(again.contains(&Event::Available) && !told(&whole, &lonely).contains(&Event::Available), "{again:?}");
+        assert_eq!(Event::Unavailable { partitions: 1 }.severity(), Severity::Error);
+    }
+
+    #[test]
+    fn watermarks_read_differently_upwards_and_downwards() {
+        let passed = |percent, before| Event::Watermark { name: "n1".into(), percent, before };
+        let texts = [(80, 70), (80, 90), (0, 70)].map(|(percent, before)| passed(percent, before).to_string());
+        assert!(texts[0].starts_with("n1 has filled 80 %") && texts[1].starts_with("n1 has filled less than 90 %"), "{texts:?}");
+        assert_eq!(texts[2], "n1 has memory to spare again");
+        let grave = [(80, 70), (80, 90)].map(|(percent, before)| passed(percent, before).severity());
+        assert_eq!(grave, [Severity::Warning, Severity::Info]);
+    }
 
     #[test]
     fn what_failed_is_told_as_something_else_than_what_nobody_wants_any_more() {

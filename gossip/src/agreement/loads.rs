@@ -181,8 +181,8 @@ fn passed(mark: &mut u8, filled: u8, table: &Table, id: MemberId) -> Option<Even
     // Whoever is near one would pass it with every report.
     let now = if above(0) > *mark { above(0) } else { above(WATERMARK_MARGIN).min(*mark) };
     let name = table.member(id).filter(|_| now != *mark)?.name.clone();
-    *mark = now;
-    Some(Event::Watermark { name, percent: now })
+    let before = std::mem::replace(mark, now);
+    Some(Event::Watermark { name, percent: now, before })
 }
 
 impl Council {
