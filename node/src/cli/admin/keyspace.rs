@@ -1,11 +1,11 @@
 //! `doyen keyspace`: create, list, show, alter, split, merge, drop.
 
 use super::{Credentials, Target, failed, json, print, write};
-use crate::cli::{COPIES, Failed, PARTITIONS, counted};
+use crate::cli::{COPIES, Failed, PARTITIONS, bytes, counted};
 use crate::http::client;
 use crate::keyspace::{KeyspaceOptions, SplitKey, SplitRequest};
 use crate::loads::LoadsReport;
-use crate::status::{KeysReport, KeyspaceReport, PartitionsReport, StartReport, TableReport};
+use crate::status::{ClusterReport, KeysReport, KeyspaceReport, PartitionsReport, StartReport, TableReport};
 use doyen_placement::division::splits_of_sample;
 use doyen_placement::planner::Refused;
 use serde_json::{Value, json};
@@ -20,6 +20,9 @@ const SEEN_WITHIN: Duration = Duration::from_secs(30);
 const LOOKS_EVERY: Duration = Duration::from_millis(50);
 /// Bytes of a sample of keys, at most.
 const SAMPLE_BYTES_MAX: u64 = 256 << 20;
+
+/// Members take no copy that would fill them beyond this, in percent.
+const FULL: u64 = 90;
 
 /// Make, look at, change and drop keyspaces: names for keys that are kept alike.
 #[derive(Debug, clap::Args)]
@@ -231,13 +234,42 @@ impl Alter {
         }
         options.alter(&name)?;
         let address = self.target.address();
-        the(&keyspaces(&address).await?, &name)?;
+        let former = the(&keyspaces(&address).await?, &name)?;
+        let beware = match options.backups {
+            Some(backups) if backups > former.backups => {
+                let status: ClusterReport = client::get(&address, "/status").await.map_err(failed)?;
+                let loads: LoadsReport = client::get(&address, "/loads").await.map_err(failed)?;
+                lacking(&former, backups, &status, &loads)
+            }
+            _ => String::new(),
+        };
         let body = serde_json::to_string(&options).map_err(|e| Failed::new(e.to_string()))?;
         let token = self.credentials.token()?;
         let _: Value = client::change(&address, "PATCH", &format!("/keyspaces/{name}"), &token, &body).await.map_err(failed)?;
-        write(&format!("keyspace {name} is altered; `doyen status` shows what moves for that\n"))?;
+        write(&format!("keyspace {name} is altered; `doyen status` shows what moves for that\n{beware}"))?;
         Ok(())
     }
+}
+
+/// A line for what so many more copies of a keyspace lack as things stand: members, and memory.
+fn lacking(former: &KeyspaceReport, backups: u8, status: &ClusterReport, loads: &LoadsReport) -> String {
+    let members = status.members.iter().filter(|m| m.state == "live" && m.role == "data").count();
+    let copies = |backups: u8| (usize::from(backups) + 1).min(members);
+    let mut lines = String::new();
+    if usize::from(backups) >= members {
+        let wanted = usize::from(backups) + 1;
+        lines += &format!("beware: {members} of {wanted} copies can be made: no other member may hold data\n");
+    }
+    let held: u64 = loads.partitions.iter().filter(|p| p.keyspace == former.name).map(|p| p.bytes).sum();
+    let more = held.saturating_mul((copies(backups) - copies(former.backups)) as u64);
+    let room: u64 = loads.members.iter().map(|m| (m.memory_max / 100 * FULL).saturating_sub(m.memory)).sum();
+    if more > room {
+        let (more, room) = (bytes(more), bytes(room));
+        lines += &format!(
+            "beware: {more} are to be copied, and members have room for {room} in all: some copies wait for another member, or for memory (--memory-max)\n"
+        );
+    }
+    lines
 }
 
 impl Place {
@@ -327,5 +359,42 @@ async fn eventually<T>(look: impl AsyncFn() -> Option<T>) -> Option<T> {
             return None;
         }
         tokio::time::sleep(LOOKS_EVERY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_more_copies_lack_is_told() {
+        let member = |name: &str| {
+            json!({ "name": name, "id": "1", "age": 1, "state": "live", "role": "data", "address": "127.0.0.1:1", "data": "127.0.0.1:2",
+                    "resp": null, "resp_cluster": null, "http": null })
+        };
+        let status = json!({
+            "cluster_id": "c", "term": 1, "version": 1, "coordinator": "ada", "safe": true, "moves": [],
+            "members": [member("ada"), member("boris"), member("clara")],
+            "keyspaces": [{ "name": "default", "mode": "fixed", "partitions": 2, "backups": 1, "min_in_sync": 1, "on_loss": "wait",
+                            "default_ttl": "none", "under_replicated": 0, "unavailable": 0 }],
+        });
+        let status: ClusterReport = serde_json::from_value(status).expect("a report");
+        let loads = |memory: u64, held: u64| {
+            let member = |name: &str| json!({ "name": name, "memory": memory, "memory_max": 100_000_000, "cpu": 0, "busy": false });
+            let partition = |keyspace: &str| {
+                json!({ "keyspace": keyspace, "partition": 0, "primary": "ada", "bytes": held, "keys": 1, "reads": 0, "writes": 0,
+                        "read_bytes": 0, "written_bytes": 0, "share": 0 })
+            };
+            let all = json!({ "members": [member("ada"), member("boris"), member("clara")],
+                              "partitions": [partition("default"), partition("other")] });
+            serde_json::from_value::<LoadsReport>(all).expect("loads")
+        };
+        let told = |backups, loads: &LoadsReport| lacking(&status.keyspaces[0], backups, &status, loads);
+        assert_eq!(told(2, &loads(60_000_000, 90_000_000)), "", "30 MB are left in each of three");
+        let no_room = "beware: 90.0 MB are to be copied, and members have room for 60.0 MB in all: ";
+        assert!(told(2, &loads(70_000_000, 90_000_000)).starts_with(no_room));
+        let few = told(3, &loads(0, 1));
+        assert_eq!(few, "beware: 3 of 4 copies can be made: no other member may hold data\n");
+        assert_eq!(told(3, &loads(70_000_000, 90_000_000)).lines().count(), 2);
     }
 }
