@@ -12,7 +12,7 @@ use crate::status::{ClusterReport, KeyspaceReport, TableReport, TableVersion};
 use axum::extract::rejection::{BytesRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, Query, Request, State as Shared};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
@@ -102,6 +102,7 @@ pub(super) fn router(state: Arc<State>) -> Router {
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(middleware::from_fn_with_state(state.clone(), in_time))
         .layer(middleware::from_fn(not_too_long))
+        .layer(middleware::from_fn(nothing_passed_over))
         .with_state(state)
 }
 
@@ -111,6 +112,16 @@ async fn not_too_long(request: Request, next: Next) -> Response {
     let most = PLAN_BYTES_MAX.max(KEYSPACE_BYTES_MAX);
     if length.is_some_and(|length| length > most as u64) {
         return Failure(StatusCode::PAYLOAD_TOO_LARGE, format!("no body that is taken has more than {most} bytes")).into_response();
+    }
+    next.run(request).await
+}
+
+/// What changes something has its options in the body: what is said elsewhere would be passed over in silence.
+async fn nothing_passed_over(request: Request, next: Next) -> Response {
+    let asks = [Method::GET, Method::HEAD].contains(request.method());
+    if let Some(query) = request.uri().query().filter(|query| !asks && !query.is_empty()) {
+        let why = format!("`?{query}` is not taken: what changes something has its options in the body, as JSON");
+        return Failure(StatusCode::BAD_REQUEST, why).into_response();
     }
     next.run(request).await
 }
