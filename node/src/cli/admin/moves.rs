@@ -20,8 +20,20 @@ const WIDE: usize = 120;
 /// Over how long the rate is measured while it is watched. A copy takes a moment, and so do pauses between two.
 const MEASURED: Duration = Duration::from_secs(15);
 
+const STAGES: &str = "\
+Stages:
+  waiting      others go first
+  no room      the member that shall have it has no memory for it: add a member, or memory (--memory-max)
+  copying      what is there is sent
+  catching up  what was written meanwhile is sent
+  comparing    both ends sum up what they have
+  equal        both have the same: it counts with the next table
+  switching    another member is to lead
+  dropping     the old copy goes";
+
 /// Show what moves, how far it has come and why.
 #[derive(Debug, clap::Args)]
+#[command(after_help = STAGES)]
 pub(in crate::cli) struct Moves {
     #[command(flatten)]
     target: Target,
