@@ -19,7 +19,7 @@ const ANSWERS_ENOUGH: u32 = 500;
 const WINDOW_MAX: Duration = Duration::from_secs(1);
 /// Where copies begin while others want something, and the least that they are slowed down to, in bytes a second.
 const BEGIN: u64 = 8 << 20;
-const LEAST: u64 = 2 << 20;
+const LEAST: u64 = 1 << 20;
 /// The least while copies are lacking: the longer that lasts, the likelier another death takes data with it.
 const REPAIR: u64 = 24 << 20;
 /// As good as unlimited.
@@ -198,6 +198,9 @@ impl Pace {
             // Of the last few seconds that were quiet. One bad window makes nothing normal, and one good one does not end that.
             let before = self.normal.unwrap_or(p99);
             self.normal = Some((before * 7 + p99) / 8);
+        } else if count >= ANSWERS_LEAST {
+            // Who came a moment ago has known no quiet, and is not to make it worse than it began.
+            self.normal.get_or_insert(p99);
         }
         let late = self.normal.is_some_and(|normal| p99.as_micros() * 100 > normal.as_micros() * u128::from(RATIO) && p99 > normal + GAP);
         // How it was when nobody asked, or when something was copied last, says little by now.
