@@ -3,8 +3,10 @@
 //! What follows from tables every member tells; what is only suspected or measured the coordinator tells.
 
 use super::context::Named;
-use doyen_placement::planner::{self, Health};
-use doyen_placement::{Keyspace, Lineage, MemberId, MemberState, Mode, OnLoss, Partition, PartitionRef, Paused, Scheduler, Table};
+use doyen_placement::planner;
+use doyen_placement::{
+    Keyspace, KeyspaceId, Lineage, MemberId, MemberState, Mode, OnLoss, Partition, PartitionRef, Paused, Scheduler, Table,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -310,14 +312,12 @@ impl fmt::Display for Event {
             Self::UnderReplicated { partitions } => write!(f, "{partitions} partitions have fewer copies than they should"),
             Self::Repaired => f.write_str("every partition has all its copies again"),
             Self::Unavailable { partitions } => {
-                let one = *partitions == 1;
+                let (are, them, they_hold) = if *partitions == 1 { ("is", "it", "it holds") } else { ("are", "them", "they hold") };
                 write!(
                     f,
-                    "{} {} not served: who leads {} does not answer, and nobody else has what {} (`doyen remove NODE --lost` gives that up)",
-                    of_them(*partitions),
-                    if one { "is" } else { "are" },
-                    if one { "it" } else { "them" },
-                    if one { "it holds" } else { "they hold" }
+                    "{} {are} not served: who leads {them} does not answer, and nobody else has what {they_hold}; that is waited for as long as \
+                     --on-loss says (`doyen status` shows who is silent)",
+                    of_them(*partitions)
                 )
             }
             Self::Available => f.write_str("every partition is served again"),
@@ -413,9 +413,8 @@ pub(super) fn between(old: &Named, new: &Named) -> Vec<Event> {
     told.extend(losses(old, new));
     told.extend(moves(old, new));
     told.extend(shapes(old, new));
-    let (before, now) = (planner::health(&old.table), planner::health(&new.table));
-    let short = |health: &Health| health.under_replicated.values().sum::<usize>();
-    match (short(&before), short(&now)) {
+    let ((lacked, unserved), (lack, nobody)) = (amiss(&old.table), amiss(&new.table));
+    match (lacked, lack) {
         (0, 0) => {}
         // Nobody is left on whom more could be: that mends nothing.
         (_, 0) if receivers(old) > receivers(new) => {}
@@ -423,8 +422,7 @@ pub(super) fn between(old: &Named, new: &Named) -> Vec<Event> {
         (before, now) if now > before => told.push(Event::UnderReplicated { partitions: now }),
         _ => {}
     }
-    let unserved = |health: &Health| health.unavailable.values().sum::<usize>();
-    match (unserved(&before), unserved(&now)) {
+    match (unserved, nobody) {
         (0, 0) => {}
         (_, 0) => told.push(Event::Available),
         (before, now) if now > before => told.push(Event::Unavailable { partitions: now }),
@@ -438,6 +436,14 @@ pub(super) fn between(old: &Named, new: &Named) -> Vec<Event> {
     }
     told.extend(changes(old, new).into_iter().map(|what| Event::Changed { what }));
     told
+}
+
+/// How many partitions lack copies, and how many nobody serves. What was never assigned has lost nothing.
+fn amiss(table: &Table) -> (usize, usize) {
+    let health = planner::health(table);
+    let begun = |id: &KeyspaceId| table.keyspace(*id).is_some_and(|k| !k.partitions.is_empty());
+    let all = |of: &BTreeMap<KeyspaceId, usize>| of.iter().filter(|(id, _)| begun(id)).map(|(_, count)| count).sum();
+    (all(&health.under_replicated), all(&health.unavailable))
 }
 
 /// What people can alter of a keyspace. Its partitions and what divides them change by themselves as well.
@@ -680,6 +686,16 @@ mod tests {
         let again = told(&silent, &whole);
         assert!(again.contains(&Event::Available) && !told(&whole, &lonely).contains(&Event::Available), "{again:?}");
         assert_eq!(Event::Unavailable { partitions: 1 }.severity(), Severity::Error);
+        // What waits for its first assignment is no loss, nor is its assignment a repair.
+        let mut waiting = whole.clone();
+        waiting.keyspaces[0].partitions.clear();
+        let amiss = |e: &Event| matches!(e, Event::Unavailable { .. } | Event::Available | Event::UnderReplicated { .. } | Event::Repaired);
+        for (old, new) in [(&waiting, &whole), (&whole, &moving)] {
+            assert!(!told(old, new).iter().any(amiss), "{:?}", told(old, new));
+        }
+        let mut none = whole.clone();
+        none.keyspaces.clear();
+        assert!(!told(&none, &waiting).iter().any(amiss));
     }
 
     #[test]

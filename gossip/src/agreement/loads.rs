@@ -273,6 +273,17 @@ mod tests {
     use doyen_placement::loads::CopyPhase;
 
     #[test]
+    fn a_watermark_that_is_passed_tells_from_which_side() {
+        let (table, mut mark) = (planned(4), 0);
+        let mut pass = |filled| match passed(&mut mark, filled, &table, table.members[0].id) {
+            Some(Event::Watermark { percent, before, .. }) => Some((before, percent)),
+            _ => None,
+        };
+        let seen = [50, 71, 69, 91, 89, 79, 60].map(&mut pass);
+        assert_eq!(seen, [None, Some((0, 70)), None, Some((70, 90)), None, Some((90, 80)), Some((80, 0))]);
+    }
+
+    #[test]
     fn moves_stand_still_from_when_nothing_of_one_primary_went_on() {
         let (mut table, mut told) = (moving(&planned(4)), Told::default());
         let at = |seconds: u64| Time(seconds * 1_000_000_000);
