@@ -253,7 +253,8 @@ impl Alter {
 
 /// A line for what so many more copies of a keyspace lack as things stand: members, and memory.
 fn lacking(former: &KeyspaceReport, backups: u8, status: &ClusterReport, loads: &LoadsReport) -> String {
-    let members = status.members.iter().filter(|m| m.state == "live" && m.role == "data").count();
+    let may_hold: Vec<&str> = status.members.iter().filter(|m| m.state == "live" && m.role == "data").map(|m| m.name.as_str()).collect();
+    let members = may_hold.len();
     let copies = |backups: u8| (usize::from(backups) + 1).min(members);
     let mut lines = String::new();
     if usize::from(backups) >= members {
@@ -262,7 +263,8 @@ fn lacking(former: &KeyspaceReport, backups: u8, status: &ClusterReport, loads: 
     }
     let held: u64 = loads.partitions.iter().filter(|p| p.keyspace == former.name).map(|p| p.bytes).sum();
     let more = held.saturating_mul((copies(backups) - copies(former.backups)) as u64);
-    let room: u64 = loads.members.iter().map(|m| (m.memory_max / 100 * FULL).saturating_sub(m.memory)).sum();
+    let takers = loads.members.iter().filter(|m| may_hold.contains(&m.name.as_str()));
+    let room: u64 = takers.map(|m| (m.memory_max / 100 * FULL).saturating_sub(m.memory)).sum();
     if more > room {
         let (more, room) = (bytes(more), bytes(room));
         lines += &format!(
@@ -385,7 +387,9 @@ mod tests {
                 json!({ "keyspace": keyspace, "partition": 0, "primary": "ada", "bytes": held, "keys": 1, "reads": 0, "writes": 0,
                         "read_bytes": 0, "written_bytes": 0, "share": 0 })
             };
-            let all = json!({ "members": [member("ada"), member("boris"), member("clara")],
+            // Who is emptied, or silent, has room for nothing.
+            let all = json!({ "members": [member("ada"), member("boris"), member("clara"), { "name": "dora", "memory": 0, "memory_max": 900_000_000,
+                                           "cpu": 0, "busy": false }],
                               "partitions": [partition("default"), partition("other")] });
             serde_json::from_value::<LoadsReport>(all).expect("loads")
         };
