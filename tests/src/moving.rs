@@ -21,7 +21,7 @@ use serde_json::Value;
 use speech::Speech;
 use std::fmt;
 use std::time::{Duration, Instant, SystemTime};
-use steady::{Doors, Load, Steady, fill, stored_bytes};
+use steady::{Counted, Doors, Load, Steady, fill, stored_bytes};
 
 /// How long it is looked at while nothing else goes on.
 const QUIET: Duration = Duration::from_secs(20);
@@ -60,6 +60,8 @@ pub struct Plan {
     pub cluster_clients: bool,
     /// Thousandths of a processor that each node may use; `None`: nodes share what there is.
     pub share: Option<u64>,
+    /// For how long who joins is given something, and then nothing, by turns; `None`: it is given its share at once.
+    pub turns: Option<Duration>,
     /// Bytes of memory that are used and given back before what is measured without load.
     pub warm: usize,
     /// Flags for every node.
@@ -184,9 +186,13 @@ fn joins(plan: &Plan) -> Result<()> {
     println!("{}", steady.phase("a fourth node is there, empty").row());
     let began = Instant::now();
     cluster.change("n0", &["rebalance", "resume"]);
-    await_holding(&cluster, "n3", |share| share > 0.24);
+    if let Some(turn) = plan.turns {
+        by_turns(&cluster, &steady, turn);
+    } else {
+        await_holding(&cluster, "n3", has_its_share);
+        println!("{}", steady.phase("it gets its share").row());
+    }
     let took = began.elapsed().as_secs_f64();
-    println!("{}", steady.phase("it gets its share").row());
     let (moved, tables) = (copied(&cluster) - before, tables(&cluster) - version);
     std::thread::sleep(QUIET);
     println!("{}", steady.phase("after").row());
@@ -200,6 +206,51 @@ fn joins(plan: &Plan) -> Result<()> {
     Ok(())
 }
 
+/// What a fourth holds of all at least once it has its share.
+fn has_its_share(part: f64) -> bool {
+    part > 0.24
+}
+
+/// The fourth gets its share for a while and nothing for as long, again and again: what the machine does by itself meanwhile, it does in both.
+fn by_turns(cluster: &Cluster, steady: &Steady, turn: Duration) {
+    let (mut moves, mut rests) = (Counted::new(), Counted::new());
+    let has_all = || is_safe(cluster, "n3") && holding(cluster, "n3").is_some_and(has_its_share);
+    // Whoever is looked at is so alike in both.
+    let passes = || {
+        let began = Instant::now();
+        until(SELDOM, || began.elapsed() > turn || has_all(), || "a turn does not end".into());
+    };
+    let under_way = || {
+        let moves = cluster.report("n0", "/moves")["moves"].as_array().cloned().unwrap_or_default();
+        moves.iter().any(|m| m["stage"] != "waiting" && m["stage"] != "no room")
+    };
+    let began = Instant::now();
+    loop {
+        assert!(began.elapsed() < 2 * EVENT_MAX, "n3 does not get its share");
+        passes();
+        moves.add(steady.phase("it gets its share, by turns"));
+        if has_all() {
+            break;
+        }
+        cluster.change("n0", &["rebalance", "pause"]);
+        until(SELDOM, || !under_way(), || "what had begun does not end".into());
+        drop(steady.phase("what had begun ends"));
+        if has_all() {
+            break;
+        }
+        passes();
+        rests.add(steady.phase("nothing moves, by turns"));
+        cluster.change("n0", &["rebalance", "resume"]);
+    }
+    println!("{}\n{}", moves.row(), rests.row());
+    match rests.p99_of_a_second() {
+        0 => println!("it had its share before anything rested: choose shorter turns"),
+        rest => {
+            println!("p99 of the median second: {:.2} times as long while something moves", moves.p99_of_a_second() as f64 / rest as f64)
+        }
+    }
+}
+
 fn unloaded(plan: &Plan) -> Result<()> {
     let (mut confined, mut cluster) = plan.cluster(3)?;
     fill(&plan.doors(&cluster), plan.bytes, plan.connections);
@@ -207,7 +258,7 @@ fn unloaded(plan: &Plan) -> Result<()> {
     plan.warm_memory();
     let (before, began) = (copied(&cluster), SystemTime::now());
     join(&mut cluster, &mut confined, "n3")?;
-    await_holding(&cluster, "n3", |share| share > 0.24);
+    await_holding(&cluster, "n3", has_its_share);
     let first = told(&cluster, began, |e| e["stage"] == "copying").into_iter().min();
     let last = told(&cluster, began, |e| e["stage"] == "in_sync").into_iter().max();
     let rate = Rate::new(copied(&cluster) - before, first, last)?;

@@ -134,6 +134,10 @@ enum What {
         /// Thousandths of a processor that each node may use, as if each had a machine of its own (as root); else they share what there is
         #[arg(long, value_name = "N")]
         share: Option<u64>,
+        /// Who joins gets its share for so many seconds, then nothing moves for as many, by turns: a machine that becomes faster or slower meanwhile
+        /// does so for both
+        #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(5..=60))]
+        turns: Option<u64>,
         /// Bytes of memory that are used and given back before a node joins, or is killed, where nothing else is asked: in a virtual machine, the
         /// host may take longer to hand out memory than a copy takes
         #[arg(long, value_name = "N", default_value_t = 0)]
@@ -246,7 +250,7 @@ fn main() -> ExitCode {
         What::Stall { keys, grow, expire, rate, probes, options } => {
             doyen_tests::stall::run(&doyen_tests::stall::Plan { binary, grow, expire, drop: keys, rate, probes, options: words(&options) })
         }
-        What::Move { bytes, connections, load, of, restarts, only, beside, move_rate, cluster_clients, share, warm, options } => {
+        What::Move { bytes, connections, load, of, restarts, only, beside, move_rate, cluster_clients, share, turns, warm, options } => {
             let connections = connections as usize;
             let options = words(&options);
             let plan = doyen_tests::moving::Plan {
@@ -261,6 +265,7 @@ fn main() -> ExitCode {
                 move_rate,
                 cluster_clients,
                 share,
+                turns: turns.map(Duration::from_secs),
                 warm,
                 options,
             };

@@ -83,8 +83,8 @@ pub(super) fn fill(doors: &Doors, bytes: u64, connections: usize) {
 /// What was seen since the phase before.
 pub(super) struct Counted {
     what: String,
-    /// Percent of the time of all processors, those who ask included; `None` where Linux is not.
-    busy: Option<u64>,
+    /// Ticks of all processors, those who ask included: busy and all. Zero where Linux is not.
+    ticks: (u64, u64),
     latencies: Histogram<u64>,
     /// Of each second since the load began: one in which the machine stood still tells of itself, and of no other.
     seconds: BTreeMap<u64, Histogram<u64>>,
@@ -93,14 +93,24 @@ pub(super) struct Counted {
 }
 
 impl Counted {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         // The bounds are right: 1 is at least 1, and the other one is more than twice that.
         let latencies = Histogram::new_with_bounds(1, 3_600_000_000, 3).expect("bounds of a histogram");
-        Self { what: String::new(), busy: None, latencies, seconds: BTreeMap::new(), failures: BTreeMap::new(), lost: 0 }
+        Self { what: String::new(), ticks: (0, 0), latencies, seconds: BTreeMap::new(), failures: BTreeMap::new(), lost: 0 }
+    }
+
+    /// Adds another phase, of which the name is taken.
+    pub(super) fn add(&mut self, other: Self) {
+        self.what = other.what;
+        self.ticks = (self.ticks.0 + other.ticks.0, self.ticks.1 + other.ticks.1);
+        self.latencies += other.latencies;
+        self.seconds.extend(other.seconds);
+        other.failures.into_iter().for_each(|(why, count)| *self.failures.entry(why).or_default() += count);
+        self.lost += other.lost;
     }
 
     /// The p99 of the median second, in microseconds.
-    fn p99_of_a_second(&self) -> u64 {
+    pub(super) fn p99_of_a_second(&self) -> u64 {
         let mut p99s: Vec<u64> = self.seconds.values().map(|second| second.value_at_quantile(0.99)).collect();
         p99s.sort_unstable();
         p99s.get(p99s.len() / 2).copied().unwrap_or_default()
@@ -113,7 +123,8 @@ impl Counted {
         let first = self.failures.keys().next().map(|why| format!("  ({why})")).unwrap_or_default();
         let lost = if self.lost > 0 { format!("  {} READS WERE WRONG", self.lost) } else { String::new() };
         let (count, longest) = (self.latencies.len(), ms(self.latencies.max()));
-        let busy = self.busy.map_or_else(String::new, |busy| format!("{busy} %"));
+        let (used, all) = self.ticks;
+        let busy = (100 * used).checked_div(all).map_or_else(String::new, |busy| format!("{busy} %"));
         format!(
             "{:<34} {count:>9} {busy:>5} {:>8.2} {:>8.2} {:>10.2} {:>8.2} {longest:>8.1} {failed:>7}{first}{lost}",
             self.what,
@@ -257,9 +268,9 @@ impl Steady {
         let (used_now, all_now) = machine();
         let mut ticks = self.shared.ticks.lock().unwrap_or_else(PoisonError::into_inner);
         let (used, all) = std::mem::replace(&mut *ticks, (used_now, all_now));
-        let busy = (100 * used_now.saturating_sub(used)).checked_div(all_now.saturating_sub(all));
+        let spent = (used_now.saturating_sub(used), all_now.saturating_sub(all));
         let mut counted = self.shared.counted.lock().unwrap_or_else(PoisonError::into_inner);
-        Counted { what: what.to_owned(), busy, ..counted.remove(&ended).unwrap_or_else(Counted::new) }
+        Counted { what: what.to_owned(), ticks: spent, ..counted.remove(&ended).unwrap_or_else(Counted::new) }
     }
 
     /// Ends the load, and says how many acknowledged writes are not there.
