@@ -1,9 +1,10 @@
 //! How fast copies are made: as fast as those who read and write do not notice, or as fast as somebody said.
 //!
 //! ```text
-//!   answers that leave ──> how long they took: p99 of a window ──┐     above what is normal, by ratio and by gap: slower
-//!   failures ────────────────────────────────────────────────────┼──>  more than one in a hundred fails:          not at all
-//!   others want the processor ───────────────────────────────────┘     a little slower; else faster, and where nobody asks: at will
+//!   answers that leave ──> how long they took: p99 of a window ──┐     well above what is normal, by ratio and by gap: half as fast
+//!   failures ────────────────────────────────────────────────────┼──>  more than one in a hundred fails:               not at all
+//!   others want the processor ───────────────────────────────────┘     this, or a little above normal:                 a little slower
+//!                                                                      else faster, and where nobody asks: at will
 //! ```
 //! Where copies are lacking, it never goes below what repairs a gigabyte in a minute.
 //! Either end keeps to its own pace: the source with what it sends, the target with what it acknowledges, without which little more comes.
@@ -26,15 +27,36 @@ const REPAIR: u64 = 24 << 20;
 const MOST: u64 = 16 << 30;
 /// Answers in a window from which on its p99 says something: of fewer, copies are never slower than they begin.
 const ANSWERS_LEAST: u32 = 50;
-/// Answers take too long that take so much more than is normal: by ratio, in percent, and by gap.
-const RATIO: u64 = 150;
-const GAP: Duration = Duration::from_micros(300);
+/// Answers are late that take so much longer than is normal, by ratio, in percent, and by gap.
+const LATE: Longer = Longer { percent: 150, gap: Duration::from_micros(300) };
+/// Likewise, a little late. A p99 varies by a quarter without anybody's doing: what is judged by one window must not weigh much, so copies go as fast
+/// as leaves every other window below this.
+const LATISH: Longer = Longer { percent: 125, gap: Duration::from_micros(100) };
 /// How many milliseconds' worth of what is allowed may go at once: what does is in the way of others all at once, too.
 const BURST: u64 = 10;
 /// How many milliseconds' worth of it is one part of a snapshot, and the least that one is: whoever takes it does nothing else meanwhile,
 /// and of two processes that take the same time of a processor the one that takes it in smaller pieces is noticed less.
 const PART: u64 = 2;
 const PART_LEAST: u64 = 8 << 10;
+
+/// Who asks more than before makes answers take longer, too, and copies would crawl until they ended: at the least pace, a window that is late
+/// brings what is normal so much nearer to it, and by no more than this part of itself.
+const CREEP: u32 = 64;
+/// What was taken keeps what follows waiting for so long at most, where nobody said how fast: a source gives up who acknowledges nothing for long
+/// (`copying`), and one value may be all that comes in seconds.
+const DEBT_MAX: Duration = Duration::from_secs(2);
+
+/// How much longer than is normal.
+struct Longer {
+    percent: u128,
+    gap: Duration,
+}
+
+impl Longer {
+    fn is(&self, p99: Duration, normal: Duration) -> bool {
+        p99.as_micros() * 100 > normal.as_micros() * self.percent && p99 > normal + self.gap
+    }
+}
 
 /// The pace of one data thread.
 #[derive(Debug)]
@@ -49,8 +71,10 @@ pub(super) struct Pace {
     taken: Bucket,
     answers: Answers,
     failed: u32,
-    /// The p99 of answers while nothing is copied.
+    /// The p99 of answers while nothing is copied,
     normal: Option<Duration>,
+    /// or as it was when the first of them left, where something was copied from the beginning.
+    assumed: bool,
     /// Something was copied in this window.
     copied: bool,
     began: Time,
@@ -103,6 +127,7 @@ impl Pace {
             answers: Answers::default(),
             failed: 0,
             normal: None,
+            assumed: false,
             copied: false,
             began: now,
             short_of_time: false,
@@ -180,6 +205,10 @@ impl Pace {
     pub(super) fn taken(&mut self, bytes: usize) {
         self.copied = true;
         self.taken.take(bytes);
+        if self.fixed.is_none() {
+            let most = i64::try_from(self.rate().saturating_mul(DEBT_MAX.as_secs())).unwrap_or(i64::MAX);
+            self.taken.left = self.taken.left.max(-most);
+        }
     }
 
     /// Looks at what the window has shown, at its end.
@@ -196,13 +225,18 @@ impl Pace {
         self.answers = Answers::default();
         if count > 0 && !copied {
             // Of the last few seconds that were quiet. One bad window makes nothing normal, and one good one does not end that.
-            let before = self.normal.unwrap_or(p99);
-            self.normal = Some((before * 7 + p99) / 8);
-        } else if count >= ANSWERS_LEAST {
+            let before = self.normal.filter(|_| !self.assumed).unwrap_or(p99);
+            (self.normal, self.assumed) = (Some((before * 7 + p99) / 8), false);
+        } else if self.normal.is_none() && count >= ANSWERS_LEAST && self.allowed <= BEGIN {
             // Who came a moment ago has known no quiet, and is not to make it worse than it began.
-            self.normal.get_or_insert(p99);
+            (self.normal, self.assumed) = (Some(p99), true);
         }
-        let late = self.normal.is_some_and(|normal| p99.as_micros() * 100 > normal.as_micros() * u128::from(RATIO) && p99 > normal + GAP);
+        let is = |longer: &Longer| self.normal.is_some_and(|normal| longer.is(p99, normal));
+        let (late, latish) = (is(&LATE), is(&LATISH));
+        if latish && copied && self.allowed == LEAST {
+            // It is not what is copied that makes answers late, or not that alone: little by little what they take becomes normal.
+            self.normal = self.normal.map(|normal| normal + p99.saturating_sub(normal).min(normal) / CREEP);
+        }
         // How it was when nobody asked, or when something was copied last, says little by now.
         let anew = std::mem::replace(&mut self.quiet, count == 0) || !copied;
         self.allowed = if failed > 0 && failed * 100 > count {
@@ -216,8 +250,8 @@ impl Pace {
             if late { BEGIN } else { (self.allowed / 8 * 9).clamp(BEGIN, MOST) }
         } else if late {
             (self.allowed / 2).clamp(LEAST, MOST)
-        } else if self.short_of_time {
-            // Nobody notices yet, and would soon: as much slower as it would else be faster.
+        } else if latish || self.short_of_time {
+            // Hardly anybody notices yet, and would soon: as much slower as it would else be faster.
             (self.allowed / 9 * 8).clamp(LEAST, MOST)
         } else {
             (self.allowed / 8 * 9).clamp(LEAST, MOST)
@@ -225,16 +259,19 @@ impl Pace {
     }
 }
 
-/// How long answers took, in buckets whose bounds are a quarter apart.
+/// How long answers took, in buckets of which each begins a sixteenth of a doubling after the one before, by microseconds below 16 us.
 #[derive(Debug)]
 struct Answers {
-    buckets: [u32; 128],
+    buckets: [u32; BUCKETS],
     count: u32,
 }
 
+/// Up to two seconds: whatever takes longer is in the last one.
+const BUCKETS: usize = 16 * 18;
+
 impl Default for Answers {
     fn default() -> Self {
-        Self { buckets: [0; 128], count: 0 }
+        Self { buckets: [0; BUCKETS], count: 0 }
     }
 }
 
@@ -258,17 +295,20 @@ impl Answers {
     }
 }
 
-/// Four to a doubling, from 4 us on.
 fn bucket(after: Duration) -> usize {
-    let micros = u64::try_from(after.as_micros()).unwrap_or(u64::MAX).max(4);
-    let doublings = micros.ilog2();
-    let quarter = (micros >> (doublings - 2)) & 3;
-    (((doublings - 2) * 4) as usize + quarter as usize).min(127)
+    let micros = u64::try_from(after.as_micros()).unwrap_or(u64::MAX);
+    if micros < 16 {
+        return micros as usize;
+    }
+    let doublings = micros.ilog2() - 4;
+    let sixteenth = (micros >> doublings) & 15;
+    (16 + doublings as usize * 16 + sixteenth as usize).min(BUCKETS - 1)
 }
 
 fn bound(number: usize) -> Duration {
-    let (doublings, quarter) = (number / 4 + 2, number % 4);
-    Duration::from_micros((5 + quarter as u64) << (doublings - 2))
+    let (doublings, sixteenth) = ((number / 16).saturating_sub(1), number % 16);
+    let from = if number < 16 { 0 } else { 16 };
+    Duration::from_micros((from + sixteenth as u64 + 1) << doublings)
 }
 
 #[cfg(test)]
@@ -305,17 +345,18 @@ mod tests {
 
     #[test]
     fn buckets_hold_what_is_below_their_bounds() {
-        for micros in (0..5000).chain([70_000, 1 << 30]) {
+        for micros in (0..5000).chain([70_000, 1 << 20, (1 << 21) - 1]) {
             let after = Duration::from_micros(micros);
             let upper = bound(bucket(after));
-            assert!(after < upper && (micros < 5 || upper.as_micros() as u64 * 3 <= micros.max(4) * 4 + 8), "{micros} us: {upper:?}");
+            assert!(after < upper && upper.as_micros() as u64 * 16 <= micros * 17 + 16, "{micros} us: {upper:?}");
         }
+        assert_eq!(bound(bucket(Duration::from_secs(3600))), Duration::from_micros(1 << 21), "as good as never");
         let mut answers = Answers::default();
         answers.note(Duration::from_micros(100), 980);
         answers.note(Duration::from_millis(10), 20);
         assert!(answers.p99() > Duration::from_millis(9));
         answers.note(Duration::from_micros(100), 3000);
-        assert!(answers.p99() < Duration::from_micros(140));
+        assert!(answers.p99() < Duration::from_micros(108));
     }
 
     #[test]
@@ -335,8 +376,73 @@ mod tests {
         (0..10).for_each(|_| {
             second(&mut pace, &mut now, quick, 1000, false);
         });
-        let faster = second(&mut pace, &mut now, quick * 2, 1000, true);
+        let faster = second(&mut pace, &mut now, Duration::from_micros(190), 1000, true);
         assert!(faster > BEGIN, "a large ratio of little is noise");
+    }
+
+    /// One window of every few is late by chance: judged by halves, copies went half as fast as everybody could bear.
+    #[test]
+    fn copies_go_as_fast_as_leaves_every_other_window_a_quarter_above_what_is_normal() {
+        let (mut pace, mut now) = (Pace::new(at(0)), 0);
+        let micros = Duration::from_micros;
+        second(&mut pace, &mut now, micros(500), 1000, false);
+        let before = pace.rate();
+        for _ in 0..10 {
+            second(&mut pace, &mut now, micros(500), 1000, true);
+            second(&mut pace, &mut now, micros(670), 1000, true);
+        }
+        assert!(pace.rate().abs_diff(before) < before / 20, "{} beside {before}", pace.rate());
+        let slower = (0..3).map(|_| second(&mut pace, &mut now, micros(670), 1000, true)).last().unwrap_or_default();
+        assert!((before / 8..before / 2).contains(&slower), "{slower}: little by little");
+    }
+
+    #[test]
+    fn what_takes_longer_for_other_reasons_becomes_normal() {
+        let (mut pace, mut now) = (Pace::new(at(0)), 0);
+        let micros = Duration::from_micros;
+        second(&mut pace, &mut now, micros(500), 1000, false);
+        let slowest = (0..10).map(|_| second(&mut pace, &mut now, micros(900), 1000, true)).last();
+        assert_eq!(slowest, Some(LEAST));
+        (0..60).for_each(|_| _ = second(&mut pace, &mut now, micros(900), 1000, true));
+        assert!(pace.rate() > BEGIN, "{}: twice as many ask since", pace.rate());
+        // One that is very late moves little.
+        let normal = pace.normal;
+        (0..10).for_each(|_| _ = second(&mut pace, &mut now, Duration::from_secs(1), 1000, true));
+        assert!(normal < pace.normal && pace.normal < normal.map(|n| n * 2), "{:?}, and {normal:?} before", pace.normal);
+    }
+
+    /// Nothing but copies since it came: it had no normal, and made answers as late as it liked.
+    #[test]
+    fn who_has_known_no_quiet_takes_what_it_began_with_as_normal_until_there_is_some() {
+        let (mut pace, mut now) = (Pace::new(at(0)), 0);
+        let micros = Duration::from_micros;
+        assert_eq!(second(&mut pace, &mut now, Duration::ZERO, 0, true), MOST);
+        // What leaves while it goes at will says nothing.
+        pace.answered(micros(50_000), 1000);
+        pace.sent(1);
+        now += 250;
+        pace.judge(at(now));
+        assert_eq!((pace.rate(), pace.normal), (BEGIN, None));
+        second(&mut pace, &mut now, micros(500), 1000, true);
+        let before = pace.rate();
+        assert!(second(&mut pace, &mut now, micros(5_000), 1000, true) < before / 8, "it slows down");
+        second(&mut pace, &mut now, micros(200), 1000, false);
+        assert!(pace.normal.is_some_and(|normal| normal < micros(220)), "{:?}: that was quiet", pace.normal);
+    }
+
+    #[test]
+    fn the_largest_value_keeps_nobody_waiting_for_long() {
+        let (mut pace, mut now) = (Pace::new(at(0)), 0);
+        second(&mut pace, &mut now, Duration::from_micros(300), 1000, false);
+        (0..10).for_each(|_| _ = second(&mut pace, &mut now, Duration::from_millis(5), 1000, true));
+        assert_eq!(pace.rate(), LEAST);
+        assert!(pace.may_take(at(now)).is_ok());
+        pace.taken(64 << 20);
+        assert!(pace.may_take(at(now)).is_err());
+        assert_eq!(pace.taken.left, -2 * LEAST.cast_signed(), "it would be a minute");
+        pace.set(MoveRate::Bytes(LEAST), 1);
+        pace.taken(64 << 20);
+        assert!(pace.taken.left < -60 * LEAST.cast_signed(), "what was said is kept to");
     }
 
     #[test]
