@@ -23,7 +23,7 @@ const MEASURED: Duration = Duration::from_secs(15);
 const STAGES: &str = "\
 Stages:
   waiting      others go first
-  no room      the member that shall have it has no memory for it: add a member, or memory (--memory-max)
+  no room      who shall have it lacks memory: add a member, or memory (--memory-max)
   copying      what is there is sent
   catching up  what was written meanwhile is sent
   comparing    both ends sum up what they have
