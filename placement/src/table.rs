@@ -303,6 +303,19 @@ pub enum Eviction {
     Ttl,
 }
 
+impl Eviction {
+    /// As people write it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Lru => "lru",
+            Self::Random => "random",
+            Self::Ttl => "ttl",
+        }
+    }
+}
+
 /// Which members hold a partition.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Partition {

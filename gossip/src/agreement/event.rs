@@ -467,7 +467,7 @@ fn altered(before: &Keyspace, now: &Keyspace) -> Vec<String> {
             ("min-in-sync", k.min_in_sync.to_string()),
             ("on-loss", on_loss),
             ("default-ttl", k.default_ttl_ms.map_or_else(none, lasting)),
-            ("eviction", format!("{:?}", k.eviction).to_lowercase()),
+            ("eviction", k.eviction.name().to_owned()),
             ("rules", if rules.is_empty() { none() } else { rules.join("; ") }),
         ]
     };

@@ -162,22 +162,13 @@ impl FromStr for EvictionPolicy {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let all = [Eviction::None, Eviction::Lru, Eviction::Random, Eviction::Ttl].map(Self);
+        let all = [Eviction::None, Eviction::Lru, Eviction::Random, Eviction::Ttl];
         let found = all.into_iter().find(|policy| policy.name() == text);
-        found.ok_or_else(|| format!("`{text}` is not a policy of eviction: write none, lru, random or ttl"))
+        found.map(Self).ok_or_else(|| format!("`{text}` is not a policy of eviction: write none, lru, random or ttl"))
     }
 }
 
 impl EvictionPolicy {
-    const fn name(self) -> &'static str {
-        match self.0 {
-            Eviction::None => "none",
-            Eviction::Lru => "lru",
-            Eviction::Random => "random",
-            Eviction::Ttl => "ttl",
-        }
-    }
-
     /// What Redis calls the like of it.
     pub(crate) const fn in_redis(self) -> &'static str {
         match self.0 {
@@ -191,7 +182,7 @@ impl EvictionPolicy {
 
 impl fmt::Display for EvictionPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        f.write_str(self.0.name())
     }
 }
 

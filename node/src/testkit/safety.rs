@@ -79,33 +79,21 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn report(members: &[&str], safe: bool) -> ClusterReport {
-        let member = |name: &&str| {
-            json!({ "name": name, "id": "1", "age": 1, "state": "live", "address": "127.0.0.1:1", "data": "127.0.0.1:2",
-                    "resp": null, "resp_cluster": null, "http": null })
-        };
-        let few = u8::from(!safe);
-        serde_json::from_value(json!({
-            "cluster_id": "c", "term": 1, "version": 1, "coordinator": "ada", "safe": safe, "moves": [],
-            "members": members.iter().map(member).collect::<Vec<_>>(),
-            "keyspaces": [{ "name": "default", "mode": "fixed", "partitions": 2, "backups": 1, "min_in_sync": 1, "on_loss": "wait",
-                            "default_ttl": "none", "under_replicated": few, "unavailable": 0 }],
-        }))
-        .expect("a report")
-    }
-
     #[test]
     fn who_is_missing_and_who_is_still_there_is_named() {
         let awaited = BTreeSet::from(["ada", "boris", "clara"]);
-        assert_eq!(lack(&awaited, &report(&["ada", "boris", "clara"], true)), None);
-        let text = lack(&awaited, &report(&["ada", "clara", "dmitri"], true)).expect("boris lacks");
+        assert_eq!(lack(&awaited, &ClusterReport::sample(&["ada", "boris", "clara"], true)), None);
+        let text = lack(&awaited, &ClusterReport::sample(&["ada", "clara", "dmitri"], true)).expect("boris lacks");
         assert!(text.contains("missing boris") && text.contains("not running, dmitri") && !text.contains(['{', '[', '"']), "{text}");
-        assert!(lack(&awaited, &report(&[], false)).is_some_and(|t| t.contains("no cluster yet") && t.contains("ada, boris, clara")));
+        assert!(
+            lack(&awaited, &ClusterReport::sample(&[], false))
+                .is_some_and(|t| t.contains("no cluster yet") && t.contains("ada, boris, clara"))
+        );
     }
 
     #[test]
     fn partitions_with_too_few_copies_are_named() {
-        let report = report(&["ada", "boris"], false);
+        let report = ClusterReport::sample(&["ada", "boris"], false);
         let text = lack(&BTreeSet::from(["ada", "boris"]), &report).expect("a copy lacks");
         assert!(text.contains("1 have too few copies"), "{text}");
         let partition = |id: u32, backups: &[&str]| json!({ "id": id, "slots": [0, 1], "state": "open", "primary": "ada", "backups": backups, "learners": [], "epoch": 1, "lineage": 0 });

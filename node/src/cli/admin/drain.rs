@@ -126,7 +126,7 @@ impl Drain {
 
 /// A line for each keyspace of which fewer copies are left without this member than somebody wanted, however safe all then is.
 fn few(status: &ClusterReport, drained: &str) -> String {
-    let left = status.members.iter().filter(|m| m.state == "live" && m.role == "data" && m.name != drained).count();
+    let left = status.members.iter().filter(|m| m.may_hold() && m.name != drained).count();
     let lacking = status.keyspaces.iter().filter(|k| (1..=usize::from(k.backups)).contains(&left));
     let line = |k: &KeyspaceReport| {
         format!(

@@ -7,6 +7,7 @@ use crate::keyspace::{KeyspaceOptions, SplitKey, SplitRequest};
 use crate::loads::LoadsReport;
 use crate::status::{ClusterReport, KeysReport, KeyspaceReport, PartitionsReport, StartReport, TableReport};
 use doyen_placement::division::splits_of_sample;
+use doyen_placement::loads::FULL;
 use doyen_placement::planner::Refused;
 use serde_json::{Value, json};
 use std::fs::File;
@@ -20,9 +21,6 @@ const SEEN_WITHIN: Duration = Duration::from_secs(30);
 const LOOKS_EVERY: Duration = Duration::from_millis(50);
 /// Bytes of a sample of keys, at most.
 const SAMPLE_BYTES_MAX: u64 = 256 << 20;
-
-/// Members take no copy that would fill them beyond this, in percent.
-const FULL: u64 = 90;
 
 /// Make, look at, change and drop keyspaces: names for keys that are kept alike.
 #[derive(Debug, clap::Args)]
@@ -253,7 +251,7 @@ impl Alter {
 
 /// A line for what so many more copies of a keyspace lack as things stand: members, and memory.
 fn lacking(former: &KeyspaceReport, backups: u8, status: &ClusterReport, loads: &LoadsReport) -> String {
-    let may_hold: Vec<&str> = status.members.iter().filter(|m| m.state == "live" && m.role == "data").map(|m| m.name.as_str()).collect();
+    let may_hold: Vec<&str> = status.members.iter().filter(|m| m.may_hold()).map(|m| m.name.as_str()).collect();
     let members = may_hold.len();
     let copies = |backups: u8| (usize::from(backups) + 1).min(members);
     let mut lines = String::new();
@@ -264,7 +262,7 @@ fn lacking(former: &KeyspaceReport, backups: u8, status: &ClusterReport, loads: 
     let held: u64 = loads.partitions.iter().filter(|p| p.keyspace == former.name).map(|p| p.bytes).sum();
     let more = held.saturating_mul((copies(backups) - copies(former.backups)) as u64);
     let takers = loads.members.iter().filter(|m| may_hold.contains(&m.name.as_str()));
-    let room: u64 = takers.map(|m| (m.memory_max / 100 * FULL).saturating_sub(m.memory)).sum();
+    let room: u64 = takers.map(|m| (m.memory_max / 100 * u64::from(FULL)).saturating_sub(m.memory)).sum();
     if more > room {
         let (more, room) = (bytes(more), bytes(room));
         lines += &format!(
@@ -370,17 +368,7 @@ mod tests {
 
     #[test]
     fn what_more_copies_lack_is_told() {
-        let member = |name: &str| {
-            json!({ "name": name, "id": "1", "age": 1, "state": "live", "role": "data", "address": "127.0.0.1:1", "data": "127.0.0.1:2",
-                    "resp": null, "resp_cluster": null, "http": null })
-        };
-        let status = json!({
-            "cluster_id": "c", "term": 1, "version": 1, "coordinator": "ada", "safe": true, "moves": [],
-            "members": [member("ada"), member("boris"), member("clara")],
-            "keyspaces": [{ "name": "default", "mode": "fixed", "partitions": 2, "backups": 1, "min_in_sync": 1, "on_loss": "wait",
-                            "default_ttl": "none", "under_replicated": 0, "unavailable": 0 }],
-        });
-        let status: ClusterReport = serde_json::from_value(status).expect("a report");
+        let status = ClusterReport::sample(&["ada", "boris", "clara"], true);
         let loads = |memory: u64, held: u64| {
             let member = |name: &str| json!({ "name": name, "memory": memory, "memory_max": 100_000_000, "cpu": 0, "busy": false });
             let partition = |keyspace: &str| {
