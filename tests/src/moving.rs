@@ -214,7 +214,7 @@ fn has_its_share(part: f64) -> bool {
 /// The fourth gets its share for a while and nothing for as long, again and again: what the machine does by itself meanwhile, it does in both.
 fn by_turns(cluster: &Cluster, steady: &Steady, turn: Duration) {
     let (mut moves, mut rests) = (Counted::new(), Counted::new());
-    let has_all = || is_safe(cluster, "n3") && holding(cluster, "n3").is_some_and(has_its_share);
+    let has_all = || holds(cluster, "n3", has_its_share);
     // Whoever is looked at is so alike in both.
     let passes = || {
         let began = Instant::now();
@@ -421,8 +421,12 @@ fn holding(cluster: &Cluster, name: &str) -> Option<f64> {
     (all > 0).then(|| its as f64 / all as f64)
 }
 
-fn await_holding(cluster: &Cluster, name: &str, enough: impl Fn(f64) -> bool) {
+/// Whether all is safe and a member holds enough.
+fn holds(cluster: &Cluster, name: &str, enough: impl Fn(f64) -> bool) -> bool {
     // Not at the whole table before there is a reason to.
-    let has_its_share = || is_safe(cluster, name) && holding(cluster, name).is_some_and(&enough);
-    until(SELDOM, has_its_share, || format!("{name} does not get its share"));
+    is_safe(cluster, name) && holding(cluster, name).is_some_and(enough)
+}
+
+fn await_holding(cluster: &Cluster, name: &str, enough: impl Fn(f64) -> bool) {
+    until(SELDOM, || holds(cluster, name, &enough), || format!("{name} does not get its share"));
 }

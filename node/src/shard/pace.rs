@@ -332,6 +332,15 @@ mod tests {
         pace.rate()
     }
 
+    /// A pace that answers that are late have brought to the least, and when that is.
+    fn at_least() -> (Pace, u64) {
+        let (mut pace, mut now) = (Pace::new(at(0)), 0);
+        second(&mut pace, &mut now, Duration::from_micros(300), 1000, false);
+        (0..10).for_each(|_| _ = second(&mut pace, &mut now, Duration::from_millis(5), 1000, true));
+        assert_eq!(pace.rate(), LEAST);
+        (pace, now)
+    }
+
     #[test]
     fn the_slower_the_smaller_the_parts() {
         let mut pace = Pace::new(at(0));
@@ -432,10 +441,7 @@ mod tests {
 
     #[test]
     fn the_largest_value_keeps_nobody_waiting_for_long() {
-        let (mut pace, mut now) = (Pace::new(at(0)), 0);
-        second(&mut pace, &mut now, Duration::from_micros(300), 1000, false);
-        (0..10).for_each(|_| _ = second(&mut pace, &mut now, Duration::from_millis(5), 1000, true));
-        assert_eq!(pace.rate(), LEAST);
+        let (mut pace, now) = at_least();
         assert!(pace.may_take(at(now)).is_ok());
         pace.taken(64 << 20);
         assert!(pace.may_take(at(now)).is_err());
@@ -538,10 +544,7 @@ mod tests {
 
     #[test]
     fn what_is_lacking_is_copied_faster_than_what_makes_loads_even() {
-        let (mut pace, mut now) = (Pace::new(at(0)), 0);
-        second(&mut pace, &mut now, Duration::from_micros(300), 1000, false);
-        (0..10).for_each(|_| _ = second(&mut pace, &mut now, Duration::from_millis(5), 1000, true));
-        assert_eq!(pace.rate(), LEAST);
+        let (mut pace, _) = at_least();
         pace.set_repairing(true);
         assert_eq!(pace.rate(), REPAIR);
         pace.set(MoveRate::Bytes(1000), 1);

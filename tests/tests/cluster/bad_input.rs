@@ -64,27 +64,28 @@ fn a_name_in_a_path_that_is_no_text_gets_an_error_in_json() {
     assert!(said.contains(r#"400 Bad Request {"error":"the path has no name"#), "{said}");
 }
 
-/// Who says `?wait=true` to a drain wants something, and is not to believe that it was heard.
-#[test]
-fn what_a_change_does_not_take_is_refused() {
+/// What a node answers to a request, as it stands on the wire.
+fn answer(request: &str) -> String {
     let cluster = Cluster::of(BINARY, 1);
     let mut stream = TcpStream::connect(cluster.nodes["n0"].ready.http).expect("a connection");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    stream.write_all(b"POST /members/n0/drain?wait=true HTTP/1.1\r\nhost: n0\r\nconnection: close\r\n\r\n").expect("sent");
+    stream.write_all(request.as_bytes()).expect("sent");
     let mut said = String::new();
     stream.read_to_string(&mut said).expect("an answer");
+    said
+}
+
+/// Who says `?wait=true` to a drain wants something, and is not to believe that it was heard.
+#[test]
+fn what_a_change_does_not_take_is_refused() {
+    let said = answer("POST /members/n0/drain?wait=true HTTP/1.1\r\nhost: n0\r\nconnection: close\r\n\r\n");
     assert!(said.starts_with("HTTP/1.1 400 ") && said.contains(r#"{"error":"`?wait=true` is not taken"#), "{said}");
 }
 
 /// Before any of it was sent, and not once it has taken too long to come.
 #[test]
 fn a_body_that_says_that_it_is_too_long_is_refused_at_once() {
-    let cluster = Cluster::of(BINARY, 1);
-    let mut stream = TcpStream::connect(cluster.nodes["n0"].ready.http).expect("a connection");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    stream.write_all(b"POST /rebalance HTTP/1.1\r\nhost: n0\r\nconnection: close\r\ncontent-length: 1000000000000\r\n\r\n").expect("sent");
-    let mut said = String::new();
-    stream.read_to_string(&mut said).expect("an answer");
+    let said = answer("POST /rebalance HTTP/1.1\r\nhost: n0\r\nconnection: close\r\ncontent-length: 1000000000000\r\n\r\n");
     assert!(said.starts_with("HTTP/1.1 413 ") && said.contains(r#"{"error":"no body that is taken has more than "#), "{said}");
 }
 
