@@ -406,6 +406,7 @@ fn limits(config: &Config, timing: &Timing) -> Limits {
         chunks_in_flight: 4,
         copies_max: 32,
         drawn_max: 128,
+        ahead_bytes_max: 8 << 20,
         takeover_wait: timing.takeover_wait(),
     }
 }

@@ -136,6 +136,8 @@ struct Core {
     /// When what became of clients' operations is sorted out again.
     next_retire: Time,
     peers: Peers,
+    /// Partitions of which calls wait for a crowded peer, in the order in which they began to.
+    crowded: BTreeMap<MemberId, VecDeque<PartitionRef>>,
     /// Executed and committed: `release` judges whether it may be answered.
     ready: VecDeque<(PartitionRef, Executed)>,
     outcomes: VecDeque<(Token, Outcome)>,
@@ -219,6 +221,8 @@ struct Slot {
     still: bool,
     /// Whether it is a range of keys.
     ranged: bool,
+    /// The peer, a copy or the primary, for which calls wait here because it takes its bytes slower than they come.
+    crowded_by: Option<MemberId>,
     /// Whether it is among `Core::drawing`.
     drawing: bool,
 }
@@ -422,6 +426,7 @@ impl Shard {
             arrived: None,
             next_retire: now + clients::RETENTION,
             peers: Peers::default(),
+            crowded: BTreeMap::new(),
             ready: VecDeque::new(),
             outcomes: VecDeque::new(),
             overtaken: VecDeque::new(),
@@ -719,6 +724,7 @@ impl Shard {
             }
         }
         self.core.peers.answer_more(peer, 1);
+        self.admit(peer);
         for (at, slot) in self.slots.iter_mut() {
             if !slot.calls.parked.is_empty() && slot.primary() == Some(peer) {
                 self.core.pump(at, slot);
@@ -726,6 +732,25 @@ impl Shard {
             }
         }
         self.core.peers.answer_more(peer, usize::MAX);
+    }
+
+    /// Calls that waited for a crowded peer go on, a partition after the other, for as long as it takes more.
+    fn admit(&mut self, peer: MemberId) {
+        let waiting = self.core.crowded.get(&peer).map_or(0, VecDeque::len);
+        for _ in 0..waiting {
+            if self.core.peers.hold_back(peer) {
+                return;
+            }
+            let Some(at) = self.core.crowded.get_mut(&peer).and_then(VecDeque::pop_front) else { break };
+            if let Some(slot) = self.slots.get_mut(at) {
+                slot.crowded_by = slot.crowded_by.filter(|by| *by != peer);
+                self.core.pump(at, slot);
+                self.core.notice(at, slot);
+            }
+        }
+        if self.core.crowded.get(&peer).is_some_and(VecDeque::is_empty) {
+            self.core.crowded.remove(&peer);
+        }
     }
 
     /// The caller is gone: its outcome is not wanted any more. (What was sent may still happen.)
@@ -747,7 +772,8 @@ impl Shard {
     /// A connection to this peer is up; both lanes begin anew.
     pub fn connected(&mut self, now: Time, peer: MemberId) {
         self.disconnected(now, peer);
-        self.core.peers.connect(peer);
+        let ahead_max = following::hears_of_memory(self.core.me, peer).then_some(self.core.limits.ahead_bytes_max);
+        self.core.peers.connect(peer, ahead_max, now);
         if self.core.me.is_client() {
             // Once it says that it is ready.
             return;
@@ -782,6 +808,7 @@ impl Shard {
             return;
         }
         self.core.peers.disconnect(peer);
+        self.admit(peer);
         self.core.early.retain(|_, (from, _)| *from != peer);
         self.core.pull_again(peer);
         let before = self.core.ready.len();
@@ -812,6 +839,7 @@ impl Shard {
         let result = self.receive_all(peer, lane, bytes, &mut batch);
         if let Some(p) = self.core.peers.get(peer) {
             *p.batch(lane) = batch;
+            p.partial[peers::index(lane)] = bytes.len() as u64;
         }
         if result.is_err() {
             self.core.stats.malformed += 1;
@@ -861,7 +889,7 @@ impl Shard {
                 batch.clear();
                 break;
             };
-            known.received += length as u64;
+            known.received[peers::index(lane)] += length as u64;
             known.heard = self.core.now;
             let bulk = matches!(read, Frame::Chunk { .. } | Frame::Outcomes { .. } | Frame::Finish { .. } | Frame::Table { .. });
             if bulk != (lane == Lane::Bulk) {
@@ -923,8 +951,8 @@ impl Shard {
                 return Ok(());
             }
             Frame::Heard { .. } | Frame::Pull { .. } | Frame::MakeMap { .. } => return self.core.asked_by_client(peer, read),
-            Frame::Acks { headroom, received, acks } => {
-                self.core.peers.set_headroom(peer, *headroom, *received);
+            Frame::Acks { headroom, arrived, acks } => {
+                self.core.peers.set_headroom(peer, *headroom, *arrived, self.core.now);
                 for ack in acks {
                     if let Some(slot) = self.slots.get_mut(ack.at) {
                         self.core.acked(ack, slot, peer);

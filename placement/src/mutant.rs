@@ -237,6 +237,10 @@ mutants! {
     DrawsOver = ("draws-over", "splits"),
     /// A write while a partition is divided does not look at what it replaces.
     ReplacesUndrawn = ("replaces-undrawn", "splits"),
+    /// A copy is taken for silent while what it was given is still on its way.
+    SlowIsSilent = ("slow-is-silent", "copies that are slow"),
+    /// Writes go on, however much is on its way to a copy.
+    SendsAllAtOnce = ("sends-all-at-once", "copies that are slow"),
     /// A used cluster of one gives way.
     SurrendersUsed = ("surrenders-used", "bootstrap"),
 }

@@ -96,6 +96,8 @@ pub const CHECKS: &[(Mutant, Check)] = &[
     (Mutant::HearsOldWords, membership::two_write_a_first_table),
     (Mutant::FoundsWithHalf, membership::half_of_the_seeds_found_nothing),
     (Mutant::RecoversWithMost, elections::an_operator_s_word_needs_all_others),
+    (Mutant::SlowIsSilent, data::a_slow_way_costs_no_copy),
+    (Mutant::SendsAllAtOnce, data::a_write_waits_where_nothing_has_happened),
     (Mutant::SurrendersUsed, membership::who_is_used_gives_way_to_nobody),
 ];
 

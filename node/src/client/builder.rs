@@ -186,6 +186,7 @@ fn limits() -> Limits {
         chunks_in_flight: 0,
         copies_max: 0,
         drawn_max: 128,
+        ahead_bytes_max: 8 << 20,
         takeover_wait: Duration::ZERO,
     }
 }

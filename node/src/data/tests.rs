@@ -99,6 +99,7 @@ fn limits() -> Limits {
         chunks_in_flight: 4,
         copies_max: 4,
         drawn_max: 128,
+        ahead_bytes_max: 8 << 20,
         takeover_wait: Duration::from_millis(515),
     }
 }

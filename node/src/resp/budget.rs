@@ -210,6 +210,7 @@ impl Budget {
             chunks_in_flight: 2,
             copies_max: 2,
             drawn_max: 128,
+            ahead_bytes_max: 8 << 20,
             takeover_wait: Duration::from_millis(515),
         };
         Self::new(&limits, 1, Rc::default())

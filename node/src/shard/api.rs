@@ -90,6 +90,10 @@ pub struct Limits {
     pub waiting_max: usize,
     /// A copy that has not acknowledged for this long is asked out of the in-sync set: 1.5 s.
     pub copy_silent_max: Duration,
+    /// Bytes on their way to one peer, beside snapshots and by its own word of what has arrived, from which on a write waits before it is
+    /// executed: 8 MiB, or what the way carries in a second, if that is less. Nothing that a write waits for is behind much more than this and
+    /// one value, so that a slow way makes writes wait and costs no copy.
+    pub ahead_bytes_max: u64,
     /// Snapshot chunk: 64 KiB.
     pub chunk_bytes: usize,
     /// Snapshot chunks sent and not acknowledged, a partition.

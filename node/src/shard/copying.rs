@@ -742,8 +742,8 @@ impl Core {
             _ => return,
         }
         // It counts as soon as it is admitted, so it must have what is committed. While it is stalled it may have to be withdrawn instead.
-        if link.acked < log.committed() || now < teaching.ask_at || link.stalled.is_some_and(|s| now.since(s) > self.limits.copy_silent_max)
-        {
+        let silent = link.stalled.as_mut().is_some_and(|wait| self.peers.silence(id, wait, now) > self.limits.copy_silent_max);
+        if link.acked < log.committed() || now < teaching.ask_at || silent {
             return;
         }
         teaching.asks += 1;

@@ -64,7 +64,12 @@ impl Core {
             }
         }
         // Parked while the primary is not connected, or takes less than it is sent.
-        let Some(out) = self.peers.room(primary) else { return Some(call) };
+        let Some(out) = self.peers.room(primary) else {
+            if self.peers.up(primary) {
+                self.wait_for_room(at, slot, primary);
+            }
+            return Some(call);
+        };
         let forwarded = Forwarded { at, lineage, n: call.n, finished: slot.calls.finished(call.n), attempt: slot.calls.attempt };
         frame::forward(out, &forwarded, call.before(), &call.work);
         self.stats.forwarded += 1;
@@ -278,6 +283,9 @@ impl Core {
     /// Gives up the calls that have waited long enough.
     pub(super) fn give_up(&mut self, at: PartitionRef, slot: &mut Slot) {
         let now = self.now;
+        if slot.crowded_by.is_some() && slot.serving() {
+            self.give_up_crowded(at, slot);
+        }
         if !slot.calls.all().any(|(_, until)| until <= now) {
             return;
         }
@@ -290,6 +298,24 @@ impl Core {
         }
         for executed in waiting {
             self.fail_executed(at, slot, executed);
+        }
+    }
+
+    /// Writes that waited long enough for a crowded copy are refused as too much at once: nothing is wrong, and nothing happened. Those of
+    /// peers are told early enough that their origins hear of it before they give up.
+    fn give_up_crowded(&mut self, at: PartitionRef, slot: &mut Slot) {
+        let (now, soon) = (self.now, self.now + self.limits.park / 5);
+        let late = |call: &Call| {
+            let due = if call.source.peer().is_some() { soon } else { now };
+            call.work.is_write() && !call.maybe && call.until <= due
+        };
+        if !slot.calls.parked.iter().any(late) {
+            return;
+        }
+        let (late, left) = std::mem::take(&mut slot.calls.parked).into_iter().partition::<Vec<Call>, _>(late);
+        slot.calls.parked = left.into();
+        for call in late {
+            self.answer(slot, at, call.asker(), Outcome::Failed(Failure::Overloaded));
         }
     }
 

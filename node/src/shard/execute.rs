@@ -29,6 +29,10 @@ enum Step {
     Drop,
 }
 
+/// A write below this part of what may be on its way to a peer (1 KiB) never waits for a crowded copy: as many as there may be at a time
+/// do not crowd it for long.
+const SMALL_WRITE_PART: u64 = 8 << 10;
+
 /// What a write of so many bytes of key and value takes, about.
 pub(super) const fn needed(bytes: usize) -> usize {
     bytes + ENTRY_OVERHEAD + RECORD_OVERHEAD
@@ -138,7 +142,31 @@ impl Core {
         let still = slot.still && !broken(Mutant::WritesWhileReshaped);
         let clear = self.used && slot.serving() && !still && slot.calls.parked.is_empty() && !slot.has_too_few_copies();
         let held = slot.held.as_deref().filter(|h| clear && h.lead.as_ref().is_some_and(|l| l.open));
-        value.len() <= self.limits.value_bytes_max && held.is_some_and(|held| self.room(held, key.len() + value.len()) == Room::Plenty)
+        let bytes = key.len() + value.len();
+        let fits = |held: &Held| self.room(held, bytes) == Room::Plenty && self.crowded_copy(held, bytes).is_none();
+        value.len() <= self.limits.value_bytes_max && held.is_some_and(fits)
+    }
+
+    /// The copy, if there is one, that a write of so many bytes waits for before it is executed: its peer takes its bytes slower than
+    /// they come. Whatever is executed must reach all copies, so it is better not to begin with what would be long on its way. A
+    /// learner is not waited for.
+    fn crowded_copy(&self, held: &Held, bytes: usize) -> Option<MemberId> {
+        if (bytes as u64) < self.limits.ahead_bytes_max / SMALL_WRITE_PART {
+            return None;
+        }
+        let links = &held.lead.as_ref()?.links;
+        links.iter().find(|(id, link)| link.required && self.peers.crowded(**id)).map(|(id, _)| *id)
+    }
+
+    /// Calls of a partition wait until a peer is crowded no more; `Shard::admit` goes on with them.
+    pub(super) fn wait_for_room(&mut self, at: PartitionRef, slot: &mut Slot, peer: MemberId) {
+        self.peers.hold_back(peer);
+        if slot.crowded_by.replace(peer) != Some(peer) {
+            let waiting = self.crowded.entry(peer).or_default();
+            if !waiting.contains(&at) {
+                waiting.push_back(at);
+            }
+        }
     }
 
     /// Writes an entry for which nothing stands in the way.
@@ -239,6 +267,10 @@ impl Core {
                     }
                     Change::Put(value, deadline) => {
                         let bytes = op.key.len() + value.len();
+                        if let Some(peer) = self.crowded_copy(held, bytes) {
+                            self.wait_for_room(at, slot, peer);
+                            return Step::Park;
+                        }
                         let grows = found.is_none_or(|e| e.len() < bytes);
                         let room = self.room(held, bytes);
                         if room < Room::Plenty && (grows || room == Room::None) {

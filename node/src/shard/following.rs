@@ -153,15 +153,13 @@ impl Core {
         }
     }
 
-    /// Sends the acks of a batch.
+    /// Sends the acks of a batch; and where much has arrived, says so although nothing of it is whole yet.
     pub(super) fn send_acks(&mut self, to: MemberId) {
         let headroom = self.headroom();
         let Some(peer) = self.peers.get(to) else { return };
-        if !peer.acks.is_empty() {
+        if !peer.acks.is_empty() || peer.is_untold(false) {
             let acks = std::mem::take(&mut peer.acks);
-            let received = peer.received;
-            peer.told = (headroom.left, received);
-            let mut frame = Frame::Acks { headroom, received, acks };
+            let mut frame = peer.tell(headroom, acks);
             self.peers.send(to, Lane::Calls, &frame);
             if let (Frame::Acks { acks, .. }, Some(peer)) = (&mut frame, self.peers.get(to)) {
                 // Its room serves the next batch.
@@ -171,24 +169,26 @@ impl Core {
         }
     }
 
-    /// Tells peers how much memory is left where what they know of it is old. Acks say it, too, but who holds no copy sends
-    /// none, and a primary that thinks it full would never make one there.
+    /// Tells peers how much memory is left, and how much has arrived, where what they know of it is old. Acks say it, too, but a member
+    /// that holds no copy sends none, and a primary that thinks it full would never make one there.
     pub(super) fn tell_headroom(&mut self) {
         let headroom = self.headroom();
         // Much less than lies between a member that is full and one that is so no more.
         let step = (self.limits.memory_bytes_max / 256).min(1 << 20) as u64;
-        // Neither do clients hold copies, nor do they make any; and no copy of a node's is made by the same node.
         let me = self.me;
-        let hears = |id: &MemberId| !id.is_client() && !me.is_client() && id.member() != me.member();
-        for id in self.peers.ids().into_iter().filter(hears) {
+        for id in self.peers.ids().into_iter().filter(|id| hears_of_memory(me, *id)) {
             let Some(peer) = self.peers.get(id) else { continue };
-            let received = peer.received;
-            if headroom.left.abs_diff(peer.told.0) > step || received - peer.told.1 > step {
-                peer.told = (headroom.left, received);
-                self.peers.send(id, Lane::Calls, &Frame::Acks { headroom, received, acks: Vec::new() });
+            if headroom.left.abs_diff(peer.told.0) > step || peer.untold() > step || peer.is_untold(true) {
+                let frame = peer.tell(headroom, Vec::new());
+                self.peers.send(id, Lane::Calls, &frame);
             }
         }
     }
+}
+
+/// Whether a peer is told of this node's memory. Clients hold no copies and make none, and no copy of a node's is made by the same node.
+pub(super) fn hears_of_memory(me: MemberId, peer: MemberId) -> bool {
+    !peer.is_client() && !me.is_client() && peer.member() != me.member()
 }
 
 impl Held {

@@ -13,6 +13,7 @@ use super::log::Logged;
 use super::op::{
     Action, Condition, ExpireCondition, Expiry, Failure, Operation, Outcome, PartitionAction, PartitionOperation, RangeQuery, Value, Work,
 };
+use super::peers::Lanes;
 use super::store::{Effect, Key, digest_bytes};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use doyen_placement::{
@@ -47,8 +48,8 @@ pub(super) enum Frame {
     Align { head: Head, base: u64, last: u64, entries: Vec<Logged> },
     /// Entries from `head.first` on, in an aligned log.
     Append { head: Head, entries: Vec<Logged> },
-    /// Everything up to here is applied; how much memory the sender has left, having received so many bytes.
-    Acks { headroom: Headroom, received: u64, acks: Vec<Ack> },
+    /// Everything up to here is applied; how much memory the sender has left, so many bytes of each lane having arrived.
+    Acks { headroom: Headroom, arrived: Lanes, acks: Vec<Ack> },
     /// Send from `next` on: something is missing, or the sender installed this epoch just now.
     Want { at: PartitionRef, epoch: Epoch, session: u32, next: u64 },
     /// A copy for a learner begins after `seq`; one that was in sync and has everything up to `kept` answers with `Holds`. What the primary
@@ -346,10 +347,10 @@ impl Frame {
             }),
             Self::Align { head, base, last, entries } => align(out, head, *base, *last, entries.iter()),
             Self::Append { head, entries } => append(out, head, entries.iter()),
-            Self::Acks { headroom, received, acks } => framed(out, ACKS, |out| {
+            Self::Acks { headroom, arrived, acks } => framed(out, ACKS, |out| {
                 out.bytes.put_u64_le(headroom.left);
                 out.bytes.put_u64_le(headroom.kept);
-                out.bytes.put_u64_le(*received);
+                arrived.iter().for_each(|bytes| out.bytes.put_u64_le(*bytes));
                 for ack in acks {
                     put_at(out, ack.at);
                     out.bytes.put_u64_le(ack.epoch.0);
@@ -492,7 +493,11 @@ impl Frame {
             NOT_SERVING => Self::NotServing { at: r.at()?, n: r.u64()?, attempt: r.u32()? },
             ALIGN => Self::Align { head: r.head()?, base: r.u64()?, last: r.u64()?, entries: r.all(Reader::logged)? },
             APPEND => Self::Append { head: r.head()?, entries: r.all(Reader::logged)? },
-            ACKS => Self::Acks { headroom: Headroom { left: r.u64()?, kept: r.u64()? }, received: r.u64()?, acks: r.all(Reader::ack)? },
+            ACKS => Self::Acks {
+                headroom: Headroom { left: r.u64()?, kept: r.u64()? },
+                arrived: [r.u64()?, r.u64()?],
+                acks: r.all(Reader::ack)?,
+            },
             WANT => Self::Want { at: r.at()?, epoch: Epoch(r.u64()?), session: r.u32()?, next: r.u64()? },
             BEGIN => {
                 let (at, epoch, lineage, session) = (r.at()?, Epoch(r.u64()?), Lineage(r.u32()?), r.u32()?);

@@ -13,12 +13,18 @@ use super::op::Outcome;
 use super::{Lane, MemberId};
 use bytes::Bytes;
 use doyen_gossip::Time;
+use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::{Epoch, PartitionRef};
 use litemap::LiteMap;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 /// Bytes of calls given out for one peer in one pass; above it the peer is crowded until they were taken.
 pub(super) const CROWDED_BYTES: usize = 8 << 20;
+/// A way that carries less than this, in bytes a second, is too slow for a copy: writes would wait for it until their callers give up.
+const RATE_LEAST: u64 = 512 << 10;
+/// An ack may be behind so many bytes, in parts of how many may be on their way to a peer: the peer sends much, too.
+const BACK_PARTS: u64 = 4;
 /// Bytes on their way to one peer, above which nothing more is copied to it: parts of a snapshot are as large as values, and
 /// many partitions are copied at a time.
 pub(super) const COPY_AHEAD_MAX: u64 = 32 << 20;
@@ -38,6 +44,140 @@ pub(super) fn answer_weight(outcome: &Outcome) -> usize {
     if bytes > SMALL_ANSWER_BYTES { bytes } else { 0 }
 }
 
+/// What a peer says of the bytes that have arrived there, in parts of how many may be on their way to it: each time that so many more
+/// have (256 KiB),
+const TOLD_PART: u64 = 32;
+/// and whenever it looks, if it is more than this (64 KiB); what is less may never be told.
+const UNTOLD_PART: u64 = 128;
+
+/// Bytes of each lane.
+pub(super) type Lanes = [u64; 2];
+
+/// What a copy has not acknowledged: since when that is so, and when it could have.
+///
+/// A copy is silent only if it could have acknowledged and does not. What it was given may be behind megabytes that its peer was
+/// given earlier, for other partitions too, and its ack behind megabytes that the peer sends. While bytes flow, the copy is slow and not
+/// silent; once nothing arrives in either direction, or less than `RATE_LEAST`, it is silent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wait {
+    /// Since when something is unacknowledged, or when something was acknowledged last.
+    since: Time,
+    /// What it was given; `None`: what it lacks is still in the log, or is about to be sent again.
+    given: Option<Given>,
+    /// What it lacks was sent before.
+    again: bool,
+}
+
+/// Bytes of calls that a peer had been given when a copy there had all that it was to acknowledge.
+#[derive(Debug, Clone, Copy)]
+struct Given {
+    bytes: u64,
+    /// How many of those were on their way then.
+    ahead: u64,
+    /// Bytes that had come from the peer by then, or when all of those had arrived there.
+    back: u64,
+    /// When all of those had arrived.
+    arrived: Option<Time>,
+}
+
+impl Wait {
+    /// It lacks something that it was not given yet.
+    pub(super) const fn for_room(since: Time) -> Self {
+        Self { since, given: None, again: false }
+    }
+
+    /// What it lacks is sent once more, on this connection or on another one: that makes it neither sooner nor later silent.
+    pub(super) fn again(self) -> Self {
+        let arrived = self.given.and_then(|given| given.arrived);
+        Self { since: arrived.map_or(self.since, |arrived| arrived.max(self.since)), given: None, again: true }
+    }
+
+    /// For how long it could have acknowledged something. `peer` is `None` where it is not connected.
+    fn silence(&mut self, now: Time, peer: Option<&Peer>) -> Duration {
+        let Some(peer) = peer.filter(|_| !broken(Mutant::SlowIsSilent)) else { return now.since(self.since) };
+        let flowed = peer.progressed.max(peer.heard);
+        let Some(given) = &mut self.given else { return now.since(self.since.max(flowed)) };
+        let most = peer.ahead_max.unwrap_or_default();
+        let came = peer.arrived()[CALLS];
+        if given.arrived.is_none() && peer.said[CALLS].saturating_add(most / UNTOLD_PART) >= given.bytes {
+            given.arrived = Some(now);
+            given.back = came;
+        }
+        let (since, ahead) = match given.arrived {
+            Some(arrived) => (arrived.max(self.since), 0),
+            None => (self.since, given.ahead),
+        };
+        let back = came.saturating_sub(given.back).min(most.saturating_mul(BACK_PARTS));
+        let takes = Duration::from_millis((ahead + back).saturating_mul(1000) / RATE_LEAST);
+        now.since(since.max(flowed)).max(now.since(since).saturating_sub(takes))
+    }
+
+    /// Whether everything that it was given had arrived at the last look.
+    pub(super) fn has_arrived(&self) -> bool {
+        self.given.is_some_and(|given| given.arrived.is_some())
+    }
+}
+
+/// How fast a peer takes what it is sent, while there is always something on its way.
+#[derive(Debug, Default, Clone, Copy)]
+struct Flow {
+    /// Bytes that had arrived when the present sample began, and when that was.
+    from: Option<(u64, Time)>,
+    /// Bytes a second, by the last sample.
+    rate: Option<u64>,
+}
+
+/// A sample is no shorter.
+const FLOW_SAMPLE: Duration = Duration::from_millis(100);
+/// However slow a peer is, so much may be on its way to it, as a part of what may be at most (256 KiB).
+const AHEAD_PART: u64 = 32;
+
+impl Flow {
+    /// So many bytes have arrived by now.
+    fn note(&mut self, arrived: u64, idle: bool, now: Time) {
+        match self.from {
+            Some((before, since)) if now.since(since) >= FLOW_SAMPLE => {
+                let micros = u64::try_from(now.since(since).as_micros()).unwrap_or(u64::MAX).max(1);
+                self.rate = Some(arrived.saturating_sub(before).saturating_mul(1_000_000) / micros);
+                self.from = (!idle).then_some((arrived, now));
+            }
+            // It could have taken more.
+            _ if idle => self.from = None,
+            Some(_) => {}
+            None => self.from = Some((arrived, now)),
+        }
+    }
+
+    /// How much may be on its way, so that what comes last arrives within a second.
+    fn ahead(&self, most: u64) -> u64 {
+        self.rate.map_or(most, |rate| rate.clamp(most / AHEAD_PART, most))
+    }
+}
+
+/// What came of sending a log entry.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sent {
+    /// Whether the head was sent with it.
+    pub(super) head: bool,
+    given: Given,
+}
+
+impl Sent {
+    /// The copy is waited for, if it is not already.
+    pub(super) fn note(self, wait: &mut Option<Wait>, now: Time) {
+        note_given(wait, self.given, now);
+    }
+}
+
+/// A copy that was given something is waited for from now on; one that is waited for already, as it was.
+fn note_given(wait: &mut Option<Wait>, given: Given, now: Time) {
+    match wait {
+        Some(Wait { given: Some(_), .. }) => {}
+        Some(Wait { since, again: true, .. }) => *wait = Some(Wait { since: *since, given: Some(given), again: false }),
+        _ => *wait = Some(Wait { since: now, given: Some(given), again: false }),
+    }
+}
+
 /// One peer on the data network.
 #[derive(Debug, Default)]
 pub(super) struct Peer {
@@ -47,15 +187,25 @@ pub(super) struct Peer {
     pub(super) refused: BTreeMap<PartitionRef, u32>,
     /// Acks to send at the end of the batch.
     pub(super) acks: Vec<Ack>,
-    /// Bytes received since it connected, and when the last ones came.
-    pub(super) received: u64,
+    /// Bytes of whole frames received since it connected, and when the last ones came.
+    pub(super) received: Lanes,
+    /// Bytes of frames of which a part has come.
+    pub(super) partial: Lanes,
     pub(super) heard: Time,
     /// What it was told last of this node's memory: bytes left, having received so many.
-    pub(super) told: (u64, u64),
-    /// Bytes given to it since it connected.
-    sent: u64,
-    /// What it said last of its memory, having received so many bytes,
-    headroom: Option<(Headroom, u64)>,
+    pub(super) told: (u64, Lanes),
+    /// Bytes of calls on their way to it from which on it is crowded, at most; `None`: it does not say what has arrived.
+    ahead_max: Option<u64>,
+    /// How fast it takes them.
+    flow: Flow,
+    /// Bytes given to it since it connected,
+    sent: Lanes,
+    /// how many of those it said to have received,
+    said: Lanes,
+    /// and when that was more than before.
+    progressed: Time,
+    /// What it said last of its memory,
+    headroom: Option<Headroom>,
     /// whether nobody has looked at that yet,
     says_anew: bool,
     /// and what is to be done about it.
@@ -98,14 +248,56 @@ impl Peer {
         &mut self.batches[index(lane)]
     }
 
-    /// Bytes given to it of which it has not said that they arrived.
+    /// Bytes of a lane that it was given.
+    fn given(&self, lane: usize) -> u64 {
+        self.sent[lane] + self.out[lane].len() as u64
+    }
+
+    /// Bytes of a lane given to it of which it has not said that they arrived.
+    fn ahead(&self, lane: usize) -> u64 {
+        self.given(lane).saturating_sub(self.said[lane])
+    }
+
+    /// Those of both lanes.
     fn under_way(&self) -> u64 {
-        let given = self.sent + self.out.iter().map(|b| b.len() as u64).sum::<u64>();
-        given.saturating_sub(self.headroom.map_or(0, |(_, received)| received))
+        self.ahead(CALLS) + self.ahead(BULK)
     }
 
     fn crowded(&self) -> bool {
-        self.congested || self.out[index(Lane::Calls)].len() >= CROWDED_BYTES
+        self.congested || self.out[CALLS].len() >= CROWDED_BYTES || self.is_behind()
+    }
+
+    /// More is on its way to it than others shall wait for.
+    fn is_behind(&self) -> bool {
+        self.ahead_max.is_some_and(|most| self.ahead(CALLS) >= self.flow.ahead(most)) && !broken(Mutant::SendsAllAtOnce)
+    }
+
+    /// Bytes of a lane that have come, whole frames or not.
+    pub(super) fn arrived(&self) -> Lanes {
+        [self.received[CALLS] + self.partial[CALLS], self.received[BULK] + self.partial[BULK]]
+    }
+
+    /// Bytes that have arrived of which it was not told.
+    pub(super) fn untold(&self) -> u64 {
+        let (arrived, told) = (self.arrived(), self.told.1);
+        arrived[CALLS].saturating_sub(told[CALLS]) + arrived[BULK].saturating_sub(told[BULK])
+    }
+
+    /// Whether that is so much that it is told at once, or (`looked`) at the next look.
+    pub(super) fn is_untold(&self, looked: bool) -> bool {
+        self.ahead_max.is_some_and(|most| self.untold() > most / if looked { UNTOLD_PART } else { TOLD_PART })
+    }
+
+    /// What it is told with these acks. Frames of which only a part is here will take memory, too.
+    pub(super) fn tell(&mut self, headroom: Headroom, acks: Vec<Ack>) -> Frame {
+        let arrived = self.arrived();
+        self.told = (headroom.left, arrived);
+        let left = headroom.left.saturating_sub(self.partial.iter().sum());
+        Frame::Acks { headroom: Headroom { left, ..headroom }, arrived, acks }
+    }
+
+    fn given_now(&self) -> Given {
+        Given { bytes: self.given(CALLS), ahead: self.ahead(CALLS), back: self.arrived()[CALLS], arrived: None }
     }
 }
 
@@ -124,7 +316,11 @@ pub(super) struct Peers {
     relieved: Vec<MemberId>,
 }
 
-const fn index(lane: Lane) -> usize {
+const CALLS: usize = index(Lane::Calls);
+const BULK: usize = index(Lane::Bulk);
+
+/// The place of a lane among `Lanes`.
+pub(super) const fn index(lane: Lane) -> usize {
     match lane {
         Lane::Calls => 0,
         Lane::Bulk => 1,
@@ -137,10 +333,11 @@ impl Peers {
         self.all.iter_mut().for_each(|(_, peer)| _ = peer.refused.remove(&at));
     }
 
-    /// A connection begins: nothing is in flight.
-    pub(super) fn connect(&mut self, id: MemberId) {
+    /// A connection begins: nothing is in flight. With so many bytes of calls on their way the peer is crowded, if it is one that says
+    /// what has arrived.
+    pub(super) fn connect(&mut self, id: MemberId, ahead_max: Option<u64>, now: Time) {
         self.disconnect(id);
-        self.all.insert(id, Peer { up: true, ..Peer::default() });
+        self.all.insert(id, Peer { up: true, ahead_max, progressed: now, ..Peer::default() });
     }
 
     /// A connection is gone, with everything on it.
@@ -177,6 +374,27 @@ impl Peers {
     /// Whether a copy there did not acknowledge in time, and has acknowledged nothing since.
     pub(super) fn is_silent(&self, id: MemberId) -> bool {
         self.silent.contains(&id)
+    }
+
+    /// For how long a copy there could have acknowledged something.
+    pub(super) fn silence(&self, id: MemberId, wait: &mut Wait, now: Time) -> Duration {
+        wait.silence(now, self.all.get(&id).filter(|p| p.up))
+    }
+
+    /// A copy there was given something: it is waited for, if it is not already.
+    pub(super) fn note_given(&self, id: MemberId, wait: &mut Option<Wait>, now: Time) {
+        match self.all.get(&id) {
+            Some(peer) => note_given(wait, peer.given_now(), now),
+            None => _ = wait.get_or_insert(Wait::for_room(now)),
+        }
+    }
+
+    /// Whether a peer takes its bytes slower than they come, so that what can wait shall; once it does not, `relieved` names it.
+    pub(super) fn hold_back(&mut self, id: MemberId) -> bool {
+        let Some(peer) = self.all.get_mut(&id) else { return false };
+        let crowded = peer.crowded();
+        peer.held_back |= crowded;
+        crowded
     }
 
     /// Only these are members.
@@ -227,8 +445,8 @@ impl Peers {
     }
 
     /// Sends one log entry: in the frame of the entry before it, if that is the last one that waits, else in a frame of its own
-    /// with this head. `None` where there is no `room`; true if the head was sent.
-    pub(super) fn append(&mut self, id: MemberId, head: &Head, entry: &Logged) -> Option<bool> {
+    /// with this head. `None` where there is no `room`.
+    pub(super) fn append(&mut self, id: MemberId, head: &Head, entry: &Logged) -> Option<Sent> {
         if let Some(peer) = self.all.get_mut(&id)
             && let Some(last) = &mut peer.last_append
             && (last.at, last.epoch, last.session, last.next) == (head.at, head.epoch, head.session, head.first)
@@ -237,21 +455,19 @@ impl Peers {
             if out.len_from(last.start) + entry.effect.bytes() <= APPEND_BYTES_MAX {
                 frame::append_more(out, last.start, entry);
                 last.next += 1;
-                return Some(false);
+                return Some(Sent { head: false, given: peer.given_now() });
             }
         }
         let out = self.room(id)?;
         let start = out.mark();
         frame::append(out, head, std::iter::once(entry));
         let Head { at, epoch, session, first, .. } = *head;
-        if let Some(peer) = self.all.get_mut(&id) {
-            peer.last_append = Some(LastAppend { start, at, epoch, session, next: first + 1 });
-        }
-        Some(true)
+        let peer = self.all.get_mut(&id)?;
+        peer.last_append = Some(LastAppend { start, at, epoch, session, next: first + 1 });
+        Some(Sent { head: true, given: peer.given_now() })
     }
 
     /// Whether a peer takes its bytes slower than they come.
-    #[cfg(test)]
     pub(super) fn crowded(&self, id: MemberId) -> bool {
         self.all.get(&id).is_some_and(Peer::crowded)
     }
@@ -371,7 +587,7 @@ impl Peers {
                 if lane == Lane::Calls && std::mem::take(&mut peer.held_back) {
                     self.relieved.push(id);
                 }
-                peer.sent += out.len() as u64;
+                peer.sent[index(lane)] += out.len() as u64;
                 self.pieces.extend(out.take().map(|piece| (id, lane, piece)));
             }
         }
@@ -407,30 +623,42 @@ impl Peers {
         self.all.get(&id).map_or(Time::ZERO, |p| p.copied)
     }
 
-    /// What a peer said of its memory.
-    pub(super) fn set_headroom(&mut self, id: MemberId, headroom: Headroom, received: u64) {
-        if let Some(peer) = self.all.get_mut(&id) {
-            (peer.headroom, peer.says_anew) = (Some((headroom, received)), true);
+    /// What a peer said of its memory, and of what has arrived there. It may say it late, so less than before says nothing.
+    pub(super) fn set_headroom(&mut self, id: MemberId, headroom: Headroom, arrived: Lanes, now: Time) {
+        let Some(peer) = self.all.get_mut(&id) else { return };
+        (peer.headroom, peer.says_anew) = (Some(headroom), true);
+        // What was not sent cannot have arrived.
+        let more = |lane: usize| arrived[lane].min(peer.sent[lane]).max(peer.said[lane]);
+        let said = [more(CALLS), more(BULK)];
+        if said[CALLS] > peer.said[CALLS] {
+            peer.progressed = now;
+        }
+        peer.said = said;
+        let idle = peer.ahead(CALLS) == 0;
+        peer.flow.note(said[CALLS], idle, now);
+        if peer.held_back && !peer.crowded() {
+            peer.held_back = false;
+            self.relieved.push(id);
         }
     }
 
     /// How much memory a peer has left once everything in flight has arrived, as soon as it has said so.
     pub(super) fn headroom(&self, id: MemberId) -> Option<Headroom> {
         let peer = self.all.get(&id)?;
-        let (said, _) = peer.headroom?;
+        let said = peer.headroom?;
         Some(Headroom { left: said.left.saturating_sub(peer.under_way()), ..said })
     }
 
     /// What a peer said of its memory, and how many bytes are on their way to it; unknown counts as plenty.
     pub(super) fn said(&self, id: MemberId) -> (Headroom, u64) {
-        self.all.get(&id).and_then(|p| Some((p.headroom?.0, p.under_way()))).unwrap_or((Headroom::PLENTY, 0))
+        self.all.get(&id).and_then(|p| Some((p.headroom?, p.under_way()))).unwrap_or((Headroom::PLENTY, 0))
     }
 
     /// Looks at who is full, by what each said since the last look; so many share the work there.
     pub(super) fn look_at_memory(&mut self, shares: u64) {
         for (_, peer) in self.all.iter_mut() {
             if std::mem::take(&mut peer.says_anew) {
-                peer.pressure.look(peer.headroom.map_or(Headroom::PLENTY, |(said, _)| said), shares);
+                peer.pressure.look(peer.headroom.unwrap_or(Headroom::PLENTY), shares);
             }
         }
     }

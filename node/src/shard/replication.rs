@@ -11,6 +11,7 @@ use super::copying::Source as Teaching;
 use super::forwarding::{Asker, Call, Source, note_order};
 use super::frame::{self, Ack, Frame, Head};
 use super::log::{Log, begin_anew};
+use super::peers::Wait;
 use super::upkeep::{EXPIRE_SLICE, UPKEEP};
 use super::{Assigned, Core, Held, Lane, PartitionRef, Slot};
 use doyen_gossip::Time;
@@ -109,8 +110,8 @@ pub(super) struct Link {
     pub(super) acked: u64,
     /// What it is sent next.
     pub(super) next: u64,
-    /// Since when something is unacknowledged.
-    pub(super) stalled: Option<Time>,
+    /// Since when something is unacknowledged, and what must arrive first.
+    pub(super) stalled: Option<Wait>,
     /// When it was sent something again, or acknowledged something, last.
     resent: Time,
     said_committed: u64,
@@ -420,12 +421,15 @@ impl Core {
             }
             let head = Head { at, epoch: *epoch, session: link.session, committed, clock, first: seq };
             // A crowded copy lags: `relieve` sends what it lacks.
-            let Some(said) = self.peers.append(*id, &head, entry) else { continue };
+            let Some(sent) = self.peers.append(*id, &head, entry) else {
+                link.stalled.get_or_insert(Wait::for_room(self.now));
+                continue;
+            };
             link.next = seq + 1;
-            if said {
+            if sent.head {
                 link.said_committed = committed;
             }
-            link.stalled.get_or_insert(self.now);
+            sent.note(&mut link.stalled, self.now);
             self.stats.replicated += 1;
         }
     }
@@ -436,6 +440,7 @@ impl Core {
         let Some(lead) = &mut held.lead else { return };
         let Some(link) = lead.links.get_mut(&id) else { return };
         link.resent = self.now;
+        link.stalled = link.stalled.map(Wait::again);
         link.said_committed = 0;
         link.fresh = false;
         if link.teaching.as_ref().is_some_and(|t| !t.verified()) {
@@ -462,7 +467,6 @@ impl Core {
             link.session = 0;
             log.committed()
         };
-        link.stalled.get_or_insert(self.now);
         let mut first = base + 1;
         loop {
             let Some(out) = self.peers.out(id, Lane::Calls) else { return };
@@ -477,6 +481,7 @@ impl Core {
         }
         link.next = last + 1;
         link.said_committed = log.committed();
+        self.peers.note_given(id, &mut link.stalled, self.now);
     }
 
     /// Sends what a link lacks, within its window.
@@ -494,8 +499,9 @@ impl Core {
             }
             return;
         }
+        let first = link.next;
         while link.next <= log.last() && log.bytes_between(link.acked, link.next - 1) < WINDOW {
-            let Some(out) = self.peers.room(id) else { return };
+            let Some(out) = self.peers.room(id) else { break };
             let count = frame_of(log, link.next);
             let head = Head {
                 at,
@@ -508,8 +514,12 @@ impl Core {
             frame::append(out, &head, (link.next..link.next + count).filter_map(|seq| log.entry(seq)));
             link.next += count;
             link.said_committed = log.committed();
-            link.stalled.get_or_insert(self.now);
             self.stats.replicated += count;
+        }
+        if link.next > first {
+            self.peers.note_given(id, &mut link.stalled, self.now);
+        } else if link.acked < log.last() {
+            link.stalled.get_or_insert(Wait::for_room(self.now));
         }
     }
 
@@ -541,7 +551,10 @@ impl Core {
         }
         link.asks = 0;
         link.resent = self.now;
-        link.stalled = (link.acked < held.log.last()).then_some(self.now);
+        link.stalled = None;
+        if link.acked + 1 < link.next {
+            self.peers.note_given(from, &mut link.stalled, self.now);
+        }
         self.peers.note_heard(from);
         let lags = link.next <= held.log.last();
         if begun {
@@ -583,6 +596,7 @@ impl Core {
             return;
         }
         link.next = next;
+        link.stalled = link.stalled.map(Wait::again);
         link.said_committed = 0;
         self.stream(at, slot, from);
     }
@@ -722,8 +736,11 @@ impl Core {
                 link.stalled = None;
                 continue;
             }
-            let stalled = now.since(*link.stalled.get_or_insert(now));
-            if stalled > RESEND && now.since(link.resent) > RESEND && link.teaching.as_ref().is_none_or(Teaching::verified) {
+            let wait = link.stalled.get_or_insert(Wait::for_room(now));
+            let stalled = self.peers.silence(*id, wait, now);
+            // What is on its way on this connection will arrive: only what arrived and was not taken is sent again.
+            let again = stalled > RESEND && (wait.has_arrived() || broken(Mutant::SlowIsSilent));
+            if again && now.since(link.resent) > RESEND && link.teaching.as_ref().is_none_or(Teaching::verified) {
                 restart.push(*id);
             }
             let patience = if self.peers.is_silent(*id) { RESEND } else { self.limits.copy_silent_max };

@@ -527,3 +527,42 @@ pub(super) fn what_is_split_takes_no_writes() -> Result<(), String> {
     s.done(one, 500, "a write once the split is given up")?;
     s.done(other, 500, "a write once the split is given up").map(|_| ())
 }
+
+/// A value takes longer to its copy than a copy is borne with that says nothing: it is slow, and not silent.
+pub(super) fn a_slow_way_costs_no_copy() -> Result<(), String> {
+    let mut s = Shards::new(3);
+    s.show_all(&table(3, &[1, 2]));
+    s.write(1, "x", "1")?;
+    s.narrow(1, 2, Lane::Calls, 400);
+    let large = s.submit(1, "x", set(&"large".repeat(200_000)));
+    s.run(100)?;
+    let small = s.submit(1, "y", set("behind it"));
+    for (write, what) in [(large, "a large value"), (small, "what is behind it")] {
+        let outcome = s.done(write, 5_000, what)?;
+        if outcome != Outcome::Ok {
+            return Err(format!("{what} came to {outcome:?}"));
+        }
+    }
+    if s.asked.is_empty() { Ok(()) } else { Err(format!("a copy that took all that it was sent was given up: {:?}", s.asked)) }
+}
+
+/// Nothing arrives at a copy for a while. Writes that cannot be on their way yet wait before they are executed.
+pub(super) fn a_write_waits_where_nothing_has_happened() -> Result<(), String> {
+    const WRITES: u64 = 24;
+    let mut s = Shards::new(3);
+    s.show_all(&table(3, &[1, 2]));
+    s.write(1, "x", "1")?;
+    let before = s.stats(1).executed;
+    s.hold(1, 2, Lane::Calls);
+    let writes: Vec<u64> = (0..WRITES).map(|n| s.submit(1, &format!("k{n}"), set(&"large".repeat(200_000)))).collect();
+    s.run(200)?;
+    let executed = s.stats(1).executed - before;
+    s.let_go(1, 2, Lane::Calls);
+    for write in writes {
+        let outcome = s.done(write, 1_000, "a write that waited")?;
+        if outcome != Outcome::Ok {
+            return Err(format!("a write that waited came to {outcome:?}"));
+        }
+    }
+    if executed < WRITES - 4 { Ok(()) } else { Err(format!("{executed} of {WRITES} values of a megabyte were sent at once")) }
+}

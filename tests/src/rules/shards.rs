@@ -59,6 +59,7 @@ impl Node {
             chunks_in_flight: 2,
             copies_max: 2,
             drawn_max: 4,
+            ahead_bytes_max: 8 << 20,
             takeover_wait: Duration::from_millis(515),
         };
         let lease = Time(u64::MAX);
@@ -74,6 +75,8 @@ pub(super) struct Shards {
     wires: BTreeMap<Wire, VecDeque<Bytes>>,
     arrived: BTreeMap<Wire, BytesMut>,
     held: BTreeSet<Wire>,
+    /// How many bytes a millisecond some of them carry.
+    narrow: BTreeMap<Wire, usize>,
     /// Who stands still.
     stalled: Option<Place>,
     outcomes: BTreeMap<Token, Outcome>,
@@ -224,6 +227,7 @@ impl Shards {
             wires: BTreeMap::new(),
             arrived: BTreeMap::new(),
             held: BTreeSet::new(),
+            narrow: BTreeMap::new(),
             stalled: None,
             outcomes: BTreeMap::new(),
             next_token: 1,
@@ -290,6 +294,11 @@ impl Shards {
 
     pub(super) fn let_go(&mut self, from: Place, to: Place, lane: Lane) {
         self.held.remove(&(from, to, lane));
+    }
+
+    /// This wire carries so many bytes a millisecond and no more.
+    pub(super) fn narrow(&mut self, from: Place, to: Place, lane: Lane, bytes: usize) {
+        self.narrow.insert((from, to, lane), bytes);
     }
 
     /// A node's control thread shows this, and the shard has it at once. A tenure of its own may acknowledge after so long.
@@ -450,7 +459,19 @@ impl Shards {
     fn deliver(&mut self, wire: Wire) -> Result<(), String> {
         let (from, to, lane) = wire;
         let now = self.now;
-        let Some(chunks) = self.wires.remove(&wire) else { return Ok(()) };
+        let Some(mut chunks) = self.wires.remove(&wire) else { return Ok(()) };
+        if let Some(most) = self.narrow.get(&wire)
+            && let Some(mut first) = chunks.pop_front()
+        {
+            let rest = first.split_off(first.len().min(*most));
+            if !rest.is_empty() {
+                chunks.push_front(rest);
+            }
+            if !chunks.is_empty() {
+                self.wires.insert(wire, std::mem::replace(&mut chunks, VecDeque::new()));
+            }
+            chunks = VecDeque::from([first]);
+        }
         let Some(node) = self.nodes.get_mut(&to) else { return Ok(()) };
         let buffer = self.arrived.entry(wire).or_default();
         chunks.into_iter().for_each(|chunk| buffer.extend_from_slice(&chunk));

@@ -1,6 +1,6 @@
 //! The data connections between processes: dialling, breaking, bytes in order.
 
-use super::network::{CONGESTED_BYTES, Connection, ConnectionId, Plane, STALL, lane_index};
+use super::network::{CONGESTED_BYTES, Connection, ConnectionId, NARROW_PIECE, Plane, STALL, lane_index};
 use super::process::{DataInput, ProcessId, ThreadId};
 use super::schedule::{Event, MS, Nanos, SECOND};
 use super::world::World;
@@ -105,6 +105,7 @@ impl World {
         }
     }
 
+    /// Gives bytes of a lane to the connection with a peer.
     pub(crate) fn transmit(&mut self, (p, t): ThreadId, peer: MemberId, lane: Lane, bytes: &[u8]) {
         let Some(&id) = self.processes[p].threads[t].shard_links.get(&peer) else { return };
         let Some(connection) = self.network.connections.get(&id) else { return };
@@ -114,16 +115,21 @@ impl World {
         let to = usize::from(connection.ends[0].0 == (p, t) && connection.ends[0].1.member() == self.processes[p].threads[t].shard_me);
         let slots = connection.ends.map(|((process, _), _)| self.processes[process].slot);
         let delay = self.delay(slots[1 - to], slots[to]);
-        // Now and then in two pieces, so that frames arrive torn.
-        let mut pieces = vec![bytes.to_vec()];
-        if bytes.len() > 1 && self.rng.random_bool(0.05) {
+        let bandwidth = self.mix.bandwidth;
+        // On a narrow way by and by; now and then in two pieces, so that frames arrive torn.
+        let mut pieces: Vec<Vec<u8>> = bytes.chunks(bandwidth.map_or(usize::MAX, |_| NARROW_PIECE)).map(<[u8]>::to_vec).collect();
+        if pieces.len() == 1 && bytes.len() > 1 && self.rng.random_bool(0.05) {
             let cut = self.rng.random_range(1..bytes.len());
             let tail = pieces[0].split_off(cut);
             pieces.push(tail);
         }
         for piece in pieces {
             let Some(connection) = self.network.connections.get_mut(&id) else { return };
-            let at = (self.schedule.now() + delay).max(connection.last[to][lane_index(lane)]);
+            let mut at = (self.schedule.now() + delay).max(connection.last[to][lane_index(lane)]);
+            if let Some(bandwidth) = bandwidth {
+                at = at.max(connection.busy_until[to]) + piece.len() as u64 * SECOND / bandwidth;
+                connection.busy_until[to] = at;
+            }
             connection.last[to][lane_index(lane)] = at;
             connection.lanes[to][lane_index(lane)].push_back(piece);
             self.schedule.at(at, Event::Arrive(id, to, lane));

@@ -38,6 +38,8 @@ pub struct Mix {
     pub delay_min: Nanos,
     /// Jitter on top of it.
     pub jitter: Nanos,
+    /// Bytes a second of a data connection, in each direction, where that is little.
+    pub bandwidth: Option<u64>,
     /// Datagrams lost, per mille.
     pub loss: u32,
     /// Datagrams duplicated, per mille.
@@ -105,6 +107,9 @@ const STRANGERS: f64 = 0.08;
 /// How many seeds have up to thirty nodes: each costs as much as dozens of others.
 const CROWDS: f64 = 0.01;
 
+/// How many seeds have connections with little bandwidth.
+const NARROW: f64 = 0.2;
+
 /// How many seeds have processes with several data threads.
 const SEVERAL_THREADS: f64 = 0.6;
 
@@ -116,6 +121,9 @@ impl Mix {
         later.set_stream(1);
         let mut last = ChaCha8Rng::seed_from_u64(seed);
         last.set_stream(7);
+        let mut ways = ChaCha8Rng::seed_from_u64(seed);
+        ways.set_stream(9);
+        let narrow = ways.random_bool(NARROW);
         let small = later.random_bool(0.12);
         let mut policies = ChaCha8Rng::seed_from_u64(seed);
         policies.set_stream(8);
@@ -170,6 +178,7 @@ impl Mix {
             weights,
             delay_min: if slow { 15 * MS } else { rng.random_range(20_000..1_000_000) },
             jitter: if slow { 20 * MS } else { rng.random_range(10_000..2_000_000) },
+            bandwidth: narrow.then(|| [40_000, 120_000, 400_000][ways.random_range(0..3)]),
             loss: [0, 0, 0, 10, 50, 150][rng.random_range(0..6)] * u32::from(!stranger),
             duplicates: [0, 0, 20, 100][rng.random_range(0..4)],
             late: [0, 0, 10, 50][rng.random_range(0..4)],

@@ -19,6 +19,9 @@ pub(crate) const STALL: Nanos = 50 * MS;
 /// A peer to which more calls are under way is congested: a few frames, so that it happens often.
 pub(crate) const CONGESTED_BYTES: usize = 512;
 
+/// What arrives at once on a connection with little bandwidth, at most.
+pub(crate) const NARROW_PIECE: usize = 1 << 10;
+
 /// Which traffic a cut stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Plane {
@@ -35,6 +38,8 @@ pub(crate) struct Connection {
     pub(crate) lanes: [[VecDeque<Vec<u8>>; 2]; 2],
     /// When the last chunk of a lane arrives, so that the next does not overtake it.
     pub(crate) last: [[Nanos; 2]; 2],
+    /// Until when bytes to an end take all the bandwidth, both lanes together.
+    pub(crate) busy_until: [Nanos; 2],
     /// Since when bytes to an end are stalled.
     pub(crate) stalled: [Option<Nanos>; 2],
     /// Whether more calls are under way to an end than `CONGESTED_BYTES`: the other end was told.
@@ -43,7 +48,15 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) fn new(ends: [(ThreadId, MemberId); 2]) -> Self {
-        Self { ends, broken: false, lanes: Default::default(), last: Default::default(), stalled: [None; 2], congested: [false; 2] }
+        Self {
+            ends,
+            broken: false,
+            lanes: Default::default(),
+            last: Default::default(),
+            busy_until: [0; 2],
+            stalled: [None; 2],
+            congested: [false; 2],
+        }
     }
 
     /// Bytes of calls under way to an end.

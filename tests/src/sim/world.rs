@@ -413,6 +413,8 @@ impl World {
             chunks_in_flight: self.mix.chunks_in_flight,
             copies_max: 8,
             drawn_max: 2,
+            // A few writes, so that they wait often.
+            ahead_bytes_max: 8 << 10,
             takeover_wait: timing().takeover_wait(),
         }
     }

@@ -161,9 +161,9 @@ fn frame() -> impl Strategy<Value = Frame> {
             entries
         }),
         (head(), prop::collection::vec(logged(), 0..4)).prop_map(|(head, entries)| Frame::Append { head, entries }),
-        (n(), n(), n(), prop::collection::vec(ack, 0..4)).prop_map(|(left, kept, received, acks)| Frame::Acks {
+        (n(), n(), [n(), n()], prop::collection::vec(ack, 0..4)).prop_map(|(left, kept, arrived, acks)| Frame::Acks {
             headroom: Headroom { left, kept },
-            received,
+            arrived,
             acks
         }),
         (at(), n(), s(), n()).prop_map(|(at, e, session, next)| Frame::Want { at, epoch: Epoch(e), session, next }),
