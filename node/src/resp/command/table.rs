@@ -162,13 +162,15 @@ impl Spec {
         let flag = |name| self.flags.contains(&name);
         let contained = self.container().is_some();
         let group = match self.group {
-            "generic" if !matches!(self.name, "wait" | "object") => Some("@keyspace"),
+            "generic" if self.name == "wait" => Some("@connection"),
+            "generic" if self.name != "object" => Some("@keyspace"),
             "string" => Some("@string"),
             "connection" if self.name != "client" => Some("@connection"),
+            "cluster" if matches!(self.name, "asking" | "readonly" | "readwrite") => Some("@connection"),
             "transactions" => Some("@transaction"),
             "scripting" if contained => Some("@scripting"),
             "server" if matches!(self.name, "flushall" | "flushdb" | "dbsize") => Some("@keyspace"),
-            "server" if self.verb == Verb::Command => Some("@connection"),
+            "server" if self.name.split('|').next() == Some("command") => Some("@connection"),
             _ => None,
         };
         let access = if flag("write") { Some("@write") } else { flag("readonly").then_some("@read") };
