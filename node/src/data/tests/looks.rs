@@ -185,6 +185,25 @@ async fn replies_that_a_client_does_not_want_are_left_out() {
     node.stop().await;
 }
 
+/// Until a client's command came and waits for the end of a pause.
+async fn until_one_waits(client: &mut Client) {
+    while !bulk(ask(client, "CLIENT LIST").await).contains(" flags=b ") {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_ends_answers_what_a_pause_held() {
+    let (node, mut clients) = node_and_clients(2, None).await;
+    ok(&mut clients[0], "CLIENT PAUSE 100000000 WRITE").await;
+    let mut writer = clients.remove(1);
+    let write = tokio::spawn(async move { ask(&mut writer, "SET a 1").await });
+    until_one_waits(&mut clients[0]).await;
+    node.handle.drain().await;
+    assert_eq!(write.await.unwrap(), Reply::Simple("OK".to_owned()));
+    node.stop().await;
+}
+
 #[tokio::test]
 async fn a_pause_holds_commands_of_all_threads_until_it_is_over() {
     let (node, mut clients) = node_and_clients(2, None).await;
@@ -195,14 +214,7 @@ async fn a_pause_holds_commands_of_all_threads_until_it_is_over() {
         let written = writer.pipeline(&["SET a 2", "GET a"].map(words)).await.unwrap();
         (writer, written)
     });
-    // Its command came and waits.
-    loop {
-        let list = bulk(ask(&mut reader, "CLIENT LIST").await);
-        if list.contains(" flags=b ") {
-            break;
-        }
-        tokio::task::yield_now().await;
-    }
+    until_one_waits(&mut reader).await;
     assert_eq!(ask(&mut reader, "GET a").await, Reply::Bulk(b"1".to_vec()), "reads go on");
     ok(&mut reader, "CLIENT UNPAUSE").await;
     let (mut writer, written) = write.await.unwrap();
