@@ -129,6 +129,11 @@ placement-bench *ARGS:
     cargo bench -p doyen-placement --bench lookup -- {{ARGS}}
     cargo bench -p doyen-placement --bench plan
 
+# the parts of Valkey's own test suite that concern what Doyen has, from a checkout of valkey-io/valkey (needs tclsh)
+valkey-suite checkout:
+    cargo build -p doyen
+    tests/scripts/valkey-suite.sh {{ checkout }} target/debug/doyen
+
 # the same thousands of commands to Doyen and to redis-server 7, raw replies compared (needs redis-server and redis-tools)
 compare-redis:
     cargo build --release -p doyen

@@ -20,8 +20,14 @@ pub fn now() -> Time {
 /// Wall time in Unix milliseconds. Only for deadlines that callers give in wall time; never compared between nodes.
 #[must_use]
 pub fn unix_ms() -> u64 {
-    let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX));
-    wall.saturating_add_signed(WALL_SET_BY_MS.load(Ordering::Relaxed))
+    unix_us() / 1000
+}
+
+/// Wall time in Unix microseconds, for clients that ask for it.
+#[must_use]
+pub fn unix_us() -> u64 {
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| u64::try_from(d.as_micros()).unwrap_or(u64::MAX));
+    wall.saturating_add_signed(WALL_SET_BY_MS.load(Ordering::Relaxed).saturating_mul(1000))
 }
 
 /// By how much this process's wall clock was set forward or back since it started.

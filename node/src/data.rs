@@ -75,7 +75,6 @@ struct ThreadOptions {
     identity: Arc<Identity>,
     resp: Option<TcpListener>,
     password: Option<String>,
-    connections_max: usize,
     clients_max: usize,
     seeds: Vec<SocketAddr>,
     siblings: Siblings,
@@ -147,6 +146,9 @@ pub(crate) struct Counters {
     pub(crate) commands: u64,
     pub(crate) errors: u64,
     pub(crate) protocol_errors: u64,
+    /// Bytes that clients sent, and that they were sent.
+    pub(crate) input_bytes: u64,
+    pub(crate) output_bytes: u64,
     pub(crate) malformed: u64,
 }
 
@@ -324,7 +326,7 @@ pub fn start(options: DataOptions, shared: Arc<Shared>, upcalls: mpsc::Sender<Up
     let listeners = desks.clone();
     shared.listen(move || listeners.iter().for_each(|desk| desk.bell().ring()));
     let handle = DataHandle(Arc::new(Door { desks: desks.clone(), shared: shared.clone() }));
-    let crew = Arc::new(Crew::new(desks, limits.memory_bytes_max));
+    let crew = Arc::new(Crew::new(desks, limits.memory_bytes_max, connections_max));
     let mut data = Data { threads: Vec::new() };
     let limits = limits.shared_by(count);
     for (number, ((poll, sockets), siblings)) in (0..).zip(polls.into_iter().zip(sockets).zip(Siblings::of(me, count))) {
@@ -335,7 +337,6 @@ pub fn start(options: DataOptions, shared: Arc<Shared>, upcalls: mpsc::Sender<Up
             identity: identity.clone(),
             resp: resp.take(),
             password: password.clone(),
-            connections_max,
             clients_max,
             seeds: seeds.clone(),
             siblings,

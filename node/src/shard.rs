@@ -656,6 +656,7 @@ impl Shard {
             return None;
         }
         self.core.stats.executed += 1;
+        self.core.stats.count_lookup(found.is_some());
         self.core.read += 1;
         if slot.eviction == Eviction::Lru
             && let Some(entry) = found
@@ -1110,6 +1111,12 @@ impl Shard {
             return Some(Request::InSync(std::mem::take(&mut self.core.in_sync)));
         }
         self.core.requests.pop_front()
+    }
+
+    /// Bytes held: entries, tails, snapshots.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        self.core.memory as u64
     }
 
     /// Counters and gauges.

@@ -30,6 +30,16 @@ KNOWN = [
     (r"^HELLO 2 AUTH nosuch x FOO$", "a syntax error comes before a wrong password"),
     (r"^CLIENT ID$|^WAIT 0 10$", "it shows this server"),
     (r"^CLUSTER (INFO|SLOTS|NODES|SHARDS|MYID)$", "it shows this cluster"),
+    (r"^(TIME|LASTSAVE|LOLWUT( \S+)*)$", "it shows this server"),
+    (r"^ACL LOG$", "what was refused is not logged"),
+    (r"^FUNCTION STATS$", "there is no engine"),
+    (r"^CLIENT KILL MAXAGE\b", "there since 7.4"),
+    (r"^CONFIG SET (slowlog-max-len -1|maxclients 0)$", "limits are others"),
+    (r"^CONFIG GET (databases|maxclients)$", "it shows this server"),
+    (r"^OBJECT IDLETIME (?!nosuch)", "the time of the last use is not kept"),
+    (r"^OBJECT REFCOUNT n$", "no two keys share a value"),
+    (r"^MEMORY USAGE (?!nosuch|s FOO)\w+( SAMPLES 0)?$", "entries have another layout"),
+    (r"^MEMORY DOCTOR|^MEMORY STATS", "it shows this server"),
 ]
 # On the plain port only: Redis refuses them there, and a cluster-aware client may find the cluster-aware port by them.
 KNOWN_PLAIN = [(r"(?i)^(readonly|readwrite|asking)$|^CLUSTER (KEYSLOT|COUNTKEYSINSLOT)\b", "both ports speak of the cluster")]
@@ -51,7 +61,8 @@ def commands():
     # How many arguments: every command with none to five.
     names = """PING ECHO HELLO AUTH SELECT CLIENT COMMAND DBSIZE SET GET GETSET GETDEL GETEX SETNX SETEX PSETEX MGET MSET APPEND STRLEN INCR
         DECR INCRBY DECRBY INCRBYFLOAT DEL UNLINK EXISTS TYPE EXPIRE PEXPIRE EXPIREAT PEXPIREAT TTL PTTL EXPIRETIME PEXPIRETIME PERSIST
-        SCAN KEYS FLUSHALL FLUSHDB CLUSTER READONLY READWRITE ASKING WAIT CONFIG NOSUCH""".split()
+        SCAN KEYS FLUSHALL FLUSHDB CLUSTER READONLY READWRITE ASKING WAIT CONFIG NOSUCH UNWATCH TIME ROLE LASTSAVE MODULE SLOWLOG LATENCY
+        ACL PUBSUB SCRIPT FUNCTION MEMORY OBJECT TOUCH LOLWUT DEBUG""".split()
     for name in names:
         for n in range(6):
             line = " ".join([name] + ["k%d" % i for i in range(n)])
@@ -131,7 +142,33 @@ def commands():
     add("CONFIG GET SAVE", "CONFIG GET databases*x", "CLUSTER", "CLUSTER NOSUCH", "CLUSTER KEYSLOT", "CLUSTER KEYSLOT a", "CLUSTER KEYSLOT {a}b", "CLUSTER KEYSLOT a b", "CLUSTER MYID x")
     add("CLUSTER INFO x", "CLUSTER SLOTS x", "CLUSTER NODES x", "CLUSTER SHARDS x", "CLUSTER COUNTKEYSINSLOT", "CLUSTER COUNTKEYSINSLOT x", "CLUSTER COUNTKEYSINSLOT -1", "CLUSTER COUNTKEYSINSLOT 16384")
     add("CLUSTER COUNTKEYSINSLOT 0", "CLUSTER KEYSLOT ''", "CLUSTER KEYSLOT {}a", "CLUSTER KEYSLOT a{b}{c}", "NOSUCH", "nosuch a b", "'' a", "EVAL x 0")
-    add("get", "GeT s", "QUIT")
+    # What connects and looks.
+    for container in "CLIENT CONFIG COMMAND MEMORY OBJECT SLOWLOG LATENCY ACL PUBSUB SCRIPT FUNCTION MODULE".split():
+        add(f"{container} NOSUCH", f"{container} HELP x", f"{container}|HELP", f"{container.lower()} {'x' * 200}")
+    add("UNWATCH", "UNWATCH x", "TIME x", "ROLE", "ROLE x", "LASTSAVE x", "MODULE LIST", "MODULE LIST x", "DEBUG", "DEBUG SLEEP 0", "debug jmap", "RESET", "RESET x")
+    add("SLOWLOG RESET", "CONFIG SET slowlog-log-slower-than -1", "SLOWLOG RESET", "SLOWLOG LEN", "SLOWLOG GET", "SLOWLOG GET 5", "SLOWLOG GET -1", "SLOWLOG GET -2", "SLOWLOG GET x", "SLOWLOG GET 1 2", "SLOWLOG LEN x")
+    add("LATENCY LATEST", "LATENCY HISTORY command", "LATENCY HISTORY", "LATENCY RESET", "LATENCY RESET command fork", "LATENCY GRAPH nosuch", "LATENCY GRAPH", "LATENCY HISTOGRAM nosuch", "LATENCY DOCTOR x")
+    add("ACL WHOAMI", "ACL USERS", "ACL LIST", "ACL GETUSER nosuch", "ACL GETUSER default", "ACL GETUSER", "ACL CAT nosuch", "ACL CAT a b", "ACL GENPASS 0", "ACL GENPASS 4097", "ACL GENPASS x", "ACL GENPASS 1 2", "ACL LOG", "ACL LOG RESET", "ACL LOG x", "ACL WHOAMI x")
+    add("PUBSUB CHANNELS", "PUBSUB CHANNELS a*", "PUBSUB CHANNELS a b", "PUBSUB NUMSUB", "PUBSUB NUMSUB a b", "PUBSUB NUMPAT", "PUBSUB NUMPAT x", "PUBSUB SHARDCHANNELS", "PUBSUB SHARDCHANNELS a*", "PUBSUB SHARDNUMSUB a")
+    add("SCRIPT EXISTS", "SCRIPT EXISTS a b", "SCRIPT FLUSH", "SCRIPT FLUSH ASYNC", "SCRIPT FLUSH sync", "SCRIPT FLUSH x", "SCRIPT FLUSH SYNC x", "SCRIPT KILL", "FUNCTION LIST", "FUNCTION LIST WITHCODE", "FUNCTION LIST LIBRARYNAME x", "FUNCTION LIST LIBRARYNAME", "FUNCTION LIST x")
+    add("FUNCTION STATS", "FUNCTION FLUSH", "FUNCTION FLUSH ASYNC", "FUNCTION FLUSH x", "FUNCTION KILL")
+    add("CLIENT REPLY ON", "CLIENT REPLY x", "CLIENT REPLY", "CLIENT UNPAUSE", "CLIENT PAUSE", "CLIENT PAUSE x", "CLIENT PAUSE -1", "CLIENT PAUSE 0 x", "CLIENT PAUSE 0 WRITE", "CLIENT PAUSE 0 all", "CLIENT PAUSE 1 WRITE x", "CLIENT TRACKINGINFO", "CLIENT GETREDIR")
+    add("CLIENT TRACKING OFF", "CLIENT TRACKING x", "CLIENT CACHING YES", "CLIENT CACHING x", "CLIENT UNBLOCK 999999", "CLIENT UNBLOCK x", "CLIENT UNBLOCK 1 x", "CLIENT UNBLOCK 999999 ERROR", "CLIENT LIST TYPE x", "CLIENT LIST TYPE", "CLIENT LIST TYPE master")
+    add("CLIENT LIST ID x", "CLIENT LIST ID", "CLIENT LIST ID 999999", "CLIENT LIST ID -1", "CLIENT LIST x", "CLIENT LIST TYPE normal x", "CLIENT KILL", "CLIENT KILL x", "CLIENT KILL 127.0.0.1:1", "CLIENT KILL ID x", "CLIENT KILL ID 0", "CLIENT KILL ID 999999")
+    add("CLIENT KILL ID 999999 SKIPME x", "CLIENT KILL TYPE x", "CLIENT KILL TYPE master", "CLIENT KILL TYPE pubsub SKIPME no", "CLIENT KILL ADDR 127.0.0.1:1", "CLIENT KILL LADDR 127.0.0.1:1", "CLIENT KILL USER nosuch", "CLIENT KILL SKIPME yes ID 999999")
+    add("CLIENT KILL ID 999999 TYPE", "CLIENT KILL FOO bar", "CLIENT KILL MAXAGE x", "CLIENT KILL MAXAGE 0", "CLIENT KILL MAXAGE 1000000", "CLIENT INFO x", "CLIENT GETREDIR x")
+    add("CONFIG RESETSTAT", "CONFIG RESETSTAT x", "CONFIG REWRITE", "CONFIG SET", "CONFIG SET timeout", "CONFIG SET timeout x", "CONFIG SET timeout -1", "CONFIG SET timeout 0", "CONFIG SET nosuch 1", "CONFIG SET timeout 0 timeout 1", "CONFIG SET timeout 0 port", "CONFIG SET cluster-enabled x")
+    add("CONFIG SET slowlog-max-len -1", "CONFIG SET slowlog-max-len 128", "CONFIG SET slowlog-log-slower-than 10000", "CONFIG SET slowlog-log-slower-than x", "CONFIG SET maxclients 0", "CONFIG SET maxclients x", "CONFIG SET appendonly no", "CONFIG SET save ''")
+    for setting in "appendonly databases hz maxclients maxmemory-clients notify-keyspace-events save slowlog-log-slower-than slowlog-max-len timeout latency-monitor-threshold enable-debug-command activedefrag appendfsync cluster-enabled".split():
+        add(f"CONFIG GET {setting}")
+    add("SETUP", "SET long 012345678901234567890123456789012345678901234", "SET short 01234567890123456789012345678901234567890123")
+    for key in ["s", "n", "f", "empty", "big", "long", "short", "nosuch"]:
+        add(f"OBJECT ENCODING {key}", f"OBJECT REFCOUNT {key}", f"OBJECT FREQ {key}", f"OBJECT IDLETIME {key}", f"MEMORY USAGE {key}", f"TOUCH {key}", f"TOUCH {key} {key}")
+    add("TOUCH s n nosuch", "MEMORY USAGE s SAMPLES 0", "MEMORY USAGE s SAMPLES", "MEMORY USAGE s SAMPLES -1", "MEMORY USAGE s SAMPLES x", "MEMORY USAGE nosuch SAMPLES 5", "MEMORY USAGE s FOO 5", "MEMORY MALLOC-STATS x", "MEMORY PURGE", "MEMORY DOCTOR x")
+    add("COMMAND LIST FILTERBY MODULE x", "COMMAND LIST FILTERBY ACLCAT nosuch", "COMMAND LIST FILTERBY PATTERN xq*", "COMMAND LIST FILTERBY PATTERN hello", "COMMAND LIST FILTERBY PATTERN", "COMMAND LIST FILTERBY x y", "COMMAND LIST x y z", "COMMAND GETKEYS OBJECT ENCODING k")
+    add("COMMAND GETKEYS MEMORY USAGE k", "COMMAND GETKEYS TOUCH a b", "COMMAND GETKEYS OBJECT HELP", "COMMAND GETKEYS OBJECT ENCODING", "COMMAND GETKEYS CLIENT LIST", "COMMAND INFO touch", "COMMAND INFO time unwatch role", "COMMAND INFO object|encoding", "COMMAND INFO memory|usage", "COMMAND INFO client|id", "COMMAND DOCS nosuch nosuch2")
+    # The next round begins with no keys.
+    add("get", "GeT s", "FLUSHALL", "QUIT")
     return out
 
 

@@ -14,8 +14,12 @@ use crate::control::Upcall;
 use crate::net::links::{LinkHandler, Links};
 use crate::resp::budget::Budget;
 use crate::resp::cluster;
+use crate::resp::counts::{Counts, Rates, Stopwatch};
+use crate::resp::info::Totals;
 use crate::resp::ready::Ready;
 use crate::resp::session::Connection;
+use crate::resp::session::pause::Paused;
+use crate::resp::slowlog::SlowLog;
 use crate::shard::op::{Failure, Operation, Outcome, PartitionAction, PartitionOperation, Work};
 use crate::shard::{Lane, Limits, Malformed, Patience, Request, Shard};
 use crate::shared::{Local, Shared};
@@ -74,6 +78,8 @@ pub(crate) struct Core {
     cpu: (Duration, Time),
     alive_at: Time,
     stalled_at: Time,
+    /// When idle clients are looked for next.
+    idle_at: Time,
 }
 
 /// Of a core in thousandths, from when on a thread has no time to spare.
@@ -117,7 +123,14 @@ pub(crate) struct Inner {
     pub(crate) counters: Counters,
     pub(crate) limits: Limits,
     pub(crate) password: Option<String>,
-    pub(crate) connections_max: usize,
+    /// What clients did, for `INFO`; since when it counts; and rates of late.
+    pub(crate) counts: Counts,
+    pub(crate) totals_from: Totals,
+    pub(crate) rates: Rates,
+    pub(crate) memory_peak_bytes: u64,
+    pub(crate) stopwatch: Stopwatch,
+    pub(crate) slow: SlowLog,
+    pub(crate) paused: Paused,
     /// No more clients, and those that there are leave once they are answered.
     pub(crate) draining: bool,
     incarnations: u64,
@@ -269,6 +282,13 @@ impl Inner {
         some
     }
 
+    /// Looks at what changes, for rates and peaks.
+    fn sample(&mut self) {
+        let counters = &self.counters;
+        self.rates.sample(self.now, [counters.commands, counters.input_bytes, counters.output_bytes]);
+        self.memory_peak_bytes = self.memory_peak_bytes.max(self.shard.memory_bytes());
+    }
+
     /// No view came for too long.
     fn give_up_redo(&mut self) {
         if self.now >= self.redo_until {
@@ -316,7 +336,13 @@ impl Core {
             counters: Counters::default(),
             limits: options.limits,
             password: options.password,
-            connections_max: options.connections_max,
+            counts: Counts::new(),
+            totals_from: Totals::default(),
+            rates: Rates::default(),
+            memory_peak_bytes: 0,
+            stopwatch: Stopwatch::new(),
+            slow: SlowLog::default(),
+            paused: Paused::default(),
             draining: false,
             incarnations: 0,
             redo: Vec::new(),
@@ -340,6 +366,7 @@ impl Core {
             cpu: (Duration::ZERO, Time::ZERO),
             alive_at: Time::ZERO,
             stalled_at: Time::ZERO,
+            idle_at: Time::ZERO,
         }
     }
 
@@ -584,13 +611,21 @@ impl Core {
             inner.shard.tick(now);
         }
         inner.give_up_redo();
+        inner.end_pause();
         if now >= self.stalled_at && inner.budget.is_wanted() {
             self.stalled_at = now + STALLED_INTERVAL;
             let expelled = inner.connections.values().filter(|c| c.expel_if_stalled(now)).count();
             inner.counters.connections_expelled += expelled as u64;
         }
+        if now >= self.idle_at
+            && let Some(timeout) = inner.crew.settings.timeout()
+        {
+            self.idle_at = now + STALLED_INTERVAL;
+            inner.connections.values().filter(|c| c.is_idle(now, timeout)).for_each(|c| c.end());
+        }
         if now >= self.alive_at {
             self.alive_at = now + ALIVE_INTERVAL;
+            inner.sample();
             let alive = Upcall::Alive(inner.me.thread_number());
             if self.waiting_upcalls.is_empty() {
                 // A full channel is emptied by somebody who will see the next one.
@@ -626,6 +661,7 @@ impl Core {
         if !inner.sweeping.is_empty() {
             return Duration::ZERO;
         }
+        due = inner.paused.due().map_or(due, |end| due.min(end));
         inner.shard.poll_timeout().map_or(due, |timeout| due.min(timeout)).since(inner.now)
     }
 }

@@ -5,7 +5,11 @@
 
 use super::Message;
 use super::desk::Desk;
-use crate::resp::describe::Counted;
+use crate::resp::info::Counted;
+use crate::resp::session::client::Chosen;
+use crate::resp::session::pause::Pause;
+use crate::resp::settings::Settings;
+use crate::resp::slowlog::Slow;
 use mio::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -17,7 +21,10 @@ pub(crate) struct Crew {
     /// Redis clients of each thread at present: in all, and those that the first thread accepted for it.
     seats: Vec<(AtomicUsize, AtomicUsize)>,
     connection_last: AtomicU64,
+    slow_last: AtomicU64,
     memory_bytes_max: usize,
+    /// What clients may set.
+    pub(crate) settings: Settings,
 }
 
 /// The place of one Redis client among those that there may be.
@@ -40,20 +47,37 @@ impl Drop for Seat {
 }
 
 /// What a client asks of which every thread knows a part.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) enum Question {
     /// What `INFO` counts.
     Counts,
-    /// The lines of `CLIENT LIST`.
-    Clients,
+    /// Their lines of `CLIENT LIST`.
+    Clients(Arc<Chosen>),
+    /// That these end, and how many they are.
+    Kill(Arc<Chosen>),
+    /// So many of the newest slow commands.
+    Slow(usize),
+    /// How many slow commands are kept.
+    SlowLength,
+    /// That they are forgotten.
+    ResetSlow,
+    /// That `INFO` counts from zero.
+    ResetCounts,
+    /// That clients wait.
+    Pause(Pause),
+    /// That they go on.
+    Unpause,
 }
 
 /// A thread's part of the answer.
 #[derive(Debug)]
 pub(crate) enum Told {
-    Counts(Counted),
+    Counts(Box<Counted>),
     /// By number of the connection.
     Clients(Vec<(u64, String)>),
+    Number(u64),
+    Slow(Vec<Slow>),
+    Done,
 }
 
 /// Who wants to know: a reply of a connection of a thread.
@@ -65,10 +89,11 @@ pub(crate) struct Back {
 }
 
 impl Crew {
-    /// Of these threads, at least one, with so much memory together.
-    pub(super) fn new(desks: Vec<Arc<Desk>>, memory_bytes_max: usize) -> Self {
+    /// Of these threads, at least one, with so much memory and so many Redis clients together.
+    pub(super) fn new(desks: Vec<Arc<Desk>>, memory_bytes_max: usize, clients_max: usize) -> Self {
         let seats = desks.iter().map(|_| Default::default()).collect();
-        Self { desks, seats, connection_last: AtomicU64::new(0), memory_bytes_max }
+        let (connection_last, slow_last) = Default::default();
+        Self { desks, seats, connection_last, slow_last, memory_bytes_max, settings: Settings::new(clients_max) }
     }
 
     /// How many threads there are.
@@ -91,8 +116,14 @@ impl Crew {
         self.connection_last.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// A place for a Redis client at a thread (`None`: at the one that was given fewest), unless there are `most` already.
-    pub(crate) fn seat(self: &Arc<Self>, thread: Option<u8>, most: usize) -> Option<Seat> {
+    /// The number of the next slow command.
+    pub(crate) fn next_slow(&self) -> u64 {
+        self.slow_last.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A place for a Redis client at a thread (`None`: at the one that was given fewest), unless there are as many as there may be.
+    pub(crate) fn seat(self: &Arc<Self>, thread: Option<u8>) -> Option<Seat> {
+        let most = self.settings.clients_max();
         // Several threads may count at the same time, and be above by as many as they are.
         if self.seats.iter().map(|(all, _)| all.load(Ordering::Relaxed)).sum::<usize>() >= most {
             return None;
@@ -113,9 +144,9 @@ impl Crew {
     }
 
     /// Asks all other threads; how many that are.
-    pub(crate) fn ask(&self, question: Question, back: Back) -> usize {
+    pub(crate) fn ask(&self, question: &Question, back: Back) -> usize {
         let others = (0..self.threads()).filter(|t| *t != back.thread);
-        others.map(|t| self.desk(t).tell(Message::Question(question, back))).count()
+        others.map(|t| self.desk(t).tell(Message::Question(question.clone(), back))).count()
     }
 
     /// Something was left for a thread.

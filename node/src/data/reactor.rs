@@ -9,7 +9,6 @@
 //! where hundreds do, and none waits for company.
 
 use super::core::Core;
-use super::crew::{Question, Told};
 use super::desk::{Desk, Slot};
 use super::passes::Passes;
 use super::turns::Turns;
@@ -204,6 +203,7 @@ impl Reactor {
                 Message::LongestPass(answer) => drop(answer.send(self.passes.take())),
                 Message::Drain(answer) => {
                     self.core.inner.draining = true;
+                    self.core.inner.unpause();
                     self.clients.drain();
                     self.drained.push(answer);
                 }
@@ -212,11 +212,8 @@ impl Reactor {
                 Message::Seeds(addresses) => self.core.links().set_seeds(&addresses),
                 Message::Accepted(stream, seat) => self.clients.take_in(&mut self.core, stream, seat),
                 Message::Question(question, back) => {
-                    let inner = &self.core.inner;
-                    let told = match question {
-                        Question::Counts => Told::Counts(inner.counted()),
-                        Question::Clients => Told::Clients(inner.client_lines()),
-                    };
+                    let inner = &mut self.core.inner;
+                    let told = inner.answer(&question);
                     inner.crew.tell(told, back);
                 }
                 Message::Told(told, back) => {

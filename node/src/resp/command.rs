@@ -1,8 +1,12 @@
 //! From arguments to what is asked: every check that needs no state, with Redis's own texts where something is wrong.
 
+mod client;
+mod looks;
 pub mod table;
 
 use super::frame::{Args, integer};
+use super::session::client::{Chosen, Lib, Mute};
+use super::session::pause::Pause;
 use crate::shard::op::{Action, Condition, ExpireCondition, Expiry, RangeQuery};
 use bytes::Bytes;
 use std::borrow::Cow;
@@ -40,6 +44,14 @@ pub enum Shape {
     Type,
     /// A number that may be infinite (INCRBYFLOAT): another text on overflow.
     Float,
+    /// What Redis calls the encoding of this number (OBJECT ENCODING).
+    Encoding,
+    /// 1 if the key is there, else nothing (OBJECT REFCOUNT).
+    References,
+    /// An error if the key is there, else nothing (OBJECT FREQ): how often a key is used is not kept.
+    Frequency,
+    /// Likewise, of when it was used last (OBJECT IDLETIME).
+    IdleTime,
 }
 
 /// What a client asks.
@@ -66,6 +78,27 @@ pub enum Request {
     Cluster(Cluster),
     /// About the server.
     Server(Server),
+    /// Always the same answer.
+    Constant(Constant),
+}
+
+/// Answers that depend on nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Constant {
+    /// `OK`.
+    Ok,
+    /// A number.
+    Integer(i64),
+    /// An array without elements.
+    Array,
+    /// A map without pairs.
+    Map,
+    /// An array of so many zeros.
+    Zeros(usize),
+    /// A string.
+    Bulk(&'static str),
+    /// Text for people.
+    Text(&'static str),
 }
 
 /// Operations on several keys: each atomic for itself.
@@ -79,6 +112,8 @@ pub enum Many {
     Delete,
     /// How many are there.
     Exists,
+    /// Likewise, and they are used.
+    Touch,
 }
 
 /// Operations on all partitions.
@@ -137,7 +172,17 @@ pub enum Connection {
     /// Use this one from now on.
     ClientUse(Bytes),
     ClientInfo,
-    ClientList,
+    ClientList(Chosen),
+    ClientKill {
+        chosen: Chosen,
+        old_form: bool,
+        skip_me: bool,
+    },
+    ClientSetInfo(Lib, Bytes),
+    ClientReply(Mute),
+    ClientPause(Pause),
+    ClientUnpause,
+    ClientTrackingInfo,
 }
 
 /// About the cluster.
@@ -158,13 +203,51 @@ pub enum Cluster {
 pub enum Server {
     Info(Vec<String>),
     ConfigGet(Vec<Bytes>),
+    ConfigSet(Vec<(String, Bytes)>),
+    ResetStat,
     CommandCount,
     /// `None`: all.
     CommandInfo(Option<Vec<Bytes>>),
     /// `None`: all.
     CommandDocs(Option<Vec<Bytes>>),
-    CommandList,
+    CommandList(Listed),
     CommandGetKeys(Vec<Bytes>),
+    /// Of this container.
+    Help(&'static str),
+    Time,
+    Role,
+    LastSave,
+    LolWut,
+    MemoryStats,
+    MemoryDoctor,
+    SlowlogGet(usize),
+    SlowlogLen,
+    SlowlogReset,
+    Acl(Acl),
+    NoSubscribers(Vec<Bytes>),
+    FunctionStats,
+}
+
+/// Which commands are listed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)] // Each is named after its option.
+pub enum Listed {
+    All,
+    None,
+    Category(String),
+    Pattern(Bytes),
+}
+
+/// About users, of whom there is one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)] // Each is named after its command.
+pub enum Acl {
+    Users,
+    List,
+    GetUser(Bytes),
+    Categories,
+    Category(String),
+    GenPass(u16),
 }
 
 /// The command of these arguments, if there is one and it takes so many.
@@ -172,10 +255,19 @@ pub enum Server {
 /// # Errors
 /// Redis's texts for an unknown command and for a wrong number of arguments.
 pub fn find(args: Args<'_>) -> Result<&'static Spec, ErrorText> {
-    let Some(spec) = Spec::find(args.get(0)) else { return Err(unknown(args)) };
+    // A name with a bar belongs to a container and its subcommand.
+    let Some(spec) = Spec::find(args.get(0)).filter(|s| s.container().is_none()) else { return Err(unknown(args)) };
+    // The container's own arity comes first.
+    if !spec.takes(args.len()) {
+        return Err(arity(spec.name));
+    }
+    if args.len() > 1 && !spec.subcommands().is_empty() {
+        let Some(subcommand) = spec.subcommand(args.get(1)) else { return Err(unknown_subcommand(spec.name, args)) };
+        return if subcommand.takes(args.len()) { Ok(subcommand) } else { Err(arity(subcommand.name)) };
+    }
     // MSET's keys and values come in pairs, which its arity cannot say.
     let paired = spec.verb != Verb::MSet || args.len() % 2 == 1;
-    if spec.takes(args.len()) && paired { Ok(spec) } else { Err(arity(spec.name)) }
+    if paired { Ok(spec) } else { Err(arity(spec.name)) }
 }
 
 /// What is asked. `unix_ms` decides only whether a time to live is too long to be added to it.
@@ -220,6 +312,8 @@ pub fn parse(spec: &Spec, args: Args<'_>, unix_ms: u64) -> Result<Request, Error
         Verb::Del => Ok(Request::Many(Many::Delete)),
         Verb::Exists if args.len() == 2 => one(Action::Exists),
         Verb::Exists => Ok(Request::Many(Many::Exists)),
+        Verb::Touch if args.len() == 2 => one(Action::Touch),
+        Verb::Touch => Ok(Request::Many(Many::Touch)),
         Verb::DbSize => Ok(Request::All(All::Count)),
         Verb::Flush => flush(args),
         Verb::Keys => Ok(Request::All(All::Keys { pattern: pattern_at(args, 1)? })),
@@ -242,10 +336,26 @@ pub fn parse(spec: &Spec, args: Args<'_>, unix_ms: u64) -> Result<Request, Error
         Verb::Quit => Ok(Request::Connection(Connection::Quit)),
         Verb::Reset => Ok(Request::Connection(Connection::Reset)),
         Verb::ReadOnly | Verb::ReadWrite | Verb::Asking => Ok(Request::Connection(Connection::Accept)),
-        Verb::Client => client(args),
+        Verb::Unwatch => constant(Constant::Ok),
+        Verb::Client => client::parse(spec, args),
         Verb::Cluster => cluster(args),
-        Verb::Config => config(args),
-        Verb::Command => command(args),
+        Verb::Config => looks::config(spec, args),
+        Verb::Command => looks::command(spec, args),
+        Verb::Memory => looks::memory(spec, args),
+        Verb::Object => looks::object(spec, args),
+        Verb::Slowlog => looks::slowlog(spec, args),
+        Verb::Latency => looks::latency(spec, args),
+        Verb::Acl => looks::acl(spec, args),
+        Verb::PubSub => looks::pubsub(spec, args),
+        Verb::Script => looks::script(spec, args),
+        Verb::Function => looks::function(spec, args),
+        Verb::Module => constant(Constant::Array),
+        Verb::Help => Ok(Request::Server(Server::Help(spec.container().unwrap_or_default()))),
+        Verb::Time => Ok(Request::Server(Server::Time)),
+        Verb::Role => Ok(Request::Server(Server::Role)),
+        Verb::LastSave => Ok(Request::Server(Server::LastSave)),
+        Verb::LolWut => looks::lolwut(args),
+        Verb::Debug => Err(DEBUG_REFUSED.into()),
         Verb::Info if args.len() - 1 > NAMES_MAX => Err(TOO_MANY_NAMES.into()),
         Verb::Info => Ok(Request::Server(Server::Info(args.iter_from(1).map(lower).collect()))),
     }
@@ -527,10 +637,24 @@ fn hello(args: Args<'_>) -> Result<Request, ErrorText> {
     Ok(Request::Connection(Connection::Hello { protocol, auth, name }))
 }
 
+/// What Redis says unless its configuration allows `DEBUG`.
+const DEBUG_REFUSED: &str = "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a \
+    local connection, otherwise you need to set this option in the configuration file, and then restart the server.";
+
+const fn constant(answer: Constant) -> Result<Request, ErrorText> {
+    Ok(Request::Constant(answer))
+}
+
 /// Redis's text for what no subcommand is called.
 fn unknown_subcommand(container: &str, args: Args<'_>) -> ErrorText {
-    format!("ERR unknown subcommand '{}'. Try {container} HELP.", String::from_utf8_lossy(&args.get(1)[..args.get(1).len().min(128)]))
-        .into()
+    let shown = String::from_utf8_lossy(&args.get(1)[..args.get(1).len().min(128)]);
+    format!("ERR unknown subcommand '{shown}'. Try {} HELP.", container.to_uppercase()).into()
+}
+
+/// Redis's text for a subcommand that takes other arguments.
+fn wrong_arguments(args: Args<'_>) -> ErrorText {
+    let shown = |at: usize| String::from_utf8_lossy(&args.get(at)[..args.get(at).len().min(128)]).into_owned();
+    format!("ERR unknown subcommand or wrong number of arguments for '{}'. Try {} HELP.", shown(1), shown(0).to_uppercase()).into()
 }
 
 /// The subcommand in small letters, if it takes so many arguments in all.
@@ -540,34 +664,6 @@ fn subcommand(container: &str, args: Args<'_>, known: &[(&str, i64)]) -> Result<
     let least = usize::try_from(takes.unsigned_abs()).unwrap_or(usize::MAX);
     let fits = if *takes < 0 { args.len() >= least } else { args.len() == least };
     if fits { Ok(name) } else { Err(arity(&format!("{}|{name}", container.to_lowercase()))) }
-}
-
-fn client(args: Args<'_>) -> Result<Request, ErrorText> {
-    let known = [
-        ("id", 2),
-        ("info", 2),
-        ("list", -2),
-        ("getname", 2),
-        ("setname", 3),
-        ("setinfo", 4),
-        ("no-evict", 3),
-        ("no-touch", 3),
-        ("keyspace", -2),
-    ];
-    let asked = match subcommand("CLIENT", args, &known)?.as_str() {
-        "keyspace" if args.len() == 2 => Connection::ClientKeyspace,
-        "keyspace" if args.len() == 3 => Connection::ClientUse(args.bytes(2)),
-        "id" => Connection::ClientId,
-        "info" => Connection::ClientInfo,
-        "list" => Connection::ClientList,
-        "getname" => Connection::ClientGetName,
-        "setname" => Connection::ClientSetName(args.bytes(2)),
-        "setinfo" if is(args.get(2), "lib-name") || is(args.get(2), "lib-ver") => Connection::Accept,
-        "setinfo" => return Err(format!("ERR Unrecognized option '{}'", String::from_utf8_lossy(args.get(2))).into()),
-        _ if is(args.get(2), "on") || is(args.get(2), "off") => Connection::Accept,
-        _ => return Err(SYNTAX.into()),
-    };
-    Ok(Request::Connection(asked))
 }
 
 fn cluster(args: Args<'_>) -> Result<Request, ErrorText> {
@@ -584,32 +680,6 @@ fn cluster(args: Args<'_>) -> Result<Request, ErrorText> {
             let slot = u16::try_from(slot).ok().filter(|s| *s < doyen_placement::hash::SLOTS).ok_or("ERR Invalid slot")?;
             return Ok(Request::All(All::CountInSlot(slot)));
         }
-    }))
-}
-
-fn config(args: Args<'_>) -> Result<Request, ErrorText> {
-    subcommand("CONFIG", args, &[("get", -3)])?;
-    if args.len() - 2 > NAMES_MAX {
-        return Err(TOO_MANY_NAMES.into());
-    }
-    Ok(Request::Server(Server::ConfigGet((2..args.len()).map(|i| pattern_at(args, i)).collect::<Result<_, _>>()?)))
-}
-
-fn command(args: Args<'_>) -> Result<Request, ErrorText> {
-    if args.len() == 1 {
-        return Ok(Request::Server(Server::CommandInfo(None)));
-    }
-    let named = || (args.len() > 2).then(|| (2..args.len()).map(|i| args.bytes(i)).collect::<Vec<_>>());
-    let known = [("count", 2), ("info", -2), ("docs", -2), ("list", -2), ("getkeys", -4)];
-    Ok(Request::Server(match subcommand("COMMAND", args, &known)?.as_str() {
-        "info" | "docs" if args.len() - 2 > NAMES_MAX => return Err(TOO_MANY_NAMES.into()),
-        "count" => Server::CommandCount,
-        "info" => Server::CommandInfo(named()),
-        "docs" => Server::CommandDocs(named()),
-        // Filters are not there.
-        "list" if args.len() > 2 => return Err(SYNTAX.into()),
-        "list" => Server::CommandList,
-        _ => Server::CommandGetKeys(named().unwrap_or_default()),
     }))
 }
 

@@ -100,6 +100,15 @@ impl<'a> Encoder<'a> {
         }
     }
 
+    /// A number that need not be whole. A string before RESP3.
+    pub fn double(&mut self, value: f64) {
+        let text = value.to_string();
+        match self.protocol {
+            Protocol::Resp2 => self.bulk(text.as_bytes()),
+            Protocol::Resp3 => self.line(b',', text.as_bytes()),
+        }
+    }
+
     /// The head of an array; its elements follow.
     pub fn array(&mut self, elements: usize) {
         self.line(b'*', itoa::Buffer::new().format(elements).as_bytes());

@@ -2,7 +2,13 @@
 
 use super::command::Shape;
 use super::encode::Encoder;
-use crate::shard::op::{Failure, Outcome};
+use crate::shard::op::{Encoding, Failure, Outcome};
+
+/// What Redis says where it does not count how often keys are used.
+const NO_FREQUENCY: &str = "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching \
+    between policies at runtime LRU and LFU data will take some time to adjust.";
+/// An entry has one bit, not a time: whether it was used since eviction looked at it last.
+const NO_IDLE_TIME: &str = "ERR access time is not tracked: this server keeps no time of the last use of a key";
 
 /// The text of a failure. `TRYAGAIN` and `CLUSTERDOWN` say that nothing happened, `UNKNOWN` that it may have.
 #[must_use]
@@ -31,6 +37,12 @@ pub fn outcome(encoder: &mut Encoder<'_>, shape: Shape, outcome: &Outcome) {
         (Outcome::Nil, Shape::Flag) => encoder.integer(0),
         (Outcome::Int(ms), Shape::Seconds) if *ms >= 0 => encoder.integer(ms / 1000 + i64::from(ms % 1000 >= 500)),
         (Outcome::Int(there), Shape::Type) => encoder.simple(if *there == 0 { "none" } else { "string" }),
+        (Outcome::Int(number), Shape::Encoding) => encoder.bulk(Encoding::name(*number).as_bytes()),
+        // A missing key has neither references nor times.
+        (Outcome::Int(0), Shape::References | Shape::Frequency | Shape::IdleTime) => encoder.nil(),
+        (Outcome::Int(_), Shape::References) => encoder.integer(1),
+        (Outcome::Int(_), Shape::Frequency) => encoder.error(NO_FREQUENCY),
+        (Outcome::Int(_), Shape::IdleTime) => encoder.error(NO_IDLE_TIME),
         (Outcome::Ok, _) => encoder.simple("OK"),
         (Outcome::Nil, _) => encoder.nil(),
         (Outcome::Int(value), _) => encoder.integer(*value),

@@ -292,7 +292,7 @@ impl Clients {
     fn admit(&mut self, core: &mut Core, mut stream: TcpStream, cluster_port: bool) {
         let inner = &mut core.inner;
         let own = inner.me.thread_number();
-        let Some(seat) = inner.crew.seat(cluster_port.then_some(own), inner.connections_max) else {
+        let Some(seat) = inner.crew.seat(cluster_port.then_some(own)) else {
             inner.counters.connections_rejected += 1;
             // Into an empty socket buffer; who does not get it sees the connection closed.
             let _ = stream.write(b"-ERR max number of clients reached\r\n");
@@ -401,7 +401,7 @@ impl Client {
     }
 
     /// Whether there is something new to parse.
-    fn read(&mut self, core: &Core, scratch: &mut BytesMut) -> bool {
+    fn read(&mut self, core: &mut Core, scratch: &mut BytesMut) -> bool {
         if self.ended || !self.readable || !self.connection.may_read(self.id, core.inner.now) {
             return false;
         }
@@ -415,6 +415,7 @@ impl Client {
                 false
             }
             Ok(read) => {
+                core.inner.counters.input_bytes += read as u64;
                 // Less than there was room for: there was no more, and what comes next is announced, but for the end.
                 self.readable = read == room || self.ending;
                 let new = scratch.split_to(read);
@@ -453,7 +454,7 @@ impl Client {
             if self.output.is_empty() {
                 let mut session = self.connection.session.borrow_mut();
                 session.encode_ready();
-                core.inner.counters.errors += std::mem::take(&mut session.errors);
+                core.inner.count_errors(&mut session.failed);
                 if session.out.is_empty() {
                     break;
                 }
@@ -470,6 +471,7 @@ impl Client {
             match self.output.write(&mut Raw(&self.stream), if large { *room } else { LARGE_OUTPUT }) {
                 Ok((0, _)) => return Next::Broken,
                 Ok((written, whole)) => {
+                    core.inner.counters.output_bytes += written as u64;
                     // The system has no more room where it took a part, and says when it has some: it need not be asked.
                     self.writable = whole;
                     if large {
@@ -519,6 +521,7 @@ impl Client {
         let inner = &mut core.inner;
         // What others left of theirs is not ours.
         inner.shard.take_work();
+        inner.stopwatch.forget();
         for args in self.parser.commands(&self.chunk).skip(self.chunk_next) {
             // Also because of what others have run since it was parsed.
             if work >= PASS_WORK_MAX || self.connection.session.borrow().is_blocked() {

@@ -5,15 +5,18 @@
 
 mod about;
 mod asking;
+pub(crate) mod client;
+pub(crate) mod pause;
 
 use super::budget::{Budget, FREE_ANSWER_BYTES, FREE_INPUT_BYTES, Room, STALLED_MAX};
-use super::command::{self, All, Cluster, ErrorText, Many, Request, Server, Shape};
+use super::command::{self, All, Cluster, Constant, ErrorText, Many, Request, Server, Shape, table};
+use super::counts::{self, Failed};
 use super::encode::{Encoder, Protocol};
 use super::frame::{Args, TooLarge};
 use super::gather::{Gather, Kind, Wanted};
 use super::output::{APART_BYTES_MIN, Output};
 use super::ready::Ready;
-use super::{cluster, describe, reply};
+use super::{cluster, describe, info, reply, slowlog};
 use crate::data::core::Inner;
 use crate::data::crew::{Back, Question, Told};
 use crate::data::waiters::Waiter;
@@ -21,6 +24,7 @@ use crate::shard::Patience;
 use crate::shard::op::{Action, Failure, Operation, Outcome, PartitionOperation};
 use asking::Asking;
 use bytes::{Bytes, BytesMut};
+use client::{Library, Mute};
 use doyen_gossip::Time;
 use doyen_placement::{KeyspaceId, MapId, PartitionId};
 use std::cell::{Cell, RefCell};
@@ -28,7 +32,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Replies that one connection may wait for.
 const PENDING_MAX: usize = 8192;
@@ -91,6 +95,17 @@ pub(crate) struct Session {
     protocol: Protocol,
     pub(crate) authenticated: bool,
     name: Bytes,
+    library: Option<Box<Library>>,
+    /// When it came.
+    began: Time,
+    /// The last command that it sent, by its place in the table.
+    command: u16,
+    /// Which replies it wants.
+    mute: Mute,
+    /// The present command gets no reply.
+    silent: bool,
+    /// It waits for the end of a pause.
+    paused: bool,
     /// What commands are about.
     keyspace: KeyspaceId,
     slots: VecDeque<Slot>,
@@ -103,8 +118,8 @@ pub(crate) struct Session {
     provisional_from: usize,
     pending_bytes: usize,
     sweeping: bool,
-    /// Replies that were errors, since somebody counted them.
-    pub(crate) errors: u64,
+    /// Replies that were errors, and are not counted yet.
+    pub(crate) failed: Vec<Failed>,
     /// Nothing more is taken; closed when everything is answered.
     pub(crate) closing: bool,
     pub(crate) out: Output,
@@ -147,6 +162,10 @@ enum Hold {
 #[derive(Debug)]
 struct Slot {
     protocol: Protocol,
+    /// Nobody wants it.
+    silent: bool,
+    /// The command that it answers, by its place in the table.
+    command: u16,
     /// Bytes of the command and of its answer.
     weight: usize,
     /// Those of them that nobody else holds, and that are charged to the budget.
@@ -199,6 +218,12 @@ impl Connection {
             protocol: Protocol::Resp2,
             authenticated,
             name: Bytes::new(),
+            library: None,
+            began: now,
+            command: counts::UNKNOWN,
+            mute: Mute::No,
+            silent: false,
+            paused: false,
             keyspace: cluster::KEYSPACE,
             slots: VecDeque::new(),
             first: 0,
@@ -206,7 +231,7 @@ impl Connection {
             provisional_from: 0,
             pending_bytes: 0,
             sweeping: false,
-            errors: 0,
+            failed: Vec::new(),
             closing: false,
             out: Output::default(),
             partway: None,
@@ -344,6 +369,17 @@ impl Connection {
         expelled
     }
 
+    /// Ends it, whatever it waits for.
+    pub(crate) fn end(&self) {
+        self.expelled.set(true);
+        self.wake();
+    }
+
+    /// Whether it was idle for so long.
+    pub(crate) fn is_idle(&self, now: Time, timeout: Duration) -> bool {
+        now.since(self.moved_at.get()) > timeout && self.session.borrow().is_at_rest()
+    }
+
     /// It has something to do.
     pub(crate) fn wake(&self) {
         if !self.queued.replace(true) {
@@ -355,28 +391,27 @@ impl Connection {
     pub(crate) fn execute(self: &Rc<Self>, inner: &mut Inner, args: Args<'_>) -> bool {
         let mut session = self.session.borrow_mut();
         if session.partway.is_some() {
+            let began = Instant::now();
             session.submit_slice(self, inner, args);
+            inner.counts.went_on(session.command, began.elapsed());
+            inner.stopwatch.forget();
             return session.partway.is_none();
         }
+        if inner.is_paused() && session.waits_for_pause(self, inner, args) {
+            return false;
+        }
         inner.counters.commands += 1;
+        session.silent = session.take_mute();
+        let began = inner.times_plain().then(Instant::now);
         if session.read_at_once(self, inner, args) || session.write_at_once(self, inner, args) {
-            return true;
-        }
-        if let Some(what) = args.too_large() {
-            let max = inner.limits.value_bytes_max;
-            let text = match what {
-                TooLarge::Argument => format!("ERR the argument is too large: at most {max} bytes (--value-max)"),
-                TooLarge::Command => format!("ERR the command is too large: at most four times {max} bytes (--value-max)"),
-            };
-            session.answer(|e| e.error(&text));
-            return true;
-        }
-        match session.understand(inner, args) {
-            Ok(request) => session.run(self, inner, args, request),
-            Err(error) => {
-                session.answer(|e| e.error(&error.0));
+            let took = began.map(|began| began.elapsed());
+            inner.counts.ran(session.command, took);
+            if let Some(took) = took {
+                session.note_if_slow(inner, args, took);
             }
+            return true;
         }
+        session.timed(self, inner, args);
         session.partway.is_none()
     }
 
@@ -468,6 +503,68 @@ fn submit_steps(connection: &Rc<Connection>, inner: &mut Inner, (slot, patience)
 }
 
 impl Session {
+    /// Runs a command that has no way of its own, and notes how long that takes.
+    fn timed(&mut self, connection: &Rc<Connection>, inner: &mut Inner, args: Args<'_>) {
+        let number = inner.counters.commands;
+        inner.stopwatch.begin(number);
+        self.command = counts::UNKNOWN;
+        let ran = self.run_command(connection, inner, args);
+        let took = inner.stopwatch.end(number);
+        if ran {
+            inner.counts.ran(self.command, Some(took));
+        }
+        self.note_if_slow(inner, args, took);
+    }
+
+    /// Whether it ran, and was not refused before that.
+    fn run_command(&mut self, connection: &Rc<Connection>, inner: &mut Inner, args: Args<'_>) -> bool {
+        if let Some(what) = args.too_large() {
+            let max = inner.limits.value_bytes_max;
+            let text = match what {
+                TooLarge::Argument => format!("ERR the argument is too large: at most {max} bytes (--value-max)"),
+                TooLarge::Command => format!("ERR the command is too large: at most four times {max} bytes (--value-max)"),
+            };
+            self.refuse(&text.into());
+            return false;
+        }
+        let spec = match command::find(args) {
+            Ok(spec) => spec,
+            Err(why) => {
+                let named = table::Spec::find(args.get(0)).filter(|spec| spec.container().is_none());
+                self.command = named.map_or(counts::UNKNOWN, |spec| spec.number);
+                self.refuse(&why);
+                return false;
+            }
+        };
+        self.command = spec.number;
+        if let Err(why) = self.admits(inner, spec, args) {
+            self.refuse(&why);
+            return false;
+        }
+        match command::parse(spec, args, inner.unix_ms) {
+            Ok(request) => self.run(connection, inner, args, request),
+            Err(error) => self.answer(|e| e.error(&error.0)),
+        }
+        true
+    }
+
+    /// Keeps a command that took long.
+    fn note_if_slow(&self, inner: &mut Inner, args: Args<'_>, took: Duration) {
+        let settings = &inner.crew.settings;
+        if !settings.is_slow(took) {
+            return;
+        }
+        let verb = table::all().get(usize::from(self.command)).map(|spec| spec.verb);
+        let (id, most) = (inner.crew.next_slow(), settings.slow_entries());
+        let (args, peer, name) = (slowlog::kept(verb, args), self.peer, self.name.clone());
+        inner.slow.push(slowlog::Slow { id, unix_s: inner.unix_ms / 1000, took, args, peer, name }, most);
+    }
+
+    /// Whether nothing is under way, in or out.
+    fn is_at_rest(&self) -> bool {
+        self.slots.is_empty() && self.out.is_empty() && self.unwritten == 0 && !self.paused
+    }
+
     /// How long what is taken now waits at most: not less long than what was taken before.
     fn patience(&mut self, inner: &Inner) -> Patience {
         if !self.is_hurried(inner) {
@@ -501,6 +598,7 @@ impl Session {
                 };
         }
         self.closing
+            || self.paused
             || self.charged >= FREE_ANSWER_BYTES && self.budget.is_short()
             || self.sweeping
             || self.slots.len() >= PENDING_MAX
@@ -521,6 +619,8 @@ impl Session {
 
     /// The bytes are no protocol: says so, and closes once everything before it is answered.
     pub(crate) fn protocol_error(&mut self, text: &str) {
+        self.silent = self.mute == Mute::All;
+        self.command = counts::UNKNOWN;
         self.answer(|e| e.error(text));
         self.closing = true;
     }
@@ -530,7 +630,7 @@ impl Session {
     fn read_at_once(&mut self, connection: &Rc<Connection>, inner: &mut Inner, args: Args<'_>) -> bool {
         let here = args.len() == 2 && args.get(0).eq_ignore_ascii_case(b"GET") && self.slots.is_empty() && self.authenticated;
         // It may have to be asked again, and then waits as long as any.
-        if !here || self.is_hurried(inner) {
+        if !here || self.silent || self.is_hurried(inner) {
             return false;
         }
         let key = args.get(1);
@@ -559,6 +659,7 @@ impl Session {
         }
         self.provisional.push(Provisional::Read { keyspace: self.keyspace, key: args.bytes(1), n, value, protocol: self.protocol });
         self.first += 1;
+        self.command = table::GET;
         true
     }
 
@@ -574,6 +675,7 @@ impl Session {
         let waiter = || Waiter::Reply { connection: connection.clone(), slot, part: 0, read: false };
         let Some(token) = inner.set(self.keyspace, MapId(0), pair, waiter) else { return false };
         self.waits_until = inner.now + inner.limits.park;
+        self.command = table::SET;
         self.push(State::Waiting { shape: Shape::Plain, token }, 0);
         true
     }
@@ -596,36 +698,52 @@ impl Session {
                     self.push(State::Waiting { shape: Shape::Plain, token }, 0);
                     if let Some(slot) = self.slots.back_mut() {
                         slot.protocol = protocol;
+                        (slot.silent, slot.command) = (false, table::GET);
                     }
                 }
                 Provisional::Encoded(at) => {
                     let bytes = taken.slice(at.start - from..at.end - from);
                     let weight = bytes.len();
                     self.push(State::Encoded(bytes), weight);
+                    if let Some(slot) = self.slots.back_mut() {
+                        slot.silent = false;
+                    }
                 }
             }
         }
         self.slots.extend(later);
     }
 
-    /// Encodes the replies whose turn it is; true if there is something to write.
+    /// Encodes the replies whose turn it is; true if there is something to write, or something that nobody wants is done.
     pub(crate) fn encode_ready(&mut self) -> bool {
         if !self.provisional.is_empty() {
             return false;
         }
+        // What nobody wants is encoded like all else, for its errors, and dropped.
+        let (mut dropped, mut silenced) = (BytesMut::new(), false);
         while self.out.len() < OUTPUT_BYTES_SOFT {
             let Some(slot) = self.slots.front_mut() else { break };
-            let mut encoder = Encoder::new(&mut self.out.bytes, slot.protocol);
+            dropped.clear();
+            let out = if slot.silent { &mut dropped } else { &mut self.out.bytes };
+            let start = out.len();
+            let mut encoder = Encoder::new(out, slot.protocol);
             match &mut slot.state {
                 State::Waiting { .. } | State::Asking(_) => break,
                 State::Gathering(gather) if !gather.is_done() => break,
                 State::Gathering(gather) => {
-                    if !gather.encode(&mut encoder) {
+                    let whole = gather.encode(&mut encoder);
+                    if encoder.errors() > 0 {
+                        counts::note(&mut self.failed, slot.command, &out[start..], false);
+                    }
+                    if !whole && slot.silent {
+                        continue;
+                    }
+                    if !whole {
                         break;
                     }
-                    self.errors += encoder.errors();
                     self.sweeping &= !gather.is_sweep();
                 }
+                State::Done { outcome: Outcome::Bulk(_), .. } if slot.silent => {}
                 State::Done { outcome: Outcome::Bulk(value), .. } if value.len() >= APART_BYTES_MIN => {
                     encoder.bulk_head(value.len());
                     self.out.push(value.clone());
@@ -633,10 +751,14 @@ impl Session {
                 }
                 State::Done { shape, outcome } => {
                     reply::outcome(&mut encoder, *shape, outcome);
-                    self.errors += encoder.errors();
+                    if encoder.errors() > 0 {
+                        counts::note(&mut self.failed, slot.command, &out[start..], false);
+                    }
                 }
-                State::Encoded(bytes) => self.out.bytes.extend_from_slice(bytes),
+                State::Encoded(_) if slot.silent => {}
+                State::Encoded(bytes) => out.extend_from_slice(bytes),
             }
+            silenced |= slot.silent;
             self.pending_bytes = self.pending_bytes.saturating_sub(slot.weight);
             charge(&self.budget, &mut self.charged, &mut slot.charged, |_| 0);
             self.slots.pop_front();
@@ -645,7 +767,7 @@ impl Session {
         if self.slots.is_empty() && self.slots.capacity() > SLOTS_KEPT_MAX {
             self.slots = VecDeque::new();
         }
-        !self.out.is_empty()
+        silenced || !self.out.is_empty()
     }
 
     /// So many bytes of output are not written yet, `out` among them.
@@ -668,23 +790,33 @@ impl Session {
 
     /// Answers at once, in order.
     fn answer(&mut self, encode: impl FnOnce(&mut Encoder<'_>)) {
-        if self.slots.is_empty() {
-            let start = self.out.bytes.len();
-            let mut encoder = Encoder::new(&mut self.out.bytes, self.protocol);
-            encode(&mut encoder);
-            self.errors += encoder.errors();
+        self.answer_and_note(false, encode);
+    }
+
+    /// Answers that the command does not run at all.
+    fn refuse(&mut self, why: &ErrorText) {
+        self.answer_and_note(true, |e| e.error(&why.0));
+    }
+
+    fn answer_and_note(&mut self, rejected: bool, encode: impl FnOnce(&mut Encoder<'_>)) {
+        let at_once = self.slots.is_empty() && !self.silent;
+        let mut apart = BytesMut::new();
+        let out = if at_once { &mut self.out.bytes } else { &mut apart };
+        let start = out.len();
+        let mut encoder = Encoder::new(out, self.protocol);
+        encode(&mut encoder);
+        if encoder.errors() > 0 {
+            counts::note(&mut self.failed, self.command, &out[start..], rejected);
+        }
+        if at_once {
             if !self.provisional.is_empty() {
                 self.provisional.push(Provisional::Encoded(start..self.out.bytes.len()));
                 self.first += 1;
             }
-            return;
+        } else if !self.silent {
+            let weight = apart.len();
+            self.push(State::Encoded(apart.freeze()), weight);
         }
-        let mut bytes = BytesMut::new();
-        let mut encoder = Encoder::new(&mut bytes, self.protocol);
-        encode(&mut encoder);
-        self.errors += encoder.errors();
-        let weight = bytes.len();
-        self.push(State::Encoded(bytes.freeze()), weight);
     }
 
     fn push(&mut self, state: State, weight: usize) {
@@ -695,7 +827,8 @@ impl Session {
     fn expect(&mut self, state: State, weight: usize, expected: usize) {
         let weight = weight + expected;
         self.pending_bytes += weight;
-        let mut slot = Slot { protocol: self.protocol, weight, charged: 0, expected, state };
+        let (protocol, silent, command) = (self.protocol, self.silent, self.command);
+        let mut slot = Slot { protocol, silent, command, weight, charged: 0, expected, state };
         charge(&self.budget, &mut self.charged, &mut slot.charged, |_| weight);
         self.slots.push_back(slot);
     }
@@ -705,16 +838,16 @@ impl Session {
         self.first + self.slots.len() as u64
     }
 
-    fn understand(&self, inner: &Inner, args: Args<'_>) -> Result<Request, ErrorText> {
-        let spec = command::find(args)?;
+    /// Whether this client may run this command, and this thread is to be asked for these keys.
+    fn admits(&self, inner: &Inner, spec: &table::Spec, args: Args<'_>) -> Result<(), ErrorText> {
         if !self.authenticated && !spec.is_open() {
             return Err("NOAUTH Authentication required.".into());
         }
         let (first, last, step) = spec.keys;
         if first > 0 {
             // Positive: the table says so.
-            let step = usize::try_from(step).unwrap_or(1).max(1);
-            let keys = if last < 0 { 1..args.len() } else { 1..2 };
+            let (first, step) = (usize::try_from(first).unwrap_or(1), usize::try_from(step).unwrap_or(1).max(1));
+            let keys = if last < 0 { first..args.len() } else { first..first + 1 };
             if keys.clone().step_by(step).any(|i| args.get(i).len() > inner.limits.key_bytes_max) {
                 return Err("ERR the key is too long".into());
             }
@@ -725,7 +858,7 @@ impl Session {
                 here(inner, keys.step_by(step).map(|i| args.get(i)))?;
             }
         }
-        command::parse(spec, args, inner.unix_ms)
+        Ok(())
     }
 
     fn run(&mut self, connection: &Rc<Connection>, inner: &mut Inner, args: Args<'_>, request: Request) {
@@ -746,9 +879,10 @@ impl Session {
                 };
                 self.answer(|e| e.integer(least));
             }
-            Request::Connection(asked) => self.about_connection(inner, asked),
+            Request::Connection(asked) => self.about_connection(connection, inner, asked),
             Request::Cluster(asked) => self.about_cluster(inner, asked),
             Request::Server(asked) => self.about_server(inner, asked),
+            Request::Constant(answer) => self.answer_constant(answer),
         }
     }
 
@@ -757,7 +891,7 @@ impl Session {
             Many::Get => (1, Kind::Values),
             Many::Set => (2, Kind::Written),
             Many::Delete => (1, Kind::Deleted),
-            Many::Exists => (1, Kind::Sum),
+            Many::Exists | Many::Touch => (1, Kind::Sum),
         };
         let parts = (args.len() - 1) / step;
         if parts > inner.shard.room() {
@@ -786,6 +920,7 @@ impl Session {
                 Many::Get => Action::Get,
                 Many::Delete => Action::Delete,
                 Many::Exists => Action::Exists,
+                Many::Touch => Action::Touch,
                 Many::Set => Action::set(args.bytes(way.at + 1)),
             };
             let (weight, answers) = (weight(&action), answers_value(&action));

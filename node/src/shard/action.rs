@@ -1,7 +1,8 @@
 //! What an action makes of a key: a pure function of the action, the entry and the clocks.
 
 use super::entry::Entry;
-use super::op::{Action, Condition, ExpireCondition, Expiry, Failure, Outcome, Value};
+use super::op::{Action, Condition, Encoding, ExpireCondition, Expiry, Failure, Outcome, Value};
+use super::store::cost;
 use bytes::Bytes;
 
 /// What an action may look at beside its key.
@@ -37,7 +38,20 @@ pub(super) const fn answers_value(action: &Action) -> bool {
 
 /// Whether an action is a use of the key that it finds, and does not only ask whether and for how long it is there.
 pub(super) const fn uses(action: &Action) -> bool {
-    !matches!(action, Action::Exists | Action::PTtl | Action::PExpireTime)
+    !matches!(action, Action::Exists | Action::PTtl | Action::PExpireTime | Action::Encoding | Action::Footprint)
+}
+
+/// Whether an action looks for a key that may be there or not, as Redis counts hits and misses: reads, and writes that answer
+/// with what they found.
+pub(super) const fn looks_up(action: &Action) -> bool {
+    match action {
+        Action::Get | Action::Strlen | Action::Exists | Action::PTtl | Action::PExpireTime => true,
+        Action::Touch | Action::Encoding | Action::Footprint => true,
+        Action::GetEx { .. } | Action::GetDel => true,
+        Action::Set { get, .. } => *get,
+        Action::CompareAndSwap { .. } | Action::Append { .. } | Action::IncrBy(_) | Action::IncrByFloat(_) => false,
+        Action::Delete | Action::Expire { .. } | Action::Persist => false,
+    }
 }
 
 /// Bytes by which an action may make the store grow; `None` if it cannot.
@@ -53,7 +67,7 @@ pub(super) fn growth(action: &Action) -> Option<usize> {
 pub(super) fn apply(action: &Action, entry: Option<&Entry>, cx: &Context) -> (Outcome, Change) {
     match action {
         Action::Get => (bulk(entry), Change::None),
-        Action::Strlen => (Outcome::Int(entry.map_or(0, |e| length(e.value()))), Change::None),
+        Action::Strlen => (Outcome::Int(entry.map_or(0, |e| bytes(e.value().len()))), Change::None),
         Action::Exists => (Outcome::Int(i64::from(entry.is_some())), Change::None),
         Action::PTtl => (time(entry, |deadline| signed(deadline.saturating_sub(cx.clock))), Change::None),
         Action::PExpireTime => (time(entry, |deadline| signed(cx.unix_ms.saturating_add(deadline.saturating_sub(cx.clock)))), Change::None),
@@ -81,6 +95,23 @@ pub(super) fn apply(action: &Action, entry: Option<&Entry>, cx: &Context) -> (Ou
             Some(e) if e.deadline() != 0 => (Outcome::Int(1), Change::Deadline(0)),
             _ => (Outcome::Int(0), Change::None),
         },
+        Action::Touch => (Outcome::Int(i64::from(entry.is_some())), Change::None),
+        Action::Encoding => (entry.map_or(Outcome::Nil, |e| Outcome::Int(encoding(e.value()).number())), Change::None),
+        Action::Footprint => (entry.map_or(Outcome::Nil, |e| Outcome::Int(bytes(cost(e)))), Change::None),
+    }
+}
+
+/// Longest value that Redis stores beside the object's head.
+const EMBEDDED_BYTES_MAX: usize = 44;
+
+/// How Redis would store this value, if it was just written by `SET`.
+fn encoding(value: &[u8]) -> Encoding {
+    if value.len() > EMBEDDED_BYTES_MAX {
+        Encoding::Raw
+    } else if integer(value).is_some() {
+        Encoding::Int
+    } else {
+        Encoding::Embedded
     }
 }
 
@@ -104,8 +135,8 @@ fn signed(n: u64) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }
 
-fn length(value: &[u8]) -> i64 {
-    i64::try_from(value.len()).unwrap_or(i64::MAX)
+fn bytes(length: usize) -> i64 {
+    i64::try_from(length).unwrap_or(i64::MAX)
 }
 
 /// A deadline as asked, on the partition's clock.
@@ -184,10 +215,10 @@ fn append(entry: Option<&Entry>, value: &[u8], cx: &Context) -> (Outcome, Change
         return failed(Failure::TooLarge);
     }
     if value.is_empty() && entry.is_some() {
-        return (Outcome::Int(length(old)), Change::None);
+        return (Outcome::Int(bytes(old.len())), Change::None);
     }
     let new = [old, value].concat();
-    (Outcome::Int(length(&new)), Change::Put(Bytes::from(new), kept(entry, cx)))
+    (Outcome::Int(bytes(new.len())), Change::Put(Bytes::from(new), kept(entry, cx)))
 }
 
 fn add(entry: Option<&Entry>, by: i64, cx: &Context) -> (Outcome, Change) {
@@ -427,6 +458,33 @@ mod tests {
         assert_eq!(apply(&append("b"), None, &CX), (Outcome::Int(1), put("b", 0)));
         assert_eq!(apply(&append(""), None, &CX), (Outcome::Int(0), put("", 0)));
         assert_eq!(apply(&append(""), Some(&entry("a", 0)), &CX), (Outcome::Int(1), Change::None));
+    }
+
+    #[test]
+    fn encodings_are_those_of_redis() {
+        let of = |value: &str| Encoding::name(encoding(value.as_bytes()).number());
+        for number in ["0", "-1", "9223372036854775807", "-9223372036854775808"] {
+            assert_eq!(of(number), "int");
+        }
+        for text in ["", "x", "01", "+1", "-0", " 1", "1.5", "9223372036854775808", &"x".repeat(44), &"1".repeat(44)] {
+            assert_eq!(of(text), "embstr", "{text}");
+        }
+        assert_eq!((of(&"x".repeat(45)), of(&"1".repeat(45))), ("raw", "raw"));
+    }
+
+    #[test]
+    fn looking_at_a_key_changes_nothing() {
+        let e = Entry::new(b"key", b"value", 7, 1);
+        for (action, there, absent) in [
+            (Action::Touch, Outcome::Int(1), Outcome::Int(0)),
+            (Action::Encoding, Outcome::Int(1), Outcome::Nil),
+            (Action::Footprint, Outcome::Int(i64::try_from(cost(&e)).unwrap()), Outcome::Nil),
+        ] {
+            assert_eq!(apply(&action, Some(&e), &CX), (there, Change::None));
+            assert_eq!(apply(&action, None, &CX), (absent, Change::None));
+            assert!(!action.is_write() && looks_up(&action));
+        }
+        assert!(uses(&Action::Touch) && !uses(&Action::Encoding) && !uses(&Action::Footprint));
     }
 
     #[test]

@@ -149,6 +149,10 @@ pub struct Stats {
     pub refused: u64,
     /// Times that a partition was asked for a range of keys.
     pub ranges: u64,
+    /// Lookups that found their key, here as primary: as Redis counts them.
+    pub hits: u64,
+    /// Lookups that did not.
+    pub misses: u64,
 }
 
 impl Limits {
@@ -187,6 +191,15 @@ impl Stats {
         self.evicted += other.evicted;
         self.refused += other.refused;
         self.ranges += other.ranges;
+        self.hits += other.hits;
+        self.misses += other.misses;
+    }
+
+    /// A key was looked for.
+    #[inline]
+    pub(super) fn count_lookup(&mut self, found: bool) {
+        self.hits += u64::from(found);
+        self.misses += u64::from(!found);
     }
 }
 

@@ -253,6 +253,9 @@ impl Core {
                 {
                     entry.mark();
                 }
+                if action::looks_up(&op.action) {
+                    self.stats.count_lookup(found.is_some());
+                }
                 let cx = Context { clock, unix_ms: self.unix_ms(), default_ttl_ms, value_bytes_max: self.limits.value_bytes_max };
                 let (outcome, change) = action::apply(&op.action, found, &cx);
                 if let Change::Put(value, _) = &change {

@@ -108,6 +108,9 @@ fn every() -> Vec<Frame> {
         Action::Expire { expiry: Expiry::In(i64::MIN), condition: super::op::ExpireCondition::IfLater },
         Action::Delete,
         Action::Persist,
+        Action::Touch,
+        Action::Encoding,
+        Action::Footprint,
     ];
     let range = RangeQuery { from: bytes(b"a"), to: bytes(b""), count: 2, reverse: true, values: true };
     let works = actions.map(|action| key("a", action)).into_iter().chain(

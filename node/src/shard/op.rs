@@ -156,6 +156,12 @@ pub enum Action {
     },
     /// Remove the deadline. → `Int` 0 or 1
     Persist,
+    /// Use the key without reading it. → `Int` 0 or 1
+    Touch,
+    /// How Redis would store the value (see [`Encoding`]). → `Int` or `Nil`
+    Encoding,
+    /// Bytes of memory that the entry takes at its primary. → `Int` or `Nil`
+    Footprint,
 }
 
 impl Action {
@@ -177,7 +183,43 @@ impl Action {
     /// Whether it may change its key.
     #[must_use]
     pub const fn is_write(&self) -> bool {
-        !matches!(self, Self::Get | Self::Strlen | Self::Exists | Self::PTtl | Self::PExpireTime)
+        !matches!(
+            self,
+            Self::Get | Self::Strlen | Self::Exists | Self::PTtl | Self::PExpireTime | Self::Touch | Self::Encoding | Self::Footprint
+        )
+    }
+}
+
+/// How Redis would store a value: clients ask `OBJECT ENCODING`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encoding {
+    /// A 64-bit integer.
+    Int,
+    /// Up to 44 bytes, beside the object's head.
+    Embedded,
+    /// More.
+    Raw,
+}
+
+impl Encoding {
+    /// As an outcome carries it.
+    #[must_use]
+    pub const fn number(self) -> i64 {
+        match self {
+            Self::Int => 0,
+            Self::Embedded => 1,
+            Self::Raw => 2,
+        }
+    }
+
+    /// What Redis calls the encoding of this number.
+    #[must_use]
+    pub const fn name(number: i64) -> &'static str {
+        match number {
+            0 => "int",
+            1 => "embstr",
+            _ => "raw",
+        }
     }
 }
 

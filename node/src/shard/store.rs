@@ -231,7 +231,7 @@ impl Map {
 }
 
 /// What an entry costs where keys are not kept in order.
-fn cost(entry: &Entry) -> usize {
+pub(super) fn cost(entry: &Entry) -> usize {
     entry.len() + ENTRY_OVERHEAD + if entry.deadline() == 0 { 0 } else { EXPIRY_OVERHEAD }
 }
 

@@ -1,11 +1,13 @@
 //! What a client asks of its connection, of the cluster and of the server: nothing that touches a key.
 
 use super::*;
+use crate::clock;
 use crate::config::value::EvictionPolicy;
+use crate::resp::settings;
 use doyen_placement::planner::{DEFAULT_KEYSPACE, Refused};
 
 impl Session {
-    pub(super) fn about_connection(&mut self, inner: &Inner, asked: command::Connection) {
+    pub(super) fn about_connection(&mut self, connection: &Connection, inner: &mut Inner, asked: command::Connection) {
         use command::Connection as C;
         match asked {
             C::Ping(None) => self.answer(|e| e.simple("PONG")),
@@ -34,6 +36,7 @@ impl Session {
                 self.authenticated = inner.password.is_none();
                 self.name = Bytes::new();
                 self.keyspace = cluster::KEYSPACE;
+                (self.mute, self.silent) = (Mute::No, false);
                 self.answer(|e| e.simple("RESET"));
             }
             C::ClientId => {
@@ -62,15 +65,31 @@ impl Session {
                 Err(text) => self.answer(|e| e.error(&text)),
             },
             C::ClientInfo => {
-                let line = self.line();
+                let line = self.line(inner.now, connection.moved_at.get());
                 self.answer(|e| e.text(&line));
             }
-            C::ClientList => {
-                // This session is borrowed; the others are not.
-                let mut lines = inner.client_lines();
-                lines.push((self.id, self.line()));
-                self.ask(inner, Asking::clients(lines));
+            C::ClientList(chosen) => self.list_clients(connection, inner, chosen),
+            C::ClientKill { chosen, old_form, skip_me } => self.kill_clients(inner, chosen, old_form, skip_me),
+            C::ClientSetInfo(which, value) => self.set_library(which, &value),
+            C::ClientReply(wanted) => self.set_mute(wanted),
+            C::ClientPause(pause) => {
+                inner.pause(pause);
+                self.ask(inner, Asking::done(Question::Pause(pause)));
             }
+            C::ClientUnpause => {
+                inner.unpause();
+                self.ask(inner, Asking::done(Question::Unpause));
+            }
+            C::ClientTrackingInfo => self.answer(|e| {
+                e.map(3);
+                e.bulk(b"flags");
+                e.set(1);
+                e.bulk(b"off");
+                e.bulk(b"redirect");
+                e.integer(-1);
+                e.bulk(b"prefixes");
+                e.array(0);
+            }),
         }
     }
 
@@ -114,7 +133,7 @@ impl Session {
             e.bulk(b"server");
             e.bulk(b"redis");
             e.bulk(b"version");
-            e.bulk(describe::REDIS_VERSION.as_bytes());
+            e.bulk(info::REDIS_VERSION.as_bytes());
             e.bulk(b"proto");
             e.integer(version);
             e.bulk(b"id");
@@ -143,16 +162,6 @@ impl Session {
         Ok(())
     }
 
-    pub(super) fn line(&self) -> String {
-        let version = if self.protocol == Protocol::Resp3 { 3 } else { 2 };
-        let name = String::from_utf8_lossy(&self.name);
-        let (id, peer, local, waiting) = (self.id, self.peer, self.local, self.slots.len());
-        format!(
-            "id={id} addr={peer} laddr={local} fd=-1 name={name} flags=N db=0 oll={waiting} omem={} user=default resp={version}\n",
-            self.out.len()
-        )
-    }
-
     pub(super) fn about_cluster(&mut self, inner: &Inner, asked: Cluster) {
         let view = inner.view.as_ref();
         match asked {
@@ -165,43 +174,131 @@ impl Session {
         }
     }
 
+    pub(super) fn answer_constant(&mut self, answer: Constant) {
+        self.answer(|e| match answer {
+            Constant::Ok => e.simple("OK"),
+            Constant::Integer(value) => e.integer(value),
+            Constant::Array => e.array(0),
+            Constant::Map => e.map(0),
+            Constant::Zeros(count) => {
+                e.array(count);
+                (0..count).for_each(|_| e.integer(0));
+            }
+            Constant::Bulk(text) => e.bulk(text.as_bytes()),
+            Constant::Text(text) => e.text(text),
+        });
+    }
+
     /// `INFO` shows what this node holds, on the cluster-aware port what this thread of it does; how many keys the cluster has takes
     /// `DBSIZE`.
-    pub(super) fn about_server(&mut self, inner: &Inner, asked: Server) {
+    pub(super) fn about_server(&mut self, inner: &mut Inner, asked: Server) {
         match asked {
             Server::Info(sections) => {
                 let asking = Asking::info(self.facts(inner), sections);
                 self.ask(inner, asking);
             }
+            Server::MemoryStats => {
+                let asking = Asking::memory_stats(self.facts(inner));
+                self.ask(inner, asking);
+            }
+            Server::MemoryDoctor => {
+                let asking = Asking::memory_doctor(self.facts(inner));
+                self.ask(inner, asking);
+            }
             Server::ConfigGet(patterns) => {
                 let facts = self.facts(inner);
-                self.answer(|e| describe::config(e, &facts, &patterns));
+                self.answer(|e| settings::encode(e, &facts, &inner.crew.settings, &patterns));
+            }
+            Server::ConfigSet(pairs) => {
+                let set = inner.crew.settings.set(&self.facts(inner), &pairs);
+                self.answer(|e| match set {
+                    Ok(()) => e.simple("OK"),
+                    Err(why) => e.error(&why),
+                });
+            }
+            Server::ResetStat => {
+                inner.reset_counts();
+                self.ask(inner, Asking::done(Question::ResetCounts));
+            }
+            Server::SlowlogGet(count) => {
+                let count = count.min(inner.crew.settings.slow_entries());
+                self.ask(inner, Asking::slow(inner.slow.newest(count), count));
+            }
+            Server::SlowlogLen => self.ask(inner, Asking::slow_length(inner.slow.len(), inner.crew.settings.slow_entries())),
+            Server::SlowlogReset => {
+                inner.slow.clear();
+                self.ask(inner, Asking::done(Question::ResetSlow));
             }
             Server::CommandCount => {
-                let count = i64::try_from(command::table::all().len()).unwrap_or(i64::MAX);
+                let count = i64::try_from(table::commands().count()).unwrap_or(i64::MAX);
                 self.answer(|e| e.integer(count));
             }
             Server::CommandInfo(names) => self.answer(|e| describe::command_info(e, names.as_deref())),
             Server::CommandDocs(names) => self.answer(|e| describe::command_docs(e, names.as_deref())),
-            Server::CommandList => self.answer(describe::command_list),
+            Server::CommandList(listed) => self.answer(|e| describe::command_list(e, &listed)),
             Server::CommandGetKeys(args) => self.answer(|e| describe::command_keys(e, &args)),
+            Server::Help(container) => self.answer(|e| describe::help(e, container)),
+            Server::Acl(asked) => self.answer(|e| describe::acl(e, asked, inner.password.as_deref())),
+            Server::Time => {
+                let us = clock::unix_us();
+                self.answer(|e| {
+                    e.array(2);
+                    e.bulk((us / 1_000_000).to_string().as_bytes());
+                    e.bulk((us % 1_000_000).to_string().as_bytes());
+                });
+            }
+            // No node follows another one as a whole: each partition has its own primary and copies.
+            Server::Role => self.answer(|e| {
+                e.array(3);
+                e.bulk(b"master");
+                e.integer(0);
+                e.array(0);
+            }),
+            // Nothing is saved: as Redis says before its first time, when the process began.
+            Server::LastSave => {
+                let began = i64::try_from(self.facts(inner).began_unix_s()).unwrap_or(i64::MAX);
+                self.answer(|e| e.integer(began));
+            }
+            Server::LolWut => {
+                let version = env!("CARGO_PKG_VERSION");
+                let text =
+                    format!("The doyen of a circle has been in it longest; here it coordinates the others.\n\nDoyen ver. {version}\n");
+                self.answer(|e| e.text(&text));
+            }
+            Server::NoSubscribers(channels) => self.answer(|e| {
+                e.array(channels.len() * 2);
+                for channel in &channels {
+                    e.bulk(channel);
+                    e.integer(0);
+                }
+            }),
+            Server::FunctionStats => self.answer(|e| {
+                e.map(2);
+                e.bulk(b"running_script");
+                e.nil();
+                e.bulk(b"engines");
+                e.map(0);
+            }),
         }
     }
 
-    fn facts(&self, inner: &Inner) -> describe::Facts {
+    fn facts(&self, inner: &Inner) -> info::Facts {
         // On the plain port a node is one server, on the other one each of its threads is.
         let (me, memory) = match self.cluster_port {
             true => (inner.me, inner.limits.memory_bytes_max),
             false => (inner.me.member(), inner.crew.memory_bytes_max()),
         };
         let keyspace = inner.view.as_ref().and_then(|v| v.installed.keyspace(self.keyspace));
-        describe::Facts {
+        info::Facts {
             cluster_port: self.cluster_port,
             process_id: std::process::id(),
             run_id: cluster::node_id(me),
+            address: self.local.ip(),
             tcp_port: self.local.port(),
+            threads: inner.crew.threads(),
+            unix_us: clock::unix_us(),
             uptime_s: inner.now.since(inner.started).as_secs(),
-            connections_max: inner.connections_max,
+            connections_max: inner.crew.settings.clients_max(),
             memory_bytes_max: u64::try_from(memory).unwrap_or(u64::MAX),
             memory_policy: EvictionPolicy(keyspace.map(|k| k.eviction).unwrap_or_default()).in_redis(),
             backups: inner.backups_least,

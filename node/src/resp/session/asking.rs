@@ -1,54 +1,122 @@
-//! Questions of a client of the plain port that take an answer of every data thread of the node: what `INFO` counts, and who is in
-//! `CLIENT LIST`. (On the cluster-aware port each thread is a node of its own, and answers for itself.)
+//! Questions of a client of the plain port that take an answer of every data thread of the node: what `INFO` counts, who is in
+//! `CLIENT LIST`, what was slow. (On the cluster-aware port each thread is a node of its own, and answers for itself.)
 
+use super::client::Chosen;
 use super::*;
+use crate::resp::slowlog::Slow;
+use crate::shard::Stats;
+use std::sync::Arc;
 
 /// A reply that waits for the other threads' parts.
 #[derive(Debug)]
 pub(super) struct Asking {
     left: usize,
+    question: Question,
     answer: Answer,
 }
 
+/// What is known so far, with this thread's part.
 #[derive(Debug)]
 enum Answer {
-    Info { facts: describe::Facts, sections: Vec<String> },
+    Info {
+        facts: Box<info::Facts>,
+        sections: Vec<String>,
+    },
+    MemoryStats(Box<info::Facts>),
+    MemoryDoctor(Box<info::Facts>),
     Clients(Vec<(u64, String)>),
+    Number(u64),
+    /// How many slow commands are kept, and how many may be.
+    SlowLength(u64, usize),
+    /// How many clients were ended, by the form of the command that names one.
+    KilledOne(u64),
+    Slow {
+        all: Vec<Slow>,
+        count: usize,
+    },
+    Done,
 }
 
 impl Asking {
-    pub(super) fn info(facts: describe::Facts, sections: Vec<String>) -> Self {
-        Self { left: 0, answer: Answer::Info { facts, sections } }
+    fn new(question: Question, answer: Answer) -> Self {
+        Self { left: 0, question, answer }
     }
 
-    pub(super) fn clients(lines: Vec<(u64, String)>) -> Self {
-        Self { left: 0, answer: Answer::Clients(lines) }
+    pub(super) fn info(facts: info::Facts, sections: Vec<String>) -> Self {
+        Self::new(Question::Counts, Answer::Info { facts: Box::new(facts), sections })
     }
 
-    fn question(&self) -> Question {
-        match self.answer {
-            Answer::Info { .. } => Question::Counts,
-            Answer::Clients(_) => Question::Clients,
-        }
+    pub(super) fn memory_stats(facts: info::Facts) -> Self {
+        Self::new(Question::Counts, Answer::MemoryStats(Box::new(facts)))
+    }
+
+    pub(super) fn memory_doctor(facts: info::Facts) -> Self {
+        Self::new(Question::Counts, Answer::MemoryDoctor(Box::new(facts)))
+    }
+
+    pub(super) fn clients(lines: Vec<(u64, String)>, chosen: Chosen) -> Self {
+        Self::new(Question::Clients(Arc::new(chosen)), Answer::Clients(lines))
+    }
+
+    pub(super) fn killed(count: u64, chosen: Chosen, old_form: bool) -> Self {
+        let answer = if old_form { Answer::KilledOne(count) } else { Answer::Number(count) };
+        Self::new(Question::Kill(Arc::new(chosen)), answer)
+    }
+
+    pub(super) fn slow(all: Vec<Slow>, count: usize) -> Self {
+        Self::new(Question::Slow(count), Answer::Slow { all, count })
+    }
+
+    pub(super) fn slow_length(length: usize, most: usize) -> Self {
+        Self::new(Question::SlowLength, Answer::SlowLength(length as u64, most))
+    }
+
+    /// Something that each thread does.
+    pub(super) fn done(what: Question) -> Self {
+        Self::new(what, Answer::Done)
     }
 
     fn take(&mut self, told: Told) {
         match (&mut self.answer, told) {
-            (Answer::Info { facts, .. }, Told::Counts(counted)) => facts.counted.add(&counted),
+            (Answer::Info { facts, .. } | Answer::MemoryStats(facts) | Answer::MemoryDoctor(facts), Told::Counts(counted)) => {
+                facts.counted.add(&counted);
+            }
             (Answer::Clients(all), Told::Clients(lines)) => all.extend(lines),
+            (Answer::Number(sum) | Answer::SlowLength(sum, _) | Answer::KilledOne(sum), Told::Number(number)) => *sum += number,
+            (Answer::Slow { all, .. }, Told::Slow(more)) => all.extend(more),
+            (Answer::Done, Told::Done) => {}
             // What was not asked.
-            (Answer::Info { .. } | Answer::Clients(_), _) => return,
+            (
+                Answer::Info { .. }
+                | Answer::MemoryStats(_)
+                | Answer::MemoryDoctor(_)
+                | Answer::Clients(_)
+                | Answer::Number(_)
+                | Answer::SlowLength(..)
+                | Answer::KilledOne(_)
+                | Answer::Slow { .. }
+                | Answer::Done,
+                _,
+            ) => return,
         }
         self.left = self.left.saturating_sub(1);
     }
 
-    fn text(&mut self) -> String {
-        match &mut self.answer {
-            Answer::Info { facts, sections } => describe::info(facts, sections),
-            Answer::Clients(lines) => {
+    fn encode(self, encoder: &mut Encoder<'_>) {
+        match self.answer {
+            Answer::Info { facts, sections } => encoder.text(&info::info(&facts, &sections)),
+            Answer::MemoryStats(facts) => info::memory_stats(encoder, &facts),
+            Answer::MemoryDoctor(facts) => encoder.text(&info::memory_doctor(&facts)),
+            Answer::Clients(mut lines) => {
                 lines.sort_by_key(|(id, _)| *id);
-                lines.drain(..).map(|(_, line)| line).collect()
+                encoder.text(&lines.into_iter().map(|(_, line)| line).collect::<String>());
             }
+            // Each thread keeps as many as the node may, so that the newest ones are among them.
+            Answer::SlowLength(length, most) => encoder.integer(i64::try_from(length.min(most as u64)).unwrap_or(i64::MAX)),
+            Answer::Number(number) => encoder.integer(i64::try_from(number).unwrap_or(i64::MAX)),
+            Answer::KilledOne(0) => encoder.error("ERR No such client"),
+            Answer::KilledOne(_) | Answer::Done => encoder.simple("OK"),
+            Answer::Slow { all, count } => slowlog::encode(encoder, all, count),
         }
     }
 }
@@ -62,11 +130,10 @@ impl Session {
     /// Answers with this thread's part, or once the others have told theirs.
     pub(super) fn ask(&mut self, inner: &Inner, mut asking: Asking) {
         if !self.asks_others(inner) {
-            let text = asking.text();
-            return self.answer(|e| e.text(&text));
+            return self.answer(|e| asking.encode(e));
         }
         let back = Back { thread: inner.me.thread_number(), connection: self.id, slot: self.next() };
-        asking.left = inner.crew.ask(asking.question(), back);
+        asking.left = inner.crew.ask(&asking.question, back);
         self.push(State::Asking(Box::new(asking)), 0);
     }
 }
@@ -83,8 +150,13 @@ impl Connection {
         if asking.left > 0 {
             return;
         }
+        let State::Asking(asking) = std::mem::replace(&mut entry.state, State::Encoded(Bytes::new())) else { return };
         let mut bytes = BytesMut::new();
-        Encoder::new(&mut bytes, entry.protocol).text(&asking.text());
+        let mut encoder = Encoder::new(&mut bytes, entry.protocol);
+        asking.encode(&mut encoder);
+        if encoder.errors() > 0 {
+            counts::note(&mut session.failed, entry.command, &bytes, false);
+        }
         entry.state = State::Encoded(bytes.freeze());
         if at == 0 && session.encode_ready() {
             self.wake();
@@ -93,28 +165,87 @@ impl Connection {
 }
 
 impl Inner {
-    /// What this thread counts for `INFO`.
-    pub(crate) fn counted(&self) -> describe::Counted {
-        let stats = self.shard.stats();
-        // Every key has one leader, so that what all nodes say adds up to `DBSIZE`.
-        let (keys, expires) = self.shard.led(cluster::KEYSPACE, MapId(0));
-        describe::Counted {
-            connected_clients: self.connections.len() as u64,
-            memory_bytes: stats.memory_bytes,
-            connections_received: self.counters.connections,
-            connections_rejected: self.counters.connections_rejected,
-            commands: self.counters.commands,
-            expired: stats.expired,
-            evicted: stats.evicted,
-            parked: stats.parked,
-            keys,
-            expires,
+    /// This thread's part of the answer to another one's question.
+    pub(crate) fn answer(&mut self, question: &Question) -> Told {
+        match question {
+            Question::Counts => Told::Counts(Box::new(self.counted())),
+            Question::Clients(chosen) => Told::Clients(self.client_lines(chosen)),
+            Question::Kill(chosen) => Told::Number(self.kill_clients(chosen)),
+            Question::Slow(count) => Told::Slow(self.slow.newest(*count)),
+            Question::SlowLength => Told::Number(self.slow.len() as u64),
+            Question::ResetSlow => {
+                self.slow.clear();
+                Told::Done
+            }
+            Question::ResetCounts => {
+                self.reset_counts();
+                Told::Done
+            }
+            Question::Pause(pause) => {
+                self.pause(*pause);
+                Told::Done
+            }
+            Question::Unpause => {
+                self.unpause();
+                Told::Done
+            }
         }
     }
 
-    /// A line for each connection of this thread, but for one that is borrowed.
-    pub(crate) fn client_lines(&self) -> Vec<(u64, String)> {
-        let lines = self.connections.iter().filter_map(|(id, c)| Some((*id, c.session.try_borrow().ok()?.line())));
-        lines.collect()
+    /// What this thread counts for `INFO`.
+    pub(crate) fn counted(&self) -> info::Counted {
+        let stats = self.shard.stats();
+        // Every key has one leader, so that what all nodes say adds up to `DBSIZE`.
+        let (keys, expires) = self.shard.led(cluster::KEYSPACE, MapId(0));
+        let (input, answers) = self.budget.counted();
+        info::Counted {
+            connected_clients: self.connections.len() as u64,
+            client_bytes: (input + answers) as u64,
+            memory_bytes: stats.memory_bytes,
+            memory_peak_bytes: self.memory_peak_bytes.max(stats.memory_bytes),
+            parked: stats.parked,
+            keys,
+            expires,
+            keys_held: stats.keys,
+            totals: self.totals(&stats).since(&self.totals_from),
+            rates: self.rates.per_second(),
+            counts: self.counts.clone(),
+        }
+    }
+
+    fn totals(&self, stats: &Stats) -> info::Totals {
+        let counters = &self.counters;
+        info::Totals {
+            connections_received: counters.connections,
+            connections_rejected: counters.connections_rejected,
+            commands: counters.commands,
+            errors: counters.errors,
+            input_bytes: counters.input_bytes,
+            output_bytes: counters.output_bytes,
+            expired: stats.expired,
+            evicted: stats.evicted,
+            hits: stats.hits,
+            misses: stats.misses,
+        }
+    }
+
+    /// Counts anew for `INFO`. (What `/metrics` shows goes on.)
+    pub(crate) fn reset_counts(&mut self) {
+        self.totals_from = self.totals(&self.shard.stats());
+        self.counts = counts::Counts::new();
+    }
+
+    /// Error replies of a connection.
+    pub(crate) fn count_errors(&mut self, failed: &mut Vec<Failed>) {
+        for failed in failed.drain(..) {
+            self.counters.errors += failed.times;
+            self.counts.failed(&failed);
+        }
+    }
+
+    /// Whether the plain `GET` or `SET` that comes now is timed.
+    #[inline]
+    pub(super) fn times_plain(&self) -> bool {
+        self.counters.commands.is_multiple_of(counts::SAMPLE) || self.crew.settings.times_all()
     }
 }

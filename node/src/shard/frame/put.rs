@@ -237,5 +237,8 @@ pub(super) fn put_action(out: &mut Out, action: &Action) {
             });
         }
         Action::Persist => out.bytes.put_u8(14),
+        Action::Touch => out.bytes.put_u8(15),
+        Action::Encoding => out.bytes.put_u8(16),
+        Action::Footprint => out.bytes.put_u8(17),
     }
 }

@@ -288,6 +288,9 @@ impl<B: Buf> Reader<B> {
                 Action::Expire { expiry, condition }
             }
             14 => Action::Persist,
+            15 => Action::Touch,
+            16 => Action::Encoding,
+            17 => Action::Footprint,
             _ => return Err(Malformed("unknown action")),
         })
     }

@@ -33,7 +33,16 @@ fn action() -> impl Strategy<Value = Action> {
         ExpireCondition::IfSomeEarlier,
     ]);
     prop_oneof![
-        prop::sample::select(vec![Action::Get, Action::Strlen, Action::Exists, Action::PTtl, Action::PExpireTime]),
+        prop::sample::select(vec![
+            Action::Get,
+            Action::Strlen,
+            Action::Exists,
+            Action::PTtl,
+            Action::PExpireTime,
+            Action::Touch,
+            Action::Encoding,
+            Action::Footprint,
+        ]),
         prop::sample::select(vec![Action::GetDel, Action::Delete, Action::Persist]),
         (bytes(), condition, expiry(), any::<bool>()).prop_map(|(value, condition, expiry, get)| Action::Set {
             value,

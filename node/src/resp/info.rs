@@ -1,0 +1,496 @@
+//! `INFO`, `MEMORY STATS` and `MEMORY DOCTOR`: what a node says of itself.
+
+use super::counts::Counts;
+use super::encode::Encoder;
+use super::usage::Usage;
+use std::net::{IpAddr, Ipv4Addr};
+
+/// The version of Redis whose commands and texts are spoken. Clients choose what they send by it.
+pub const REDIS_VERSION: &str = "7.0.15";
+
+/// What `INFO` and `CONFIG GET` need to know.
+#[derive(Debug, Clone)]
+#[allow(missing_docs)] // Each is named after its line.
+pub struct Facts {
+    pub cluster_port: bool,
+    pub process_id: u32,
+    pub run_id: String,
+    pub address: IpAddr,
+    pub tcp_port: u16,
+    pub threads: u8,
+    pub unix_us: u64,
+    pub uptime_s: u64,
+    pub connections_max: usize,
+    pub memory_bytes_max: u64,
+    pub memory_policy: &'static str,
+    pub backups: i64,
+    pub has_password: bool,
+    pub value_bytes_max: usize,
+    pub counted: Counted,
+}
+
+impl Default for Facts {
+    fn default() -> Self {
+        Self {
+            cluster_port: false,
+            process_id: 0,
+            run_id: String::new(),
+            address: Ipv4Addr::LOCALHOST.into(),
+            tcp_port: 0,
+            threads: 1,
+            unix_us: 0,
+            uptime_s: 0,
+            connections_max: 0,
+            memory_bytes_max: 0,
+            memory_policy: "noeviction",
+            backups: 0,
+            has_password: false,
+            value_bytes_max: 0,
+            counted: Counted::default(),
+        }
+    }
+}
+
+/// What each data thread counts for itself.
+#[derive(Debug, Clone, Default)]
+#[allow(missing_docs)] // Each is named after its line.
+pub struct Counted {
+    pub connected_clients: u64,
+    pub client_bytes: u64,
+    pub memory_bytes: u64,
+    pub memory_peak_bytes: u64,
+    pub parked: u64,
+    /// Of `default`, led here.
+    pub keys: u64,
+    pub expires: u64,
+    /// Of all keyspaces, copies among them.
+    pub keys_held: u64,
+    pub totals: Totals,
+    /// Commands, bytes in and bytes out in a second.
+    pub rates: [u64; 3],
+    pub counts: Counts,
+}
+
+/// Counters that `CONFIG RESETSTAT` sets to zero.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[allow(missing_docs)] // Each is named after its line.
+pub struct Totals {
+    pub connections_received: u64,
+    pub connections_rejected: u64,
+    pub commands: u64,
+    pub errors: u64,
+    pub input_bytes: u64,
+    pub output_bytes: u64,
+    pub expired: u64,
+    pub evicted: u64,
+    pub hits: u64,
+    pub misses: u64,
+}
+
+impl Totals {
+    fn map(&self, other: &Self, of: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            connections_received: of(self.connections_received, other.connections_received),
+            connections_rejected: of(self.connections_rejected, other.connections_rejected),
+            commands: of(self.commands, other.commands),
+            errors: of(self.errors, other.errors),
+            input_bytes: of(self.input_bytes, other.input_bytes),
+            output_bytes: of(self.output_bytes, other.output_bytes),
+            expired: of(self.expired, other.expired),
+            evicted: of(self.evicted, other.evicted),
+            hits: of(self.hits, other.hits),
+            misses: of(self.misses, other.misses),
+        }
+    }
+
+    /// What was counted since `earlier`. (What a former member of this process counted is gone with it.)
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        self.map(earlier, u64::saturating_sub)
+    }
+}
+
+impl Counted {
+    /// Adds what another thread counts.
+    pub fn add(&mut self, other: &Self) {
+        self.connected_clients += other.connected_clients;
+        self.client_bytes += other.client_bytes;
+        self.memory_bytes += other.memory_bytes;
+        self.memory_peak_bytes += other.memory_peak_bytes;
+        self.parked += other.parked;
+        self.keys += other.keys;
+        self.expires += other.expires;
+        self.keys_held += other.keys_held;
+        self.totals = self.totals.map(&other.totals, u64::saturating_add);
+        self.rates.iter_mut().zip(other.rates).for_each(|(mine, other)| *mine += other);
+        self.counts.add(&other.counts);
+    }
+}
+
+/// `INFO` of these sections, named in small letters; of the usual ones if none is named.
+#[must_use]
+pub fn info(facts: &Facts, sections: &[String]) -> String {
+    /// What is shown only to who asks for it.
+    const UNUSUAL: [&str; 2] = ["Commandstats", "Latencystats"];
+    let asks = |name: &str| sections.iter().any(|s| s.eq_ignore_ascii_case(name));
+    let all = asks("all") || asks("everything");
+    let usual = sections.is_empty() || asks("default");
+    let mut text = String::new();
+    for (name, lines) in info_sections(facts) {
+        if all || usual && !UNUSUAL.contains(&name) || asks(name) {
+            if !text.is_empty() {
+                text += "\r\n";
+            }
+            text += &format!("# {name}\r\n");
+            text.extend(lines.into_iter().map(|(name, value)| format!("{name}:{value}\r\n")));
+        }
+    }
+    text
+}
+
+type Lines = Vec<(String, String)>;
+
+/// Lines whose names are known.
+fn lines<const N: usize>(lines: [(&str, String); N]) -> Lines {
+    lines.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+fn info_sections(facts: &Facts) -> [(&'static str, Lines); 13] {
+    let usage = Usage::now();
+    let no = || "0".to_owned();
+    [
+        ("Server", server(facts)),
+        (
+            "Clients",
+            lines([
+                ("connected_clients", facts.counted.connected_clients.to_string()),
+                ("cluster_connections", no()),
+                ("maxclients", facts.connections_max.to_string()),
+                ("blocked_clients", facts.counted.parked.to_string()),
+                ("tracking_clients", no()),
+                ("clients_in_timeout_table", no()),
+            ]),
+        ),
+        ("Memory", memory(facts, &usage)),
+        ("Persistence", persistence(facts)),
+        ("Stats", stats(facts)),
+        (
+            "Replication",
+            lines([
+                ("role", "master".to_owned()),
+                ("connected_slaves", facts.backups.to_string()),
+                ("master_failover_state", "no-failover".to_owned()),
+                ("master_replid", facts.run_id.clone()),
+                ("master_replid2", "0".repeat(40)),
+                ("master_repl_offset", no()),
+                ("second_repl_offset", "-1".to_owned()),
+                ("repl_backlog_active", no()),
+                ("repl_backlog_size", no()),
+                ("repl_backlog_first_byte_offset", no()),
+                ("repl_backlog_histlen", no()),
+            ]),
+        ),
+        (
+            "CPU",
+            lines([
+                ("used_cpu_sys", format!("{:.6}", usage.cpu_system)),
+                ("used_cpu_user", format!("{:.6}", usage.cpu_user)),
+                ("used_cpu_sys_children", format!("{:.6}", usage.children_system)),
+                ("used_cpu_user_children", format!("{:.6}", usage.children_user)),
+            ]),
+        ),
+        ("Modules", Vec::new()),
+        ("Commandstats", command_stats(facts)),
+        ("Errorstats", facts.counted.counts.errors().iter().map(|(code, n)| (format!("errorstat_{code}"), format!("count={n}"))).collect()),
+        ("Latencystats", Vec::new()),
+        ("Cluster", lines([("cluster_enabled", u8::from(facts.cluster_port).to_string())])),
+        (
+            "Keyspace",
+            if facts.counted.keys == 0 {
+                Vec::new()
+            } else {
+                lines([("db0", format!("keys={},expires={},avg_ttl=0", facts.counted.keys, facts.counted.expires))])
+            },
+        ),
+    ]
+}
+
+fn server(facts: &Facts) -> Lines {
+    let mode = if facts.cluster_port { "cluster" } else { "standalone" };
+    let uname = rustix::system::uname();
+    let part = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
+    lines([
+        ("redis_version", REDIS_VERSION.to_owned()),
+        ("redis_git_sha1", "00000000".to_owned()),
+        ("redis_git_dirty", "0".to_owned()),
+        ("redis_build_id", "0".to_owned()),
+        ("doyen_version", env!("CARGO_PKG_VERSION").to_owned()),
+        ("redis_mode", mode.to_owned()),
+        ("os", format!("{} {} {}", part(uname.sysname()), part(uname.release()), part(uname.machine()))),
+        ("arch_bits", usize::BITS.to_string()),
+        ("multiplexing_api", "epoll".to_owned()),
+        ("process_id", facts.process_id.to_string()),
+        ("process_supervised", "no".to_owned()),
+        ("run_id", facts.run_id.clone()),
+        ("tcp_port", facts.tcp_port.to_string()),
+        ("server_time_usec", facts.unix_us.to_string()),
+        ("uptime_in_seconds", facts.uptime_s.to_string()),
+        ("uptime_in_days", (facts.uptime_s / 86400).to_string()),
+        ("hz", "10".to_owned()),
+        ("configured_hz", "10".to_owned()),
+        ("executable", std::env::current_exe().map_or_else(|_| String::new(), |path| path.display().to_string())),
+        ("config_file", String::new()),
+        ("io_threads_active", u8::from(facts.threads > 1).to_string()),
+    ])
+}
+
+fn memory(facts: &Facts, usage: &Usage) -> Lines {
+    let counted = &facts.counted;
+    let (used, peak, resident) = (counted.memory_bytes, counted.memory_peak_bytes, usage.resident_bytes);
+    lines([
+        ("used_memory", used.to_string()),
+        ("used_memory_human", human(used)),
+        ("used_memory_rss", resident.to_string()),
+        ("used_memory_rss_human", human(resident)),
+        ("used_memory_peak", peak.to_string()),
+        ("used_memory_peak_human", human(peak)),
+        ("used_memory_peak_perc", format!("{:.2}%", percent(used, peak))),
+        ("used_memory_overhead", counted.client_bytes.to_string()),
+        ("used_memory_startup", "0".to_owned()),
+        ("used_memory_dataset", used.to_string()),
+        ("used_memory_dataset_perc", "100.00%".to_owned()),
+        ("total_system_memory", usage.machine_bytes.to_string()),
+        ("total_system_memory_human", human(usage.machine_bytes)),
+        ("used_memory_lua", "0".to_owned()),
+        ("used_memory_lua_human", human(0)),
+        ("used_memory_scripts", "0".to_owned()),
+        ("used_memory_scripts_human", human(0)),
+        ("number_of_cached_scripts", "0".to_owned()),
+        ("number_of_functions", "0".to_owned()),
+        ("number_of_libraries", "0".to_owned()),
+        ("maxmemory", facts.memory_bytes_max.to_string()),
+        ("maxmemory_human", human(facts.memory_bytes_max)),
+        ("maxmemory_policy", facts.memory_policy.to_owned()),
+        ("mem_fragmentation_ratio", format!("{:.2}", ratio(resident, used))),
+        ("mem_fragmentation_bytes", i128::from(resident).saturating_sub(i128::from(used)).to_string()),
+        ("mem_not_counted_for_evict", "0".to_owned()),
+        ("mem_replication_backlog", "0".to_owned()),
+        ("mem_clients_slaves", "0".to_owned()),
+        ("mem_clients_normal", counted.client_bytes.to_string()),
+        ("mem_cluster_links", "0".to_owned()),
+        ("mem_aof_buffer", "0".to_owned()),
+        ("mem_allocator", "mimalloc".to_owned()),
+        ("active_defrag_running", "0".to_owned()),
+        ("lazyfree_pending_objects", "0".to_owned()),
+        ("lazyfreed_objects", "0".to_owned()),
+    ])
+}
+
+/// Nothing is on disk, so nothing is loaded and nothing fails.
+fn persistence(facts: &Facts) -> Lines {
+    let no = || "0".to_owned();
+    let ok = || "ok".to_owned();
+    let never = || "-1".to_owned();
+    lines([
+        ("loading", no()),
+        ("async_loading", no()),
+        ("current_cow_size", no()),
+        ("current_fork_perc", "0.00".to_owned()),
+        ("rdb_changes_since_last_save", no()),
+        ("rdb_bgsave_in_progress", no()),
+        ("rdb_last_save_time", facts.began_unix_s().to_string()),
+        ("rdb_last_bgsave_status", ok()),
+        ("rdb_last_bgsave_time_sec", never()),
+        ("rdb_current_bgsave_time_sec", never()),
+        ("rdb_saves", no()),
+        ("rdb_last_cow_size", no()),
+        ("aof_enabled", no()),
+        ("aof_rewrite_in_progress", no()),
+        ("aof_rewrite_scheduled", no()),
+        ("aof_last_rewrite_time_sec", never()),
+        ("aof_current_rewrite_time_sec", never()),
+        ("aof_last_bgrewrite_status", ok()),
+        ("aof_last_write_status", ok()),
+        ("aof_last_cow_size", no()),
+        ("module_fork_in_progress", no()),
+    ])
+}
+
+fn stats(facts: &Facts) -> Lines {
+    let (totals, [commands, input, output]) = (&facts.counted.totals, facts.counted.rates);
+    let no = || "0".to_owned();
+    let kilobytes = |bytes: u64| format!("{:.2}", bytes as f64 / 1024.0);
+    lines([
+        ("total_connections_received", totals.connections_received.to_string()),
+        ("total_commands_processed", totals.commands.to_string()),
+        ("instantaneous_ops_per_sec", commands.to_string()),
+        ("total_net_input_bytes", totals.input_bytes.to_string()),
+        ("total_net_output_bytes", totals.output_bytes.to_string()),
+        ("instantaneous_input_kbps", kilobytes(input)),
+        ("instantaneous_output_kbps", kilobytes(output)),
+        ("rejected_connections", totals.connections_rejected.to_string()),
+        ("sync_full", no()),
+        ("sync_partial_ok", no()),
+        ("sync_partial_err", no()),
+        ("expired_keys", totals.expired.to_string()),
+        ("expired_stale_perc", "0.00".to_owned()),
+        ("expired_time_cap_reached_count", no()),
+        ("evicted_keys", totals.evicted.to_string()),
+        ("evicted_clients", no()),
+        ("keyspace_hits", totals.hits.to_string()),
+        ("keyspace_misses", totals.misses.to_string()),
+        ("pubsub_channels", no()),
+        ("pubsub_patterns", no()),
+        ("pubsubshard_channels", no()),
+        ("latest_fork_usec", no()),
+        ("total_forks", no()),
+        ("migrate_cached_sockets", no()),
+        ("slave_expires_tracked_keys", no()),
+        ("active_defrag_hits", no()),
+        ("active_defrag_misses", no()),
+        ("active_defrag_key_hits", no()),
+        ("active_defrag_key_misses", no()),
+        ("tracking_total_keys", no()),
+        ("tracking_total_items", no()),
+        ("tracking_total_prefixes", no()),
+        ("unexpected_error_replies", no()),
+        ("total_error_replies", totals.errors.to_string()),
+    ])
+}
+
+fn command_stats(facts: &Facts) -> Lines {
+    let lines = facts.counted.counts.commands().map(|(name, count)| {
+        let each = if count.calls == 0 { 0.0 } else { count.micros() as f64 / count.calls as f64 };
+        let value = format!(
+            "calls={},usec={},usec_per_call={each:.2},rejected_calls={},failed_calls={}",
+            count.calls,
+            count.micros(),
+            count.rejected,
+            count.failed
+        );
+        (format!("cmdstat_{name}"), value)
+    });
+    lines.collect()
+}
+
+impl Facts {
+    /// When this node began, in Unix seconds.
+    #[must_use]
+    pub fn began_unix_s(&self) -> u64 {
+        (self.unix_us / 1_000_000).saturating_sub(self.uptime_s)
+    }
+}
+
+/// As Redis shortens numbers of bytes.
+fn human(bytes: u64) -> String {
+    let units = ["K", "M", "G", "T"];
+    let mut scaled = bytes as f64;
+    let mut unit = "B";
+    for larger in units {
+        if scaled < 1024.0 {
+            break;
+        }
+        scaled /= 1024.0;
+        unit = larger;
+    }
+    if unit == "B" { format!("{bytes}B") } else { format!("{scaled:.2}{unit}") }
+}
+
+fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+fn percent(part: u64, whole: u64) -> f64 {
+    100.0 * ratio(part, whole)
+}
+
+/// `MEMORY STATS`.
+pub(crate) fn memory_stats(encoder: &mut Encoder<'_>, facts: &Facts) {
+    let counted = &facts.counted;
+    let (used, resident) = (counted.memory_bytes, Usage::now().resident_bytes);
+    let numbers = [
+        ("peak.allocated", counted.memory_peak_bytes),
+        ("total.allocated", used),
+        ("startup.allocated", 0),
+        ("replication.backlog", 0),
+        ("clients.slaves", 0),
+        ("clients.normal", counted.client_bytes),
+        ("cluster.links", 0),
+        ("aof.buffer", 0),
+        ("lua.caches", 0),
+        ("functions.caches", 0),
+        ("overhead.total", counted.client_bytes),
+        ("keys.count", counted.keys_held),
+        ("keys.bytes-per-key", used.checked_div(counted.keys_held).unwrap_or(0)),
+        ("dataset.bytes", used),
+        ("fragmentation.bytes", resident.saturating_sub(used)),
+    ];
+    let ratios = [
+        ("dataset.percentage", 100.0),
+        ("peak.percentage", percent(used, counted.memory_peak_bytes)),
+        ("fragmentation", ratio(resident, used)),
+    ];
+    encoder.map(numbers.len() + ratios.len());
+    for (name, number) in numbers {
+        encoder.bulk(name.as_bytes());
+        encoder.integer(i64::try_from(number).unwrap_or(i64::MAX));
+    }
+    for (name, ratio) in ratios {
+        encoder.bulk(name.as_bytes());
+        encoder.double(ratio);
+    }
+}
+
+/// `MEMORY DOCTOR`.
+pub(crate) fn memory_doctor(facts: &Facts) -> String {
+    /// From so much of the limit on, writes may be refused or keys evicted.
+    const FULL: f64 = 90.0;
+    let counted = &facts.counted;
+    let filled = percent(counted.memory_bytes, facts.memory_bytes_max);
+    let used = human(counted.memory_bytes);
+    if filled < FULL {
+        return format!("This node uses {used}, {filled:.0} % of its memory limit: there is nothing to mend.\n");
+    }
+    let evicts = facts.memory_policy != "noeviction";
+    let then = if evicts { "keys are evicted" } else { "writes that need memory are refused" };
+    format!("This node uses {used}, {filled:.0} % of its memory limit, so {then}. Add a node, or raise --memory-max.\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sections(asked: &[&str]) -> Vec<String> {
+        let asked: Vec<String> = asked.iter().map(|s| (*s).to_owned()).collect();
+        let text = info(&Facts::default(), &asked);
+        text.lines().filter_map(|l| l.strip_prefix("# ")).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn sections_are_chosen_as_redis_chooses_them() {
+        let usual = sections(&[]);
+        assert_eq!(usual, sections(&["default"]));
+        assert!(usual.contains(&"Errorstats".to_owned()) && !usual.contains(&"Commandstats".to_owned()));
+        assert_eq!(sections(&["all"]), sections(&["everything"]));
+        assert_eq!(sections(&["all"]).len(), usual.len() + 2);
+        assert_eq!(sections(&["cpu", "server"]), ["Server", "CPU"], "in their order");
+        assert_eq!(sections(&["default", "commandstats"]).len(), usual.len() + 1);
+        assert!(sections(&["nosuch"]).is_empty());
+    }
+
+    #[test]
+    fn bytes_are_shortened_as_redis_shortens_them() {
+        let shown = [0, 1023, 1024, 894_960, 12 << 20, 25_276_502_016, u64::MAX].map(human);
+        assert_eq!(shown, ["0B", "1023B", "1.00K", "873.98K", "12.00M", "23.54G", "16777216.00T"]);
+    }
+
+    #[test]
+    fn what_threads_count_is_added_and_what_was_counted_before_is_left_out() {
+        let one = Counted { keys: 1, totals: Totals { hits: 5, commands: 7, ..Totals::default() }, rates: [1, 2, 3], ..Counted::default() };
+        let mut all = one.clone();
+        all.add(&one);
+        assert_eq!((all.keys, all.totals.hits, all.rates), (2, 10, [2, 4, 6]));
+        let since = all.totals.since(&one.totals);
+        assert_eq!((since.hits, since.commands), (5, 7));
+    }
+}

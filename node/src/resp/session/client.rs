@@ -1,0 +1,169 @@
+//! `CLIENT`: which connections there are, what is known of each, and how they end.
+
+use super::*;
+use std::fmt::Write;
+
+/// Which connections `CLIENT LIST` shows and `CLIENT KILL` ends: those for which all that is said holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Chosen {
+    /// Their numbers.
+    pub ids: Option<Vec<u64>>,
+    /// What they are.
+    pub kind: Option<Kind>,
+    /// Where the client is, as text.
+    pub address: Option<Bytes>,
+    /// Which address of ours it came to, as text.
+    pub local: Option<Bytes>,
+    /// They are at least so many seconds old.
+    pub age_s: Option<u64>,
+}
+
+/// What a connection is to Redis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// All that there are here.
+    Normal,
+    /// A replica, a master, a subscriber: there are none.
+    Other,
+}
+
+/// What a client library says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lib {
+    /// Its name.
+    Name,
+    /// Its version.
+    Version,
+}
+
+/// Which replies a client wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mute {
+    /// All.
+    #[default]
+    No,
+    /// All but that of the next command.
+    Skip,
+    /// None.
+    All,
+}
+
+/// What a client library said of itself, once it did.
+#[derive(Debug, Default)]
+pub(super) struct Library {
+    pub(super) name: Bytes,
+    pub(super) version: Bytes,
+}
+
+impl Session {
+    fn is_chosen(&self, chosen: &Chosen, now: Time) -> bool {
+        let is = |text: &Option<Bytes>, address: SocketAddr| text.as_ref().is_none_or(|t| **t == *address.to_string().as_bytes());
+        chosen.ids.as_ref().is_none_or(|ids| ids.contains(&self.id))
+            && chosen.kind.is_none_or(|kind| kind == Kind::Normal)
+            && chosen.age_s.is_none_or(|least| now.since(self.began).as_secs() >= least)
+            && is(&chosen.address, self.peer)
+            && is(&chosen.local, self.local)
+    }
+
+    /// Its line of `CLIENT LIST`. `moved_at`: when it last did something.
+    pub(super) fn line(&self, now: Time, moved_at: Time) -> String {
+        let (id, peer, local) = (self.id, self.peer, self.local);
+        let name = String::from_utf8_lossy(&self.name);
+        let (age, idle) = (now.since(self.began).as_secs(), now.since(moved_at).as_secs());
+        let (waiting, output) = (self.slots.len(), self.out.len());
+        let held = self.charged;
+        let command = command::table::all().get(usize::from(self.command)).map_or("NULL", |spec| spec.name);
+        let version = if self.protocol == Protocol::Resp3 { 3 } else { 2 };
+        let flags = match (self.closing, self.paused) {
+            (true, _) => "c",
+            (_, true) => "b",
+            _ => "N",
+        };
+        let mut line = format!(
+            "id={id} addr={peer} laddr={local} fd=-1 name={name} age={age} idle={idle} flags={flags} db=0 sub=0 psub=0 ssub=0 multi=-1 \
+             watch=0 qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl={output} oll={waiting} omem={held} tot-mem={held} \
+             events=r cmd={command} user=default redir=-1 resp={version}"
+        );
+        let (lib_name, lib_version) = self.library.as_ref().map_or((&b""[..], &b""[..]), |l| (&l.name, &l.version));
+        // Writing to a string does not fail.
+        let _ = writeln!(line, " lib-name={} lib-ver={}", String::from_utf8_lossy(lib_name), String::from_utf8_lossy(lib_version));
+        line
+    }
+
+    pub(super) fn set_library(&mut self, which: Lib, value: &Bytes) {
+        if value.len() > NAME_BYTES_MAX || !value.iter().all(u8::is_ascii_graphic) {
+            let option = if which == Lib::Name { "lib-name" } else { "lib-ver" };
+            return self.answer(|e| e.error(&format!("ERR {option} cannot contain spaces, newlines or special characters.")));
+        }
+        let library = self.library.get_or_insert_default();
+        // A copy, because a slice would keep the whole read buffer.
+        let value = Bytes::copy_from_slice(value);
+        match which {
+            Lib::Name => library.name = value,
+            Lib::Version => library.version = value,
+        }
+        self.answer(|e| e.simple("OK"));
+    }
+
+    pub(super) fn list_clients(&mut self, connection: &Connection, inner: &Inner, chosen: Chosen) {
+        // This session is borrowed; the others are not.
+        let mut lines = inner.client_lines(&chosen);
+        if self.is_chosen(&chosen, inner.now) {
+            lines.push((self.id, self.line(inner.now, connection.moved_at.get())));
+        }
+        self.ask(inner, Asking::clients(lines, chosen));
+    }
+
+    /// Ends connections; this one once it is answered.
+    pub(super) fn kill_clients(&mut self, inner: &Inner, chosen: Chosen, old_form: bool, skip_me: bool) {
+        let mut killed = inner.kill_clients(&chosen);
+        if !skip_me && self.is_chosen(&chosen, inner.now) {
+            self.closing = true;
+            killed += 1;
+        }
+        self.ask(inner, Asking::killed(killed, chosen, old_form));
+    }
+
+    pub(super) fn set_mute(&mut self, wanted: Mute) {
+        match wanted {
+            Mute::No => {
+                self.mute = Mute::No;
+                self.silent = false;
+                self.answer(|e| e.simple("OK"));
+            }
+            // Who wants no replies has none to skip.
+            Mute::Skip if self.mute == Mute::All => {}
+            Mute::Skip | Mute::All => self.mute = wanted,
+        }
+    }
+
+    /// Whether the command that comes now gets no reply.
+    pub(super) fn take_mute(&mut self) -> bool {
+        match self.mute {
+            Mute::No => false,
+            Mute::Skip => {
+                self.mute = Mute::No;
+                true
+            }
+            Mute::All => true,
+        }
+    }
+}
+
+impl Inner {
+    /// A line for each of these connections of this thread, but for one that is borrowed.
+    pub(crate) fn client_lines(&self, chosen: &Chosen) -> Vec<(u64, String)> {
+        let lines = self.connections.iter().filter_map(|(id, c)| {
+            let session = c.session.try_borrow().ok()?;
+            session.is_chosen(chosen, self.now).then(|| (*id, session.line(self.now, c.moved_at.get())))
+        });
+        lines.collect()
+    }
+
+    /// Ends these connections of this thread, but for one that is borrowed; how many there are.
+    pub(crate) fn kill_clients(&self, chosen: &Chosen) -> u64 {
+        let is_chosen = |c: &&Rc<Connection>| c.session.try_borrow().is_ok_and(|s| s.is_chosen(chosen, self.now));
+        let killed = self.connections.values().filter(is_chosen).map(|c| c.end());
+        killed.count() as u64
+    }
+}

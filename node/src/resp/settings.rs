@@ -1,0 +1,198 @@
+//! `CONFIG`: what dashboards read of a server's settings, and the few that change while it runs.
+
+use super::encode::Encoder;
+use super::glob;
+use super::info::Facts;
+use bytes::Bytes;
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// Entries that the slow log of each thread may have.
+const SLOW_ENTRIES_MAX: i64 = 1024;
+/// Below this threshold of the slow log every command is timed, also those that never take so long.
+const TIMES_ALL_BELOW_US: i64 = 1000;
+/// Files that a node needs beside those of clients.
+const OTHER_FILES: i64 = 64;
+
+/// Settings that change while the node runs. All threads read them; each stands for itself.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    /// Microseconds from which on a command is slow; negative: none is.
+    slow_us: AtomicI64,
+    slow_entries: AtomicUsize,
+    /// Seconds that a client may be idle; 0: for ever.
+    timeout_s: AtomicU64,
+    clients_max: AtomicUsize,
+}
+
+impl Settings {
+    pub(crate) fn new(clients_max: usize) -> Self {
+        Self {
+            slow_us: AtomicI64::new(10_000),
+            slow_entries: AtomicUsize::new(128),
+            timeout_s: AtomicU64::new(0),
+            clients_max: AtomicUsize::new(clients_max),
+        }
+    }
+
+    /// Whether a command that took so long is kept in the slow log.
+    pub(crate) fn is_slow(&self, took: Duration) -> bool {
+        let least = self.slow_us.load(Ordering::Relaxed);
+        u128::try_from(least).is_ok_and(|least| took.as_micros() >= least)
+    }
+
+    /// Whether every command is to be timed.
+    #[inline]
+    pub(crate) fn times_all(&self) -> bool {
+        (0..TIMES_ALL_BELOW_US).contains(&self.slow_us.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn slow_entries(&self) -> usize {
+        self.slow_entries.load(Ordering::Relaxed)
+    }
+
+    /// How long a client may be idle.
+    pub(crate) fn timeout(&self) -> Option<Duration> {
+        Some(self.timeout_s.load(Ordering::Relaxed)).filter(|s| *s > 0).map(Duration::from_secs)
+    }
+
+    pub(crate) fn clients_max(&self) -> usize {
+        self.clients_max.load(Ordering::Relaxed)
+    }
+
+    /// Sets all of these, or none.
+    ///
+    /// # Errors
+    /// Redis's text, of the first that cannot be set.
+    pub(crate) fn set(&self, facts: &Facts, wanted: &[(String, Bytes)]) -> Result<(), String> {
+        let mut numbers = Vec::new();
+        for (at, (name, value)) in wanted.iter().enumerate() {
+            let failed = |why: &str| format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {why}");
+            if wanted[..at].iter().any(|(before, _)| before == name) {
+                return Err(failed("duplicate parameter"));
+            }
+            let range = match name.as_str() {
+                "slowlog-log-slower-than" => -1..=i64::MAX,
+                "slowlog-max-len" => 0..=SLOW_ENTRIES_MAX,
+                "timeout" => 0..=i64::from(i32::MAX),
+                "maxclients" => 1..=files_max().saturating_sub(OTHER_FILES).max(1),
+                _ => {
+                    let present = all(facts, self).into_iter().find(|(known, _)| known == name);
+                    let Some((_, present)) = present else {
+                        return Err(format!("ERR Unknown option or number of arguments for CONFIG SET - '{name}'"));
+                    };
+                    if present.as_bytes() != value {
+                        return Err(failed("can't set immutable config"));
+                    }
+                    continue;
+                }
+            };
+            let number = super::frame::integer(value).ok_or_else(|| failed("argument couldn't be parsed into an integer"))?;
+            if !range.contains(&number) {
+                return Err(failed(&format!("argument must be between {} and {} inclusive", range.start(), range.end())));
+            }
+            numbers.push((name.as_str(), number));
+        }
+        for (name, number) in numbers {
+            let count = usize::try_from(number).unwrap_or_default();
+            match name {
+                "slowlog-log-slower-than" => self.slow_us.store(number, Ordering::Relaxed),
+                "slowlog-max-len" => self.slow_entries.store(count, Ordering::Relaxed),
+                "timeout" => self.timeout_s.store(count as u64, Ordering::Relaxed),
+                _ => self.clients_max.store(count, Ordering::Relaxed),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Open files that the system allows this process.
+fn files_max() -> i64 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    limit.and_then(|files| i64::try_from(files).ok()).unwrap_or(i64::MAX)
+}
+
+/// Every setting that is told, in order of name: those of Redis that mean something here.
+fn all(facts: &Facts, settings: &Settings) -> Vec<(&'static str, String)> {
+    let no = || "no".to_owned();
+    vec![
+        ("activedefrag", no()),
+        ("appendfsync", "everysec".to_owned()),
+        ("appendonly", no()),
+        ("bind", facts.address.to_string()),
+        ("cluster-enabled", if facts.cluster_port { "yes" } else { "no" }.to_owned()),
+        ("cluster-require-full-coverage", no()),
+        ("databases", "1".to_owned()),
+        ("enable-debug-command", no()),
+        ("enable-module-command", no()),
+        ("hz", "10".to_owned()),
+        ("io-threads", facts.threads.to_string()),
+        ("latency-monitor-threshold", "0".to_owned()),
+        ("latency-tracking", no()),
+        ("maxclients", settings.clients_max().to_string()),
+        ("maxmemory", facts.memory_bytes_max.to_string()),
+        ("maxmemory-clients", "0".to_owned()),
+        ("maxmemory-policy", facts.memory_policy.to_owned()),
+        ("notify-keyspace-events", String::new()),
+        ("port", facts.tcp_port.to_string()),
+        ("protected-mode", no()),
+        ("proto-max-bulk-len", facts.value_bytes_max.to_string()),
+        ("requirepass", if facts.has_password { "(set)" } else { "" }.to_owned()),
+        ("save", String::new()),
+        ("slowlog-log-slower-than", settings.slow_us.load(Ordering::Relaxed).to_string()),
+        ("slowlog-max-len", settings.slow_entries().to_string()),
+        ("tcp-keepalive", "0".to_owned()),
+        ("timeout", settings.timeout_s.load(Ordering::Relaxed).to_string()),
+    ]
+}
+
+/// `CONFIG GET` of these patterns.
+pub(crate) fn encode(encoder: &mut Encoder<'_>, facts: &Facts, settings: &Settings, patterns: &[Bytes]) {
+    let wanted = |name: &str| patterns.iter().any(|p| glob::matches(&p.to_ascii_lowercase(), name.as_bytes()));
+    let found: Vec<_> = all(facts, settings).into_iter().filter(|(name, _)| wanted(name)).collect();
+    encoder.map(found.len());
+    for (name, value) in found {
+        encoder.bulk(name.as_bytes());
+        encoder.bulk(value.as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(settings: &Settings, pairs: &[(&str, &str)]) -> Result<(), String> {
+        let pairs: Vec<_> = pairs.iter().map(|(name, value)| ((*name).to_owned(), Bytes::copy_from_slice(value.as_bytes()))).collect();
+        settings.set(&Facts::default(), &pairs)
+    }
+
+    #[test]
+    fn settings_are_set_all_or_none() {
+        let settings = Settings::new(10);
+        set(&settings, &[("slowlog-log-slower-than", "0"), ("timeout", "7"), ("maxclients", "5")]).unwrap();
+        assert!(settings.is_slow(Duration::ZERO) && settings.times_all());
+        assert_eq!((settings.timeout(), settings.clients_max()), (Some(Duration::from_secs(7)), 5));
+        let failed = "ERR CONFIG SET failed (possibly related to argument";
+        for (pairs, why) in [
+            (&[("timeout", "1"), ("port", "1")][..], format!("{failed} 'port') - can't set immutable config")),
+            (&[("timeout", "1"), ("timeout", "2")], format!("{failed} 'timeout') - duplicate parameter")),
+            (&[("timeout", "1"), ("maxclients", "x")], format!("{failed} 'maxclients') - argument couldn't be parsed into an integer")),
+            (
+                &[("timeout", "1"), ("slowlog-max-len", "-1")],
+                format!("{failed} 'slowlog-max-len') - argument must be between 0 and 1024 inclusive"),
+            ),
+            (&[("timeout", "1"), ("nosuch", "1")], "ERR Unknown option or number of arguments for CONFIG SET - 'nosuch'".to_owned()),
+        ] {
+            assert_eq!(set(&settings, pairs), Err(why));
+        }
+        assert_eq!(settings.timeout(), Some(Duration::from_secs(7)), "nothing was set");
+        set(&settings, &[("save", ""), ("appendonly", "no")]).expect("they are so already");
+        set(&settings, &[("slowlog-log-slower-than", "-1")]).unwrap();
+        assert!(!settings.is_slow(Duration::MAX) && !settings.times_all());
+    }
+
+    #[test]
+    fn settings_are_told_in_order_of_name() {
+        assert!(all(&Facts::default(), &Settings::new(1)).is_sorted_by_key(|(name, _)| *name));
+    }
+}
