@@ -283,7 +283,7 @@ impl Options {
             http,
             advertise,
             advertise_resp,
-            name: self.name.as_deref().filter(|n| !n.is_empty()).map(|n| label("--name", n)).transpose()?,
+            name: self.name.as_deref().filter(|n| !n.is_empty()).map(member_name).transpose()?,
             location: Location {
                 zone: label("--zone", self.zone.as_deref().unwrap_or_default())?,
                 rack: label("--rack", self.rack.as_deref().unwrap_or_default())?,
@@ -503,6 +503,16 @@ fn label(flag: &str, text: &str) -> Result<String, ConfigError> {
 
 fn weight(said: Option<u32>) -> Result<u32, ConfigError> {
     match at_least("--weight", said, 1)? {
+fn member_name(text: &str) -> Result<String, ConfigError> {
+    if text.contains('~') {
+        return fail(format!(
+            "--name `{}` must not contain `~`, which marks processes whose name another one has now",
+            text.escape_debug()
+        ));
+    }
+    label("--name", text)
+}
+
         Some(weight) if weight > WEIGHT_MAX => {
             fail(format!("--weight {weight} is too high: it must be at most {WEIGHT_MAX}, and 100 is usual"))
         }

@@ -280,12 +280,12 @@ pub enum Mode {
 /// What happens when every in-sync copy of a partition is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum OnLoss {
-    /// The partition starts empty after this long, with an event that says so.
+    /// The partition begins empty, with an event that says so: at once if every holder is proved dead, otherwise after this long.
     Reset {
-        /// How long its last holder is waited for.
+        /// For how long all holders must have been silent.
         after_ms: u64,
     },
-    /// The partition is unavailable until its holder returns or an operator gives it up.
+    /// The partition is unavailable until a holder returns or an operator gives it up.
     Wait,
 }
 

@@ -125,7 +125,7 @@ options! {
     /// With how many copies writes are still acknowledged, in a new cluster [default: 1]
     #[arg(long, env = "DOYEN_MIN_IN_SYNC", value_name = "N")]
     min_in_sync: u8,
-    /// When every copy of a partition is gone: reset:DURATION begins empty, wait keeps it unavailable [default: reset:60s]
+    /// When every copy of a partition is gone: reset:DURATION begins empty after that time, at once where all holders are proved dead; wait keeps it unavailable [default: reset:10m]
     #[arg(long, env = "DOYEN_ON_LOSS", value_name = "POLICY")]
     on_loss: LossPolicy,
     /// Which keys go where memory is full, in a new cluster: none (writes are refused), lru, random, or ttl (of those that expire) [default: none]
