@@ -213,7 +213,7 @@ impl Builder {
         self
     }
 
-    /// How long `shutdown` waits where this node holds the last copy; 30 s by default.
+    /// How long `shutdown` waits until other members hold what this node held; 25 s by default.
     pub fn leave_timeout(mut self, timeout: Duration) -> Self {
         self.options.leave_timeout = Some(Span(timeout));
         self

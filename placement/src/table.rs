@@ -503,6 +503,13 @@ impl Table {
         TableName { cluster: *cluster, term: *term, version: *version, hash: digest.finish() }
     }
 
+    /// Whether this cluster never had more than one member.
+    #[must_use]
+    pub fn always_alone(&self) -> bool {
+        // The first member has age 1.
+        self.next_age <= Age(2)
+    }
+
     /// Whether this may be the next table but any number after `committed`: ages and epochs only rise, and what is assigned stays
     /// assigned. Every step of the planner keeps to that, so that what does not descends from something else.
     #[must_use]
