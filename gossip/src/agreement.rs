@@ -212,7 +212,11 @@ impl Agreement {
             (Input::Recover { dead, ticket }, Phase::Member(council)) => council.recover(cx, &dead, ticket),
             (Input::Loads { thread, report }, Phase::Member(council)) => council.measured(cx, thread, report),
             (Input::Planned { base, proposal }, Phase::Member(council)) => council.planned(base, proposal),
-            (Input::Leave(pace), Phase::Member(council)) => council.leave(cx, pace),
+            (Input::Leave(pace), Phase::Member(council)) => {
+                council.leave(cx, pace);
+                // A process that starts again may be at one of the addresses that this member knows.
+                self.dial_at = cx.now;
+            }
             (Input::Depart, Phase::Member(council)) => council.depart(cx),
             (Input::Pull(name), Phase::Member(council)) => council.pull_any(cx, name),
             (Input::Admin { ticket, .. } | Input::Recover { ticket, .. }, Phase::Forming(_) | Phase::Joining(_)) => {
@@ -364,6 +368,10 @@ impl Agreement {
             }
             return;
         }
+        if !used && council.used {
+            // A fresh cluster of one, which gives way.
+            council.requests.newcomer(cx.now, from);
+        }
         let fresh = (!council.used || broken(Mutant::SurrendersUsed)) && council.committed.members.len() == 1;
         if fresh && (used || theirs < ours) {
             cx.event(Event::note(format!("this cluster of one, {ours}, is unused: it gives way to {theirs} and joins it")));
@@ -423,7 +431,11 @@ impl Agreement {
             }
             (Phase::Joining(_), _) => {}
             (Phase::Member(_), Stand::Member { cluster, used, version }) => self.meet(from, (cluster, version), used, &who),
-            (Phase::Member(_), Stand::Forming { .. } | Stand::Joining) => {}
+            (Phase::Member(council), Stand::Forming { .. } | Stand::Joining) => {
+                if standing.member.role == doyen_placement::Role::Data {
+                    council.requests.newcomer(self.cx.now, from);
+                }
+            }
         }
         true
     }

@@ -188,7 +188,8 @@ impl Builder {
         self
     }
 
-    /// What happens when every copy of a partition is gone, in a new cluster; by default it begins empty after 60 s.
+    /// What happens when every copy of a partition is gone, in a new cluster. By default it begins empty: at once where all holders are proved
+    /// dead, and after 10 minutes otherwise.
     pub fn on_loss(mut self, policy: OnLoss) -> Self {
         self.options.on_loss = Some(LossPolicy(policy));
         self
@@ -212,7 +213,7 @@ impl Builder {
         self
     }
 
-    /// How long `shutdown` waits where this node holds the last copy; 30 s by default.
+    /// How long `shutdown` waits until other members hold what this node held; 25 s by default.
     pub fn leave_timeout(mut self, timeout: Duration) -> Self {
         self.options.leave_timeout = Some(Span(timeout));
         self

@@ -5,7 +5,7 @@
 //! | 0 | done; for `run`: left in order |
 //! | 1 | it failed |
 //! | 2 | a flag, a file or the environment says something wrong |
-//! | 3 | `run` left after `--leave-timeout`, not in order: what only it held is gone |
+//! | 3 | `run` left, and keys are gone that no other member has |
 //! | 130 | `demo` was ended by hand; or `chaos`, twice or before it had begun (once, it still gives its figures) |
 //! | 141 | nobody reads what it prints |
 //! | 128 + n | `run` was told twice to end (signal n), and ended at once |

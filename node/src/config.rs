@@ -31,6 +31,8 @@ use value::{Size, Toggle};
 const SILENCE: RangeInclusive<Duration> = Duration::from_millis(300)..=Duration::from_secs(6);
 /// At 600 ms members were expelled that only waited for a core; a process that ended is noticed by its port, whatever this says.
 const SILENCE_DEFAULT: Duration = Duration::from_secs(1);
+/// Kubernetes kills a process 30 s after it has told it to end. A leaver ends before that (`node::OVERTIME_MAX` after this).
+const LEAVE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(25);
 
 /// The control port where none is said.
 pub const CONTROL_PORT: u16 = 7400;
@@ -149,7 +151,7 @@ pub struct Config {
     pub connections_max: usize,
     /// Native clients at most.
     pub clients_max: usize,
-    /// How long a leaving node waits where it is the last in-sync holder.
+    /// How long a leaving node waits until other members hold what it held.
     pub leave_timeout: Duration,
     /// How long a member may keep silent before it is expelled.
     pub silence_max: Duration,
@@ -283,7 +285,7 @@ impl Options {
             http,
             advertise,
             advertise_resp,
-            name: self.name.as_deref().filter(|n| !n.is_empty()).map(|n| label("--name", n)).transpose()?,
+            name: self.name.as_deref().filter(|n| !n.is_empty()).map(member_name).transpose()?,
             location: Location {
                 zone: label("--zone", self.zone.as_deref().unwrap_or_default())?,
                 rack: label("--rack", self.rack.as_deref().unwrap_or_default())?,
@@ -299,7 +301,7 @@ impl Options {
             range_bytes_max,
             connections_max: at_least("--connections-max", self.connections_max, 1)?.unwrap_or(10_000) as usize,
             clients_max: self.clients_max.unwrap_or(1_000) as usize,
-            leave_timeout: self.leave_timeout.map_or(Duration::from_secs(30), |s| s.0),
+            leave_timeout: self.leave_timeout.map_or(LEAVE_TIMEOUT_DEFAULT, |s| s.0),
             silence_max: self.silence_max()?,
             settings: Settings {
                 voters_max: at_least("--voters-max", self.voters_max, 1)?.unwrap_or(7),
@@ -499,6 +501,16 @@ fn label(flag: &str, text: &str) -> Result<String, ConfigError> {
         ));
     }
     Ok(text.to_owned())
+}
+
+fn member_name(text: &str) -> Result<String, ConfigError> {
+    if text.contains('~') {
+        return fail(format!(
+            "--name `{}` must not contain `~`, which marks processes whose name another one has now",
+            text.escape_debug()
+        ));
+    }
+    label("--name", text)
 }
 
 fn weight(said: Option<u32>) -> Result<u32, ConfigError> {

@@ -55,7 +55,7 @@ pub struct KeyspaceOptions {
     #[arg(long, value_name = "N")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) min_in_sync: Option<u8>,
-    /// What happens when every copy of a partition is lost: wait, or reset:60s to begin empty after that time [default: reset:60s]
+    /// What happens when every copy of a partition is lost: wait, or reset:10m to begin empty after that time, at once where all holders are proved dead [default: reset:10m]
     #[arg(long, value_name = "POLICY")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) on_loss: Option<LossPolicy>,

@@ -15,7 +15,7 @@ use crate::shared::Shared;
 use crate::status::ClusterReport;
 use doyen_gossip::agreement::{AdminReply, AdminRequest, BalanceChange, Event};
 use doyen_placement::planner::{self, DEFAULT_KEYSPACE, Pace};
-use doyen_placement::{Addresses, KeyspaceId, MapEntry, MapId, MoveRate, Paused, Schedulers, Table, Window};
+use doyen_placement::{Addresses, KeyspaceId, MapEntry, MapId, MemberId, MoveRate, Paused, Schedulers, Table, Window};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
@@ -30,6 +30,9 @@ const ADMIN_MAX: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(20);
 /// How long dropping what other members hold too may take, once `leave_timeout` is over.
 const HASTE_MAX: Duration = Duration::from_secs(2);
+/// A node ends at the latest this long after `leave_timeout`. With the default of 25 s that is within the 30 s which orchestrators
+/// give a process before they kill it.
+const OVERTIME_MAX: Duration = Duration::from_secs(4);
 /// How long the last step of leaving may take: a majority installs the table without this node.
 const DEPART_MAX: Duration = Duration::from_secs(5);
 /// How long answers to requests that were received may take, when leaving: an operation is parked for 5 s at most.
@@ -80,10 +83,26 @@ pub enum Departure {
     Unrepaired,
     /// It was no member of a cluster.
     Outside,
-    /// Nobody was there to hand over to: what was held is gone.
+    /// It never had another member to hand over to: what it held is gone, which survives nowhere else by design.
     Alone,
+    /// No other member was there to take over, nor did one come: what it held is gone.
+    Last {
+        /// So many keys.
+        keys: u64,
+    },
     /// It took longer than `leave_timeout`: what only this node held is gone.
-    TimedOut,
+    TimedOut {
+        /// So many partitions, by the last table that this node knows.
+        partitions: usize,
+    },
+}
+
+impl Departure {
+    /// Whether this node, or the cluster with it, lost what it had promised to keep.
+    #[must_use]
+    pub const fn loses(self) -> bool {
+        matches!(self, Self::Last { .. } | Self::TimedOut { .. })
+    }
 }
 
 impl Node {
@@ -462,25 +481,33 @@ impl Node {
         if !self.is_member() {
             return Departure::Outside;
         }
+        let end = Instant::now() + self.leave_timeout + OVERTIME_MAX;
+        let left = |limit: Duration| limit.min(end.saturating_duration_since(Instant::now()));
         let within = |limit, pace| tokio::time::timeout(limit, self.control.hand_over(pace));
         let departure = if matches!(within(self.leave_timeout, Pace::Repair).await, Ok(Ok(()))) {
             // Copies of nothing are no loss.
-            let loses = self.holds_anything() && self.data.stats().await.shard.keys > 0;
-            if loses { Departure::Alone } else { Departure::Complete }
-        } else if matches!(within(HASTE_MAX, Pace::AtOnce).await, Ok(Ok(()))) && !self.holds_anything() {
+            let keys = if self.table_says(planner::holds_anything) { self.data.stats().await.shard.keys } else { 0 };
+            match keys {
+                0 => Departure::Complete,
+                _ if self.table_says(|table, _| table.always_alone()) => Departure::Alone,
+                keys => Departure::Last { keys },
+            }
+        } else if matches!(within(HASTE_MAX, Pace::AtOnce).await, Ok(Ok(()))) && !self.table_says(planner::holds_anything) {
             Departure::Unrepaired
         } else {
-            Departure::TimedOut
+            Departure::TimedOut { partitions: self.holds_alone() }
         };
-        if tokio::time::timeout(DRAIN_MAX, self.data.drain()).await.is_err() {
-            tracing::warn!("some requests were not answered within {DRAIN_MAX:?}: their connections are closed");
+        let drain_max = left(DRAIN_MAX);
+        if tokio::time::timeout(drain_max, self.data.drain()).await.is_err() {
+            tracing::warn!("some requests were not answered within {drain_max:.1?}: their connections are closed");
         }
-        if departure == Departure::TimedOut {
+        if matches!(departure, Departure::TimedOut { .. }) {
             return departure;
         }
         // What it held is with others (or with nobody), whether they know that it is gone or have to notice.
-        if !matches!(tokio::time::timeout(DEPART_MAX, self.control.depart()).await, Ok(Ok(()))) {
-            tracing::warn!("no majority has confirmed within {DEPART_MAX:?} that this node is gone: it stops all the same");
+        let depart_max = left(DEPART_MAX);
+        if !matches!(tokio::time::timeout(depart_max, self.control.depart()).await, Ok(Ok(()))) {
+            tracing::warn!("no majority has confirmed within {depart_max:.1?} that this node is gone: it stops all the same");
         }
         departure
     }
@@ -490,9 +517,17 @@ impl Node {
         self.shared.local().view.is_some()
     }
 
-    fn holds_anything(&self) -> bool {
+    /// What the table in force says of this node; `false` where there is none.
+    fn table_says(&self, what: impl Fn(&Table, MemberId) -> bool) -> bool {
         let local = self.shared.local();
-        local.view.as_ref().is_some_and(|view| planner::holds_anything(&view.installed, local.me))
+        local.view.as_ref().is_some_and(|view| what(&view.installed, local.me))
+    }
+
+    /// Partitions of which only this node has a copy that counts.
+    fn holds_alone(&self) -> usize {
+        let local = self.shared.local();
+        let Some(view) = &local.view else { return 0 };
+        view.installed.partitions().filter(|(_, p)| p.in_sync().eq([local.me])).count()
     }
 
     fn stop(&self) {

@@ -112,7 +112,7 @@ pub struct KeyspaceReport {
     pub backups: u8,
     /// With how many copies, the primary among them, writes are still acknowledged.
     pub min_in_sync: u8,
-    /// What happens when every in-sync copy of a partition is gone: `wait`, or `reset:60s`.
+    /// What happens when every in-sync copy of a partition is gone: `wait`, or `reset:10m`.
     pub on_loss: String,
     /// Expiry for keys that are written without one: `60s`, or `none`.
     pub default_ttl: String,

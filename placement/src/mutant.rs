@@ -141,6 +141,8 @@ mutants! {
     LeavesTheSilent = ("leaves-the-silent", "rule 10"),
     /// A leaver goes with what it holds though others could take it, because somebody had them emptied.
     LeavesTheDrained = ("leaves-the-drained", "rule 10"),
+    /// A leaver goes with what it holds though a newcomer asks to be let in.
+    LeavesTheNewcomer = ("leaves-the-newcomer", "rule 10"),
     /// A leaver that dies is handed over again and again.
     HandsOverTheDead = ("hands-over-the-dead", "rule 10"),
     /// A deposed primary commits and acknowledges.

@@ -3,7 +3,7 @@
 //! ```text
 //!  beginning   first ── assign
 //!  keyspaces   create_keyspace   alter_keyspace   drop_keyspace   create_map
-//!  members     admit   elders   remove (failover)   revive   hand_over (leaving)   drain ── fill   reset (giving up)
+//!  members     admit   elders   remove (failover)   revive   hand_over (leaving)   drain ── fill   reset, begin_anew (giving up)
 //!  partitions  change_in_sync (primaries ask)
 //!  shape       reshape::{begin ── finish or cancel} (splits and merges)   lasting (which)
 //!  moves       plan (propose) ──> adopt or apply (goals) ──> advance ──> advance ──> ... ──> goals are gone
@@ -12,8 +12,8 @@
 //! ```
 //!
 //! Every function returns a table of the same term and version (agreement names it) that shares with the old one whatever
-//! it need not change. None of them drops the last in-sync copy of a partition, but for `reset`, and `remove` of the dead
-//! where the keyspace says so; those begin another lineage. The same input gives the same output, on every platform.
+//! it need not change. None of them drops the last in-sync copy of a partition, but for `reset`, `begin_anew`, and `remove` of the
+//! dead where the keyspace says so; those begin another lineage. The same input gives the same output, on every platform.
 
 mod admit;
 mod adopt;
@@ -61,7 +61,7 @@ pub use keyspaces::{
 pub use operators::{Action, Operator, Reason, operators};
 pub use plan::{plan, plan_for};
 pub use remove::{Departure, remove};
-pub use reset::reset;
+pub use reset::{begin_anew, lost, reset};
 pub use reshape::{NotReshaped, Stillness};
 pub use revive::revive;
 pub use ring::inherit;

@@ -280,12 +280,12 @@ pub enum Mode {
 /// What happens when every in-sync copy of a partition is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum OnLoss {
-    /// The partition starts empty after this long, with an event that says so.
+    /// The partition begins empty, with an event that says so: at once if every holder is proved dead, otherwise after this long.
     Reset {
-        /// How long its last holder is waited for.
+        /// For how long all holders must have been silent.
         after_ms: u64,
     },
-    /// The partition is unavailable until its holder returns or an operator gives it up.
+    /// The partition is unavailable until a holder returns or an operator gives it up.
     Wait,
 }
 
@@ -501,6 +501,13 @@ impl Table {
         let mut digest = Digest::new();
         (settings, members, voters, next_age, keyspaces, next_keyspace, maps, next_map).hash(&mut digest);
         TableName { cluster: *cluster, term: *term, version: *version, hash: digest.finish() }
+    }
+
+    /// Whether this cluster never had more than one member.
+    #[must_use]
+    pub fn always_alone(&self) -> bool {
+        // The first member has age 1.
+        self.next_age <= Age(2)
     }
 
     /// Whether this may be the next table but any number after `committed`: ages and epochs only rise, and what is assigned stays

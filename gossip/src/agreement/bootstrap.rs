@@ -161,7 +161,7 @@ impl Forming {
     /// Two living processes of one name can form no cluster. One of them ends, so that its operator learns of it.
     fn give_way(&mut self, cx: &mut Context) {
         let Some(other) = self.namesake(cx) else { return self.namesake = None };
-        let (younger, why) = (other.id < cx.me(), name_taken(other));
+        let (younger, why) = (other.id < cx.me(), name_taken(&cx.config.name, other));
         let since = *self.namesake.get_or_insert(cx.now);
         if younger && cx.now.since(since) >= REFUSED_MAX {
             cx.outputs.push_back(Output::Fatal(why));
@@ -403,7 +403,7 @@ impl Forming {
     /// Why nothing happens: for people.
     pub(super) fn waiting(&self, cx: &Context) -> String {
         if let Some(other) = self.namesake(cx) {
-            return name_taken(other);
+            return name_taken(&cx.config.name, other);
         }
         let (initial, missing) = self.initial(cx);
         if !missing.is_empty() {
@@ -424,7 +424,7 @@ impl Forming {
     }
 }
 
-/// What somebody is told who bears the name of another.
-pub(super) fn name_taken(other: &Member) -> String {
-    format!("the name {} is taken by the node at {}; choose another with --name", other.name, other.addresses.control)
+/// What a process is told whose name another one has.
+pub(super) fn name_taken(name: &str, other: &Member) -> String {
+    format!("the name {name} is taken by the node at {}; choose another with --name", other.addresses.control)
 }

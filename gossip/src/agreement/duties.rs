@@ -20,14 +20,15 @@ use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::planner::{self, Departure, InSyncChange, InSyncRequest, Pace, Proposal, Stillness};
 use doyen_placement::quorum::majority;
 use doyen_placement::{
-    Epoch, Keyspace, KeyspaceId, Member, MemberId, MemberState, OnLoss, PartitionId, PartitionRef, Reshape, Table, TableName, Version,
+    Epoch, Keyspace, KeyspaceId, Member, MemberId, MemberState, OnLoss, Partition, PartitionId, PartitionRef, Reshape, Table, TableName,
+    Version,
 };
 use moves::{BACKOFF_MAX, HALVED_MAX, RESHAPE_PATIENCE, apart, draft_moves};
+use newcomers::{give_up_names, outlived};
 use reach::Reach;
 use rooms::Rooms;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// A table costs its coordinator a little for every member, and every member as much as any other table: tables of moves are as
@@ -64,9 +65,12 @@ pub(super) struct Duties {
     unheard: BTreeMap<MemberId, Unheard>,
     /// Who was admitted last, and when.
     admitted: Option<(Time, Vec<MemberId>)>,
-    /// Members that somebody of their name and address says are dead, and since when that was looked into.
+    /// Members whose name a newcomer has, and since when the coordinator has been looking whether they answer.
     doubted: BTreeMap<MemberId, Time>,
+    /// Silent members that a later process of their name proved dead: it is at their address.
     dead: BTreeSet<MemberId>,
+    /// Silent members whose name a newcomer at another address takes. That proves nothing about them.
+    succeeded: BTreeSet<MemberId>,
     /// Those of them that are still members, because nobody could take what they alone held: tried again with every table.
     proven: BTreeSet<MemberId>,
     leaving: BTreeMap<MemberId, Pace>,
@@ -157,6 +161,7 @@ impl Duties {
             admitted: None,
             doubted: BTreeMap::new(),
             dead: BTreeSet::new(),
+            succeeded: BTreeSet::new(),
             proven: BTreeSet::new(),
             leaving: BTreeMap::new(),
             departing: BTreeSet::new(),
@@ -399,7 +404,6 @@ impl Council {
         let me = cx.me();
         let mut gone = BTreeMap::new();
         let mut back = BTreeSet::new();
-        duties.reset_at = None;
         if table.member(me).is_some_and(|m| m.state == MemberState::Silent) && !broken(Mutant::StaysSilent) {
             // It won with a table of a coordinator before, which did not hear it.
             back.insert(me);
@@ -416,15 +420,7 @@ impl Council {
             } else if member.state == MemberState::Silent && answers && !silent {
                 back.insert(member.id);
             } else if member.state == MemberState::Silent {
-                let since = *duties.silent_since.entry(member.id).or_insert(cx.now);
-                if let Some(after) = reset_after(table, member.id) {
-                    let at = since + after;
-                    if at <= cx.now {
-                        gone.insert(member.id, Departure::Dead);
-                    } else {
-                        duties.reset_at = earlier(duties.reset_at, Some(at));
-                    }
-                }
+                duties.silent_since.entry(member.id).or_insert(cx.now);
             } else if silent {
                 gone.insert(member.id, Departure::Silent);
             }
@@ -443,6 +439,12 @@ impl Council {
         if !back.is_empty() {
             *table = Cow::Owned(planner::revive(table, &back));
         }
+        give_up_lost(cx.now, duties, table);
+        // Two members of one name are not both live: the former hands over what it holds, and goes.
+        for former in outlived(table) {
+            duties.leaving.entry(former).or_insert(Pace::Repair);
+            duties.departing.insert(former);
+        }
         // Who is silent may be dead; if not, it asks again.
         let goes_on = |state| !matches!(state, MemberState::Leaving | MemberState::Silent) || broken(Mutant::HandsOverTheDead);
         let leaves = |m: &MemberId| table.member(*m).is_some_and(|m| goes_on(m.state));
@@ -456,16 +458,13 @@ impl Council {
                 }
             }
         }
-        for id in std::mem::take(&mut duties.dead) {
-            duties.proven.insert(id);
-            // A dead member that stays, because it alone holds what must not be lost, gives up its name.
-            if let Some(place) = table.members.iter().position(|m| m.id == id) {
-                let member = &mut table.to_mut().members[place];
-                let mut renamed = (**member).clone();
-                renamed.name = format!("{:.40}~{}", renamed.name.chars().filter(char::is_ascii).collect::<String>(), renamed.age);
-                *member = Arc::new(renamed);
-            }
-        }
+        let dead = std::mem::take(&mut duties.dead);
+        duties.proven.extend(&dead);
+        let mut nameless = std::mem::take(&mut duties.succeeded);
+        // If it has been heard meanwhile, its name is taken, and `admit` leaves the newcomer out.
+        nameless.retain(|m| table.member(*m).is_some_and(|m| m.state == MemberState::Silent));
+        nameless.extend(dead);
+        give_up_names(table, &nameless);
         if !duties.joiners.is_empty() && self.settled(cx, duties) {
             let newcomers: Vec<Member> = (0..ADMITTED_MAX).map_while(|_| duties.joiners.pop_first()).map(|(_, m)| m).collect();
             duties.admitted = Some((cx.now, newcomers.iter().map(|m| m.id).collect()));
@@ -589,14 +588,25 @@ fn batch(least: Duration, members: usize) -> Duration {
     (least * times).min(BATCH_MAX).max(least)
 }
 
-/// When what a silent member alone holds begins empty; `None`: never by itself.
-fn reset_after(table: &Table, member: MemberId) -> Option<Duration> {
-    let lost = |k: &&doyen_placement::Keyspace| k.partitions.iter().any(|p| p.in_sync().any(|m| m == member));
-    let after = |k: &doyen_placement::Keyspace| match k.on_loss {
-        OnLoss::Reset { after_ms } => Some(Duration::from_millis(after_ms)),
-        OnLoss::Wait => None,
+/// Lost partitions begin empty once the last of their holders has been silent for as long as the keyspace says. Until then any of the
+/// holders may come back with all that there was.
+fn give_up_lost(now: Time, duties: &mut Duties, table: &mut Cow<'_, Table>) {
+    let silent_since = &duties.silent_since;
+    let due = |k: &Keyspace, p: &Partition| {
+        let OnLoss::Reset { after_ms } = k.on_loss else { return None };
+        // A member that has only just become silent is listed with the next table.
+        let last = p.in_sync().map(|m| silent_since.get(&m).copied().unwrap_or(now)).max();
+        last.map(|last| last + Duration::from_millis(after_ms))
     };
-    table.keyspaces.iter().filter(lost).filter_map(after).max()
+    let times: Vec<Time> = planner::lost(table).filter_map(|(k, p)| due(k, p)).collect();
+    duties.reset_at = times.iter().filter(|at| **at > now).min().copied();
+    if times.iter().all(|at| *at > now) {
+        return;
+    }
+    let next = planner::begin_anew(table, |k, p| due(k, p).is_some_and(|at| at <= now));
+    if next != **table {
+        *table = Cow::Owned(next);
+    }
 }
 
 /// Failover never waits for rule 4: who may not be taken from the voters yet stays a member, holding nothing.
@@ -618,6 +628,7 @@ mod tests {
     use super::*;
     use crate::agreement::fixtures::planned;
     use doyen_placement::loads::Report;
+    use std::sync::Arc;
 
     /// Of one partition, so many operations a second.
     fn asked(duties: &mut Duties, table: &Table, reads: u64, writes: u64) {

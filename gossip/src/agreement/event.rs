@@ -541,6 +541,10 @@ fn members(old: &Named, new: &Named) -> Vec<Event> {
             }
             _ => {}
         }
+        if let Some(now) = new.member(id).filter(|now| now.name != member.name) {
+            let (before, now) = (&member.name, &now.name);
+            told.push(Event::note(format!("{before} is another process now; the one before it does not answer, and is called {now}")));
+        }
     }
     told
 }

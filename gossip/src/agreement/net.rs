@@ -7,7 +7,8 @@ use crate::hints::Hint;
 use crate::time::Time;
 use crate::wire::Message;
 use doyen_placement::{
-    Addresses, ClusterId, Epoch, KeyspaceId, Location, MemberId, PartitionRef, Role, Settings, Table, TableName, Term, Version, planner,
+    Addresses, ClusterId, Epoch, Keyspace, KeyspaceId, Location, MemberId, OnLoss, PartitionRef, Role, Settings, Table, TableName, Term,
+    Version, planner,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -73,6 +74,10 @@ pub(super) struct Net {
     pub(super) sent: Option<BTreeMap<MemberId, usize>>,
     /// Of the first keyspace.
     pub(super) partitions: u16,
+    pub(super) backups: u8,
+    pub(super) on_loss: OnLoss,
+    /// Names of processes that are not called by their slot.
+    pub(super) names: BTreeMap<Slot, String>,
     // What has been seen, for the invariants.
     committed: BTreeMap<(ClusterId, Version), TableName>,
     publishers: BTreeMap<(ClusterId, u64), MemberId>,
@@ -105,6 +110,9 @@ impl Net {
             pings: BTreeMap::new(),
             sent: None,
             partitions: 8,
+            backups: 1,
+            on_loss: OnLoss::Reset { after_ms: 3000 },
+            names: BTreeMap::new(),
             committed: BTreeMap::new(),
             publishers: BTreeMap::new(),
             parents: BTreeMap::new(),
@@ -115,7 +123,13 @@ impl Net {
 
     /// So many nodes, each with all as seeds, up and in one cluster.
     pub(super) fn cluster(seed: u64, count: usize) -> Self {
+        Self::cluster_with(seed, count, |_| {})
+    }
+
+    /// The same, with something of its own.
+    pub(super) fn cluster_with(seed: u64, count: usize, own: impl FnOnce(&mut Self)) -> Self {
         let mut net = Self::new(seed, vec![(0..count).collect(); count + 3]);
+        own(&mut net);
         (0..count).for_each(|slot| _ = net.start(slot));
         net.run_ms(3000);
         assert_eq!(net.agreed().map(|t| t.members.len()), Some(count), "seed {seed}: {:#?}", net.summary());
@@ -147,7 +161,7 @@ impl Net {
         Config {
             range_bytes_max: 64 << 20,
             id,
-            name: format!("n{slot}"),
+            name: self.names.get(&slot).cloned().unwrap_or_else(|| format!("n{slot}")),
             role,
             addresses: Addresses { control: at, data: at, resp: None, resp_cluster: None, http: None, further: Vec::new() },
             location: Location::default(),
@@ -155,7 +169,7 @@ impl Net {
             seeds: self.seeds[slot].iter().map(|s| address(*s)).collect(),
             expect: self.expect,
             settings: Settings::default(),
-            default_keyspace: keyspace(self.partitions),
+            default_keyspace: Keyspace { backups: self.backups, on_loss: self.on_loss, ..keyspace(self.partitions) },
             timing: Timing::default(),
             drained: false,
             rng_seed: self.random(),

@@ -23,11 +23,25 @@ const TICKETS_MAX: usize = 256;
 /// Requests in one message of a primary.
 const REQUESTS_MAX: usize = 16_384;
 
+/// A process that asks to be let in, or forms, is waited for by the last leaver for this long after it was heard.
+const NEWCOMER_FRESH: Duration = Duration::from_secs(3);
+/// Such processes that are remembered.
+const NEWCOMERS_MAX: usize = 64;
+/// How long the last leaver listens for such a process, if it holds something and has not always been alone: after a restart a
+/// process takes a moment until it is heard.
+const LAST_LISTENS: Duration = Duration::from_secs(2);
+
 /// What this member waits for.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     leave: Leave,
     ask_at: Option<Time>,
+    /// When this member was first told to leave.
+    leave_at: Option<Time>,
+    /// When processes that could take over what a leaver holds, and that were no members, were last heard.
+    newcomers: BTreeMap<MemberId, Time>,
+    /// Members that the tables in force have called leaving. If one of them is silent, it has gone.
+    leavers: BTreeSet<MemberId>,
     /// The last report of open partitions, and whether the coordinator has read it.
     report: u64,
     report_seen: u64,
@@ -66,6 +80,16 @@ impl Requests {
         self.leave == Leave::Departing
     }
 
+    /// A process that is part of nothing yet, and may hold data, was heard.
+    pub(super) fn newcomer(&mut self, now: Time, id: MemberId) {
+        if self.newcomers.len() >= NEWCOMERS_MAX {
+            self.newcomers.retain(|_, at| now.since(*at) < NEWCOMER_FRESH);
+        }
+        if self.newcomers.len() < NEWCOMERS_MAX {
+            self.newcomers.insert(id, now);
+        }
+    }
+
     /// Another coordinator knows nothing of what its predecessor was told.
     pub(super) fn new_coordinator(&mut self) {
         self.telling.new_coordinator();
@@ -77,7 +101,9 @@ impl Requests {
         self.tickets.values_mut().for_each(|t| t.again = Time::ZERO);
     }
 
-    pub(super) fn installed(&mut self, _table: &Named) {
+    pub(super) fn installed(&mut self, table: &Named) {
+        self.leavers.retain(|m| table.member(*m).is_some());
+        self.leavers.extend(planner::leaving(table));
         if matches!(self.leave, Leave::Asked(_) | Leave::Departing) {
             self.ask_at = Some(Time::ZERO);
         }
@@ -171,21 +197,36 @@ impl Council {
         self.tell_coordinator(cx, Message::Leave { cluster, member, step });
     }
 
-    /// No other member may be given anything, and all that answer know it: whoever leaves waits for nobody. So a cluster that
-    /// is stopped as a whole stops at once, and none of its members waits for one that has gone. A silent one that the table keeps has not:
-    /// what only the leaver knows and holds would be missing when it is back.
+    /// No other member may be given anything, no process asks to become one, and all that answer know it: a leaver has nobody to wait for.
+    /// So a cluster that is stopped as a whole stops, and none of its members waits for one that has gone. A silent member that the
+    /// table keeps has not gone, unless it was leaving: what only the leaver knows and holds would be missing when it is back.
     fn nobody_stays(&self, cx: &Context) -> bool {
         let me = cx.me();
         let may_stay = |m: &Member| match m.state {
             MemberState::Live => true,
-            MemberState::Silent => !broken(Mutant::LeavesTheSilent),
+            MemberState::Silent => !self.requests.leavers.contains(&m.id) && !broken(Mutant::LeavesTheSilent),
             // Emptied by somebody's word it takes what nobody else can take (`planner::refill`); otherwise it leaves itself.
             MemberState::Draining => self.committed.settings.balancing.drains(m.id) && !broken(Mutant::LeavesTheDrained),
             MemberState::Leaving => false,
         };
         let stays = self.committed.members.iter().any(|m| m.id != me && m.role == MemberRole::Data && may_stay(m));
         let knows = |v: MemberId| self.heard_committed.get(&v).is_some_and(|name| name.order() >= self.committed.name.order());
-        !stays && self.committed.voters.iter().all(|v| *v == me || knows(*v) || self.silent(cx, *v))
+        !stays && !self.awaits_newcomer(cx) && self.committed.voters.iter().all(|v| *v == me || knows(*v) || self.silent(cx, *v))
+    }
+
+    /// Whether this member, which leaves, waits for a process that becomes a member. If a cluster is restarted one node after the
+    /// other without waiting, the last leaver holds everything, and the others are at its door.
+    fn awaits_newcomer(&self, cx: &Context) -> bool {
+        // Once `--leave-timeout` is over (`Pace::AtOnce`), or this member has decided to go, it waits no longer.
+        if self.requests.leave != Leave::Asked(Pace::Repair) {
+            return false;
+        }
+        let fresh = |since: Option<Time>, limit: Duration| since.is_some_and(|at| cx.now.since(at) < limit);
+        let waits = |(id, at): (&MemberId, &Time)| self.committed.member(*id).is_none() && fresh(Some(*at), NEWCOMER_FRESH);
+        let at_the_door = self.requests.newcomers.iter().any(waits);
+        let loses = planner::holds_anything(&self.committed, cx.me()) && !self.committed.always_alone();
+        let listens = loses && fresh(self.requests.leave_at, LAST_LISTENS);
+        (at_the_door || listens) && !broken(Mutant::LeavesTheNewcomer)
     }
 
     pub(super) fn leave(&mut self, cx: &mut Context, pace: Pace) {
@@ -196,6 +237,7 @@ impl Council {
         };
         self.requests.leave = Leave::Asked(asked);
         self.requests.ask_at = Some(cx.now);
+        self.requests.leave_at.get_or_insert(cx.now);
     }
 
     pub(super) fn depart(&mut self, cx: &mut Context) {
@@ -254,6 +296,11 @@ impl Council {
         };
         if of != from {
             return cx.ignore();
+        }
+        if let Message::Join { member, .. } = &message
+            && member.role == MemberRole::Data
+        {
+            self.requests.newcomer(cx.now, member.id);
         }
         if !self.leading() {
             // What somebody measured is said again soon: passing it on would only let it come from another.

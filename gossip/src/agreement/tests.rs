@@ -11,6 +11,9 @@ use doyen_placement::{
 };
 use std::collections::BTreeMap;
 
+mod absence;
+mod leaving;
+
 #[test]
 fn a_node_without_seeds_is_a_cluster_at_once() {
     let mut net = Net::new(1, vec![vec![]]);

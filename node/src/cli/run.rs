@@ -18,7 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 #[command(after_help = "Every option is also a variable (DOYEN_VALUE_MAX) and a key of the file (value-max). Flags win over variables, \
     variables over the file.\nSIGTERM or Ctrl-C: leave in order. A second one: leave at once.\n\n\
     Status: 0 left in order; 1 it failed (a port in use, no seed accepts this node, its name is taken); 2 a flag, a file or a variable says \
-    something wrong; 3 left, but what only this node held is gone (--leave-timeout); 128 + n told twice to end by signal n.")]
+    something wrong; 3 left, and keys are gone that no other member has; 128 + n told twice to end by signal n.")]
 pub(super) struct Run {
     /// TOML file with options
     #[arg(long, env = "DOYEN_CONFIG", value_name = "FILE")]
@@ -108,11 +108,18 @@ async fn run(config: crate::config::Config) -> Result<ExitCode, Failed> {
                 ExitCode::SUCCESS
             }
             Departure::Alone => {
-                tracing::warn!("left, and nobody was there to take over: what this cluster held is gone");
+                tracing::warn!("left: this node never had another member, so the keys that it held are gone");
                 ExitCode::SUCCESS
             }
-            Departure::TimedOut => {
-                tracing::error!("left before everything was handed over (--leave-timeout): what only this node held is gone");
+            Departure::Last { keys } => {
+                tracing::error!("left as the last member, and no other came to take over: the {keys} keys that it held are gone");
+                ExitCode::from(3)
+            }
+            Departure::TimedOut { partitions } => {
+                tracing::error!(
+                    "left before everything was handed over (--leave-timeout): the keys that only this node held are gone, those of \
+                     {partitions} partitions by the last table"
+                );
                 ExitCode::from(3)
             }
         }),

@@ -125,7 +125,7 @@ options! {
     /// With how many copies writes are still acknowledged, in a new cluster [default: 1]
     #[arg(long, env = "DOYEN_MIN_IN_SYNC", value_name = "N")]
     min_in_sync: u8,
-    /// When every copy of a partition is gone: reset:DURATION begins empty, wait keeps it unavailable [default: reset:60s]
+    /// When every copy of a partition is gone: reset:DURATION begins empty after that time, at once where all holders are proved dead; wait keeps it unavailable [default: reset:10m]
     #[arg(long, env = "DOYEN_ON_LOSS", value_name = "POLICY")]
     on_loss: LossPolicy,
     /// Which keys go where memory is full, in a new cluster: none (writes are refused), lru, random, or ttl (of those that expire) [default: none]
@@ -137,7 +137,7 @@ options! {
     /// Members that vote at most, in a new cluster [default: 7]
     #[arg(long, env = "DOYEN_VOTERS_MAX", value_name = "N")]
     voters_max: u8,
-    /// How long a leaving node waits where it holds the last copy, as in 30s or 5m [default: 30s]
+    /// How long a leaving node waits until other members hold what it held, as in 30s or 5m; it ends 4 s later at most [default: 25s]
     #[arg(long, env = "DOYEN_LEAVE_TIMEOUT", value_name = "DURATION")]
     leave_timeout: Span,
     /// How long a member may keep silent before the others go on without it, 300ms to 6s; a process that ended is noticed sooner [default: 1s]

@@ -1,4 +1,4 @@
-//! Values as people write them: `512mb`, `30s`, `off`, `reset:60s`. Each parses from a flag, from the environment and
+//! Values as people write them: `512mb`, `30s`, `off`, `reset:10m`. Each parses from a flag, from the environment and
 //! from TOML alike, and an error says what was expected.
 
 use doyen_placement::{Assignment, Eviction, OnLoss, Rule};
@@ -123,12 +123,13 @@ impl FromStr for Toggle {
     }
 }
 
-/// What happens to lost partitions, as written: `wait`, `reset` or `reset:60s`.
+/// What happens to lost partitions, as written: `wait`, `reset` or `reset:10m`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LossPolicy(pub OnLoss);
 
-/// How long `reset` waits where nothing else is said.
-pub const RESET_AFTER_MS: u64 = 60_000;
+/// How long `reset` waits where nothing else is said. It is longer than most cuts and restarts of machines: a silent holder comes back
+/// with all that it has, unless it is proved dead.
+pub const RESET_AFTER_MS: u64 = 600_000;
 
 impl FromStr for LossPolicy {
     type Err = String;
@@ -139,7 +140,7 @@ impl FromStr for LossPolicy {
             "reset" => return Ok(Self(OnLoss::Reset { after_ms: RESET_AFTER_MS })),
             _ => text.strip_prefix("reset:").or_else(|| text.strip_prefix("reset after ")),
         };
-        let Span(after) = after.ok_or_else(|| format!("`{text}` is not a policy: write wait, reset or reset:60s"))?.trim().parse()?;
+        let Span(after) = after.ok_or_else(|| format!("`{text}` is not a policy: write wait, reset or reset:10m"))?.trim().parse()?;
         // A span is built from u64 milliseconds.
         Ok(Self(OnLoss::Reset { after_ms: u64::try_from(after.as_millis()).unwrap_or(u64::MAX) }))
     }
@@ -305,7 +306,7 @@ mod tests {
     #[test]
     fn loss_policies_read_as_people_write_them() {
         assert_eq!("wait".parse(), Ok(LossPolicy(OnLoss::Wait)));
-        assert_eq!("reset".parse(), Ok(LossPolicy(OnLoss::Reset { after_ms: 60_000 })));
+        assert_eq!("reset".parse(), Ok(LossPolicy(OnLoss::Reset { after_ms: 600_000 })));
         assert_eq!("reset:5s".parse(), Ok(LossPolicy(OnLoss::Reset { after_ms: 5_000 })));
         assert!("forget".parse::<LossPolicy>().is_err());
     }

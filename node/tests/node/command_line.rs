@@ -57,12 +57,13 @@ fn wrong_words_are_answered_in_one_line() {
     refused(&["fly"], &[], &["fly", "--help"]);
     refused(&["run", "--sead", "x"], &[], &["--sead", "--seed"]);
     refused(&["run", "--weight", "much"], &[], &["--weight", "much"]);
-    refused(&["run", "--on-loss", "shrug"], &[], &["--on-loss", "reset:60s"]);
+    refused(&["run", "--on-loss", "shrug"], &[], &["--on-loss", "reset:10m"]);
     refused(&["run", "--eviction", "lfu"], &[], &["--eviction", "none, lru, random or ttl"]);
     refused(&["keyspace", "create", "k", "--eviction", "lfu"], &[], &["--eviction", "none, lru, random or ttl"]);
     wrong(&["run", "--weight", "0"], &[], &["--weight", "at least 1"]);
     wrong(&["run", "--threads", "0"], &[], &["--threads 0", "1 to 16"]);
     wrong(&["run", "--threads", "17"], &[], &["--threads 17", "1 to 16"]);
+    wrong(&["run", "--name", "n1~3"], &[], &["--name `n1~3`", "`~`"]);
     wrong(&["run", "--leave-timeout", "5"], &[], &["--leave-timeout", "no unit", "5s"]);
     wrong(&["run", "--silence-max", "100ms"], &[], &["--silence-max", "300ms", "6s"]);
     wrong(&["run", "--log", "nonsense=="], &[], &["--log", "info"]);

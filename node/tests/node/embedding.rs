@@ -189,7 +189,7 @@ async fn a_secret_that_differs_is_no_way_in() {
 }
 
 #[tokio::test]
-async fn the_last_node_leaves_without_waiting_for_anybody_and_says_whether_it_held_something() {
+async fn a_node_that_was_always_alone_leaves_at_once_and_says_whether_it_held_something() {
     for (holds, expected) in [(false, Departure::Complete), (true, Departure::Alone)] {
         let one = Node::builder().name("one").listen("127.0.0.1:0").on_loss(OnLoss::Wait).start().await.expect("starts");
         one.wait_ready().await.expect("a cluster of one");
@@ -199,5 +199,21 @@ async fn the_last_node_leaves_without_waiting_for_anybody_and_says_whether_it_he
         }
         let left = tokio::time::timeout(Duration::from_secs(10), one.shutdown()).await.expect("it does not wait for a successor");
         assert_eq!(left, expected);
+        assert!(!left.loses());
     }
+}
+
+#[tokio::test]
+async fn the_last_member_says_how_many_keys_are_gone_with_it() {
+    let one = node("one", &[]).await;
+    let two = node("two", &[&one]).await;
+    safe(&one, 2).await;
+    let map = one.map::<u32, String>("held").await.expect("a map");
+    for key in 0..10 {
+        map.insert(&key, &"value".to_owned()).await.expect("a write");
+    }
+    assert_eq!(two.shutdown().await, Departure::Complete);
+    let left = tokio::time::timeout(Duration::from_secs(60), one.shutdown()).await.expect("nobody comes");
+    assert_eq!(left, Departure::Last { keys: 10 });
+    assert!(left.loses());
 }

@@ -1,8 +1,12 @@
-//! Giving a member up.
+//! Giving up what is lost: a member, or partitions whose last holders have been silent for too long.
 
+use super::drain::forget_drained;
+use super::edit::{change_partitions, may_receive};
+use super::health::holders;
+use super::layout::Spare;
 use super::remove::{Departure, without};
-use crate::id::MemberId;
-use crate::table::Table;
+use crate::id::{MemberId, PartitionRef};
+use crate::table::{Keyspace, MemberState, Partition, Table};
 use std::collections::BTreeMap;
 
 /// The table without this member, whatever its keyspaces say: what it alone held begins empty elsewhere, as another lineage.
@@ -11,4 +15,36 @@ use std::collections::BTreeMap;
 #[must_use]
 pub fn reset(table: &Table, member: MemberId) -> Table {
     without(table, &BTreeMap::from([(member, Departure::Dead)]), |_| true)
+}
+
+/// The table in which these partitions begin empty on live members, as another lineage, if every in-sync copy of them is on a silent
+/// member. A silent member that then holds nothing is a member no longer.
+///
+/// Where no live member could take a partition, it stays as it is.
+#[must_use]
+pub fn begin_anew(table: &Table, given_up: impl Fn(&Keyspace, &Partition) -> bool) -> Table {
+    let mut spare: Option<Spare> = None;
+    let due: Vec<PartitionRef> =
+        lost(table).filter(|(k, p)| given_up(k, p)).map(|(k, p)| PartitionRef { keyspace: k.id, partition: p.id }).collect();
+    let mut next = change_partitions(table, |at, partition| {
+        // Both stand in the order of the table.
+        due.binary_search(&at).ok()?;
+        let spare = spare.get_or_insert_with(|| Spare::new(table, may_receive));
+        let members = spare.take(table, at);
+        (!members.is_empty()).then(|| partition.begun_anew(&members))
+    });
+    if next.keyspaces != table.keyspaces {
+        let holders = holders(&next);
+        next.members.retain(|m| m.state != MemberState::Silent || holders.contains(&m.id));
+        forget_drained(&mut next);
+    }
+    next
+}
+
+/// Partitions of which every in-sync copy is on a silent member: nobody serves them.
+pub fn lost(table: &Table) -> impl Iterator<Item = (&Keyspace, &Partition)> {
+    let silent: Vec<MemberId> = table.members.iter().filter(|m| m.state == MemberState::Silent).map(|m| m.id).collect();
+    let none = silent.is_empty();
+    let partitions = table.keyspaces.iter().filter(move |_| !none).flat_map(|k| k.partitions.iter().map(move |p| (k, &**p)));
+    partitions.filter(move |(_, p)| p.in_sync().all(|m| silent.contains(&m)))
 }

@@ -21,6 +21,7 @@ enum Act {
     Revive(usize),
     HandOver(usize, bool),
     Reset(usize),
+    GiveUp(u32),
     Elect,
     Plan,
     Advance,
@@ -51,6 +52,7 @@ fn act() -> impl Strategy<Value = Act> {
         1 => number().prop_map(Act::Revive),
         1 => (number(), any::<bool>()).prop_map(|(m, hasty)| Act::HandOver(m, hasty)),
         1 => number().prop_map(Act::Reset),
+        1 => (0_u32..3).prop_map(Act::GiveUp),
         1 => Just(Act::Elect),
         3 => Just(Act::Plan),
         4 => Just(Act::Advance),
@@ -98,6 +100,7 @@ fn perform(table: &Table, act: &Act, next_id: &mut u64) -> Table {
         Act::Revive(m) => planner::revive(table, &BTreeSet::from([pick(table, *m)])),
         Act::HandOver(m, hasty) => planner::hand_over(table, pick(table, *m), if *hasty { Pace::AtOnce } else { Pace::Repair }),
         Act::Reset(m) => planner::reset(table, pick(table, *m)),
+        Act::GiveUp(n) => planner::begin_anew(table, |_, p| p.id.0 % 3 == n % 3),
         Act::Elect => Table { voters: planner::elders(table), ..table.clone() },
         Act::Plan => adopt(table, &plan(table)),
         Act::Advance => advance(table, &LIMITS, &planner::Waits::default()).unwrap_or_else(|| table.clone()),
@@ -221,7 +224,7 @@ proptest! {
             let began_anew = partitions(&next).any(|(at, p)| before.get(&at).is_some_and(|lineage| *lineage != p.lineage));
             let may = match &act {
                 Act::Remove(gone) => reset && gone.iter().any(|(_, how)| *how == 1),
-                Act::Reset(_) => true,
+                Act::Reset(_) | Act::GiveUp(_) => true,
                 _ => false,
             };
             prop_assert!(may || !began_anew, "only the dead, given up or reset, lose partitions");
@@ -316,6 +319,23 @@ fn what_the_dead_alone_held_begins_anew_where_the_keyspace_says_so() {
         check_step(&next, &given_up);
         assert!(given_up.member(id(1)).is_none());
     }
+}
+
+#[test]
+fn of_what_silent_members_hold_only_what_is_given_up_begins_anew() {
+    let wait = OnLoss::Wait;
+    let table = cluster_of(keyspace(64, 0, wait), Assignment::RoundRobin, &[PLAIN, PLAIN]);
+    assert_eq!(planner::begin_anew(&table, |_, _| true), table, "all answer");
+    let silent = planner::remove(&table, &BTreeMap::from([(id(1), Departure::Silent)]));
+    assert_eq!(planner::begin_anew(&silent, |_, _| false), silent);
+    let half = planner::begin_anew(&silent, |_, p| p.id.0 < 32);
+    check_step(&silent, &half);
+    let anew = |table: &Table| partitions(table).filter(|(_, p)| p.lineage.0 == 2).count();
+    assert_eq!((anew(&half), planner::lost(&half).count()), (16, 16));
+    assert!(half.member(id(1)).is_some(), "it still holds the others");
+    let all = planner::begin_anew(&half, |_, _| true);
+    check_step(&half, &all);
+    assert_eq!((anew(&all), all.member(id(1)).is_none()), (32, true));
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! Checks of who is a member and who leaves (rules 7, 10 and 12), and of how the first cluster forms.
 
 use super::members::{Fate, Letter, Members, Setup, address, find, id};
+use super::moves::ask;
 use super::orders::every_course;
 use super::shards;
 use doyen_gossip::Input;
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest};
 use doyen_gossip::wire::Message;
 use doyen_placement::planner::{self, Departure, Pace};
-use doyen_placement::{MemberState, OnLoss, PartitionRef};
+use doyen_placement::{Lineage, MemberState, OnLoss, PartitionRef};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -90,25 +91,25 @@ pub(super) fn who_alone_holds_something_is_waited_for() -> Result<(), String> {
     }
 }
 
-/// The same, and meanwhile somebody else begins with its name, at another address: that proves nothing.
+/// The same, and meanwhile another process begins with its name, at another address. That one is let in, and proves nothing: the former comes back with
+/// all that it has, and gives it to others.
 pub(super) fn a_namesake_elsewhere_proves_nobody_dead() -> Result<(), String> {
-    let mut m = Members::of(Setup { backups: 0, ..Setup::of(3) })?;
-    let before = m.table(1)?;
-    let partition = find(&before, |p| p.primary() == id(3))?;
+    let mut m = Members::of(Setup { backups: 0, on_loss: OnLoss::Reset { after_ms: 600_000 }, ..Setup::of(3) })?;
     m.sleeps(3);
-    let state = |m: &Members| m.table(1).ok().and_then(|t| Some(t.member(id(3))?.state));
-    m.until(5000, "silence", |m| state(m) == Some(MemberState::Silent))?;
+    let state = |m: &Members, place| m.table(1).ok().and_then(|t| Some(t.member(id(place))?.state));
+    m.until(5000, "silence", |m| state(m, 3) == Some(MemberState::Silent))?;
     m.start_as("n3", 4, &[1, 2], None);
+    m.until(3000, "newcomer of its name", |m| state(m, 4) == Some(MemberState::Live))?;
     m.run(3000);
-    m.kill(4);
     m.wakes(3);
-    m.until(5000, "return", |m| state(m) != Some(MemberState::Silent))?;
+    m.until(5000, "return", |m| state(m, 3) != Some(MemberState::Silent))?;
     m.verdict()?;
-    let lineage = |t: &doyen_placement::Table| t.partition(partition).map(|p| (p.lineage, p.primary()));
-    if lineage(&before) == lineage(&*m.table(1)?) {
-        Ok(())
-    } else {
-        Err(format!("what n3 alone holds is lost, because somebody else has its name: {}", m.summary()))
+    let table = m.table(1)?;
+    let began_empty = table.partitions().filter(|(_, p)| p.lineage != Lineage(1)).count();
+    match table.member(id(3)).map(|m| m.state) {
+        _ if began_empty > 0 => Err(format!("what n3 alone holds is lost, because another one has its name: {}", m.summary())),
+        Some(MemberState::Draining) => Ok(()),
+        state => Err(format!("two are live of one name, or n3 is gone with what it holds ({state:?}): {}", m.summary())),
     }
 }
 
@@ -148,6 +149,32 @@ pub(super) fn who_leaves_waits_for_the_silent() -> Result<(), String> {
     m.verdict()?;
     let goes = m.process(1).is_none_or(|p| p.handed_over);
     if goes { Err("I14: n1 goes with all that it holds, and n2 may come back".into()) } else { Ok(()) }
+}
+
+/// The last member is told to leave, and a process asks to be let in. (Each node of a cluster was restarted without waiting for the one before: the last
+/// one went with everything, and the others were at its door.)
+pub(super) fn who_leaves_last_waits_for_a_newcomer() -> Result<(), String> {
+    let mut m = Members::of(Setup { backups: 0, ..Setup::of(2) })?;
+    m.input(2, Input::Leave(Pace::AtOnce));
+    for _ in 0..20 {
+        m.run(200);
+        ask(&mut m, InSyncChange::Admit)?;
+    }
+    m.input(2, Input::Depart);
+    m.until(2000, "departure", |m| !m.lives(2))?;
+    m.start(3, &[1], None);
+    m.input(1, Input::Leave(Pace::Repair));
+    for _ in 0..50 {
+        m.run(200);
+        m.verdict()?;
+        let holds = planner::holds_anything(&*m.table(1)?, id(1));
+        match m.process(1).is_none_or(|p| p.handed_over) {
+            true if holds => return Err(format!("I14: n1 goes with all that it holds, and n3 is at its door: {}", m.summary())),
+            true => return Ok(()),
+            false => _ = ask(&mut m, InSyncChange::Admit)?,
+        }
+    }
+    Err(format!("I16: n1 never goes: {}", m.summary()))
 }
 
 /// A member leaves, and the table that hands over what it holds reaches it, but is not in force.

@@ -198,7 +198,7 @@ fn learners(m: &Members) -> Result<Vec<PartitionRef>, String> {
 }
 
 /// Their primaries ask for this of every learner there is.
-fn ask(m: &mut Members, what: impl Fn(doyen_placement::MemberId) -> InSyncChange) -> Result<usize, String> {
+pub(super) fn ask(m: &mut Members, what: impl Fn(doyen_placement::MemberId) -> InSyncChange) -> Result<usize, String> {
     let table = m.table(1)?;
     let mut asked = 0;
     for (at, partition) in table.partitions() {

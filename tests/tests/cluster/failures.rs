@@ -94,6 +94,51 @@ fn three_of_seven_killed_at_once_leave_a_working_cluster() {
     check(&cluster, &load.finish());
 }
 
+/// Both processes that held a partition come back empty, each at its address: nobody need wait for ten minutes.
+#[test]
+fn what_is_proved_lost_begins_empty_at_once() {
+    let mut cluster = Cluster::of(BINARY, 5);
+    let leader = cluster.coordinator();
+    let victims: Vec<String> = cluster.nodes.keys().filter(|n| **n != leader).take(2).cloned().collect();
+    let addresses: Vec<_> = cluster.nodes.values().map(|p| p.ready.listen).collect();
+    let places: Vec<_> = victims.iter().map(|name| (name.clone(), cluster.node(name).ready.listen)).collect();
+    // Neither is without the other: what one has is not copied first.
+    victims.iter().for_each(|name| cluster.nodes.get_mut(name).expect("it runs").stop());
+    victims.iter().for_each(|name| cluster.kill(name));
+    let waited = |c: &Cluster| {
+        c.status(&leader).is_some_and(|s| s["members"].as_array().is_some_and(|m| m.iter().filter(|m| m["state"] == "silent").count() == 2))
+    };
+    cluster.eventually("both are waited for", waited);
+    for (name, address) in places {
+        cluster.try_start(&name, &addresses, &["--listen", &address.to_string()]).expect("it starts");
+    }
+    cluster.await_safe(5);
+    assert!(cluster.node(&leader).log().contains("began empty"), "{}", cluster.node(&leader).log());
+}
+
+/// It was refused for a minute, and ended.
+#[test]
+fn a_name_comes_back_elsewhere_while_what_its_former_process_held_is_waited_for() {
+    let mut cluster = Cluster::new(BINARY);
+    cluster.options.extend(["--backups", "0"].map(str::to_owned));
+    (0..3).for_each(|i| cluster.join(&format!("n{i}")));
+    cluster.await_safe(3);
+    cluster.kill("n2");
+    let members = |c: &Cluster| -> Vec<(String, String)> {
+        let status = c.status("n0").unwrap_or_default();
+        let text = |m: &serde_json::Value, what: &str| m[what].as_str().unwrap_or_default().to_owned();
+        status["members"].as_array().into_iter().flatten().map(|m| (text(m, "name"), text(m, "state"))).collect()
+    };
+    cluster.eventually("it is waited for", |c| members(c).iter().any(|(_, state)| state == "silent"));
+    cluster.join("n2");
+    let state = |c: &Cluster, is: &dyn Fn(&str) -> bool| members(c).into_iter().find(|(name, _)| is(name)).map(|(_, state)| state);
+    cluster.eventually("its name is back", |c| state(c, &|name| name == "n2").as_deref() == Some("live"));
+    assert_eq!(state(&cluster, &|name| name.starts_with("n2~")).as_deref(), Some("silent"), "{:?}", members(&cluster));
+    let former = members(&cluster).into_iter().find(|(name, _)| name.starts_with("n2~")).expect("it is waited for").0;
+    cluster.change("n0", &["remove", &former, "--lost"]);
+    cluster.await_safe(3);
+}
+
 /// Copies that were to be made on full members held up those for the one that came back empty, for ever.
 #[test]
 fn a_member_that_comes_back_is_filled_though_the_others_are_nearly_full() {

@@ -66,21 +66,42 @@ fn the_last_holder_goes_when_others_hold_what_it_held() {
 }
 
 #[test]
-fn a_cluster_that_is_stopped_as_a_whole_waits_for_nobody() {
-    let mut cluster = Cluster::new(BINARY);
-    // That they end at all shows that none of them waited for a member to hand over to.
-    cluster.options.extend(["--leave-timeout", "1h"].map(str::to_owned));
-    for name in ["n0", "n1", "n2"] {
-        cluster.join(name);
+fn a_cluster_that_is_stopped_as_a_whole_waits_for_nobody_and_says_what_is_lost() {
+    for full in [false, true] {
+        let mut cluster = Cluster::new(BINARY);
+        // That they end at all shows that none of them waited for a member to hand over to.
+        cluster.options.extend(["--leave-timeout", "1h"].map(str::to_owned));
+        for name in ["n0", "n1", "n2"] {
+            cluster.join(name);
+        }
+        cluster.await_safe(3);
+        if full {
+            fill(&mut cluster.client("n0"));
+        }
+        let mut leavers = std::mem::take(&mut cluster.nodes);
+        leavers.values_mut().for_each(Process::terminate);
+        let codes: Vec<Option<i32>> = leavers.into_values().map(|process| process.wait().code()).collect();
+        // One that has handed over everything before the others are told to leave has lost nothing.
+        assert!(codes.iter().all(|code| matches!(code, Some(0 | 3))), "{codes:?}");
+        assert_eq!(codes.contains(&Some(3)), full, "{codes:?}");
+    }
+}
+
+/// Each node is told to leave and started again, and the next one at once. The last one left while the others were at its door: all was gone, with 0 as
+/// its status.
+#[test]
+fn a_rolling_restart_that_waits_for_nothing_loses_nothing() {
+    let mut cluster = Cluster::of(BINARY, 3);
+    fill(&mut cluster.client("n0"));
+    let names = ["n0", "n1", "n2"];
+    let addresses = names.map(|name| cluster.node(name).ready.listen);
+    for (name, address) in names.iter().zip(addresses) {
+        let status = cluster.leave(name);
+        assert!(status.success(), "{name} ended with {status}");
+        cluster.try_start(name, &addresses, &["--listen", &address.to_string()]).expect("it starts");
     }
     cluster.await_safe(3);
-    fill(&mut cluster.client("n0"));
-    let mut leavers = std::mem::take(&mut cluster.nodes);
-    leavers.values_mut().for_each(Process::terminate);
-    for (name, process) in leavers {
-        let status = process.wait();
-        assert!(status.success(), "{name} ended with {status}");
-    }
+    check(&cluster, "n1");
 }
 
 /// A pair whose older member is frozen: nobody coordinates, so that the younger cannot hand over.

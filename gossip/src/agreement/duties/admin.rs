@@ -1,8 +1,9 @@
 //! What people asked for, as a step from one table to the next.
 
 use super::super::api::AdminRequest;
+use super::newcomers::bore;
 use doyen_placement::planner;
-use doyen_placement::{MapEntry, MemberState, Table};
+use doyen_placement::{MapEntry, Member, MemberState, Table};
 
 pub(super) type Administered = Result<(Option<Table>, Option<MapEntry>), String>;
 
@@ -41,9 +42,9 @@ pub(super) fn administer(table: &Table, request: AdminRequest) -> Administered {
         AdminRequest::GiveUp { name } => {
             let member = planner::named(table, &name).map_err(|why| why.to_string())?;
             if member.state != MemberState::Silent {
-                // A process of that name that died is called otherwise since another one has it.
-                let former = format!("{}~", member.name);
-                let dead = table.members.iter().find(|m| m.state == MemberState::Silent && m.name.starts_with(&former));
+                // A silent process is called otherwise since another one has its name.
+                let former = |m: &Member| m.id != member.id && bore(m, &member.name);
+                let dead = table.members.iter().find(|m| m.state == MemberState::Silent && former(m));
                 let hint = dead.map(|m| format!("; the one before it, which is waited for, is called {}", m.name)).unwrap_or_default();
                 return Err(format!("{name} answers: `doyen drain {name}` empties it, and then it may be stopped{hint}"));
             }

@@ -8,7 +8,10 @@ use super::super::event::Event;
 use super::Unheard;
 use crate::wire::Message;
 use doyen_placement::mutant::{Mutant, broken};
-use doyen_placement::{Member, MemberId, MemberState, Version};
+use doyen_placement::{Age, Member, MemberId, MemberState, Table, Version};
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Newcomers that wait at the same time.
@@ -40,28 +43,32 @@ impl Council {
         if self.accepted.member(member.id).is_some() {
             return;
         }
-        if let Some(old) = self.accepted.members.iter().find(|m| m.name == member.name).cloned() {
+        let namesakes: Vec<Arc<Member>> = self.accepted.members.iter().filter(|m| bore(m, &member.name)).cloned().collect();
+        let mut heard = None;
+        for old in namesakes {
             let silent = old.state == MemberState::Silent || self.silent(cx, old.id);
             let same_place = old.addresses.control == member.addresses.control || broken(Mutant::VouchesFromAnywhere);
             let Role::Leader(leader) = &mut self.role else { return };
-            if silent && same_place {
+            match (silent, same_place) {
                 // Rule 7: a later process of its name, on its address, vouches that it is dead.
-                leader.duties.dead.insert(old.id);
-            } else {
-                let since = *leader.duties.doubted.entry(old.id).or_insert(cx.now);
-                let answered = self.detector.answered_at(old.id).is_some_and(|at| at > since);
-                if answered || old.id == cx.me() {
-                    leader.duties.doubted.remove(&old.id);
-                    return refuse(cx, cluster, name_taken(&old));
-                }
-                if silent {
-                    return refuse(cx, cluster, format!("the name {} belongs to a silent member at another address", old.name));
-                }
-                if same_place && self.detector.suspect(old.id, cx.now) {
-                    self.ping_suspect(cx, old.id);
-                }
-                return;
+                (true, true) => _ = leader.duties.dead.insert(old.id),
+                // It may be alive behind a cut. What it held is governed by what the keyspace says; only its name is given away.
+                (true, false) => _ = leader.duties.succeeded.insert(old.id),
+                (false, _) => heard = Some((old, same_place)),
             }
+        }
+        if let Some((old, same_place)) = heard {
+            let Role::Leader(leader) = &mut self.role else { return };
+            let since = *leader.duties.doubted.entry(old.id).or_insert(cx.now);
+            let answered = self.detector.answered_at(old.id).is_some_and(|at| at > since);
+            if answered || old.id == cx.me() {
+                leader.duties.doubted.remove(&old.id);
+                return refuse(cx, cluster, name_taken(&member.name, &old));
+            }
+            if same_place && self.detector.suspect(old.id, cx.now) {
+                self.ping_suspect(cx, old.id);
+            }
+            return;
         }
         // It asks only whom it has heard. So what it asks here itself is a round trip; what others pass on is none.
         if from != member.id {
@@ -109,4 +116,31 @@ impl Council {
             self.on_join(cx, from, heard.member, heard.seen);
         }
     }
+}
+
+/// What a silent member is called once a newcomer has its name. Names that people choose have no `~` in them.
+pub(super) fn former_name(name: &str, age: Age) -> String {
+    format!("{:.40}~{age}", name.chars().filter(char::is_ascii).collect::<String>())
+}
+
+/// Whether this member has this name, or had it until a newcomer took it.
+pub(super) fn bore(member: &Member, name: &str) -> bool {
+    member.name == name || member.name == former_name(name, member.age)
+}
+
+/// These members give up their names. They are dead, or silent and replaced by a newcomer.
+pub(super) fn give_up_names(table: &mut Cow<'_, Table>, members: &BTreeSet<MemberId>) {
+    for id in members {
+        let keeps = |m: &Arc<Member>| m.id == *id && !m.name.ends_with(&format!("~{}", m.age));
+        if let Some(place) = table.members.iter().position(keeps) {
+            let member = Arc::make_mut(&mut table.to_mut().members[place]);
+            member.name = former_name(&member.name, member.age);
+        }
+    }
+}
+
+/// Members that answer, and whose name another member has had since they were silent.
+pub(super) fn outlived(table: &Table) -> Vec<MemberId> {
+    let taken = |m: &Member| table.members.iter().any(|other| other.id != m.id && m.name == former_name(&other.name, m.age));
+    table.members.iter().filter(|m| m.state != MemberState::Silent && m.name.contains('~') && taken(m)).map(|m| m.id).collect()
 }
