@@ -93,7 +93,7 @@ impl Agreement {
                 return;
             }
             if council.late(&self.cx) {
-                council.woke();
+                council.woke(&self.cx);
             }
         }
         self.take(input);

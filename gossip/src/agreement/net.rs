@@ -232,8 +232,11 @@ impl Net {
         if self.hints {
             let others: Vec<MemberId> = self.processes.keys().copied().collect();
             for other in others {
-                let after = self.below(100) * MS;
-                self.push(after, Happening::Input(other, Input::Hint(Hint::Refused(id))));
+                let first = self.below(100) * MS;
+                // Probes of a port that was refused follow each other quickly.
+                for after in (0..4).map(|probe| first + probe * 25 * MS) {
+                    self.push(after, Happening::Input(other, Input::Hint(Hint::Refused(id))));
+                }
             }
         }
     }

@@ -6,6 +6,7 @@ use super::super::council::Council;
 use super::super::election::Role;
 use super::super::event::Event;
 use super::Unheard;
+use crate::detector::Hinted;
 use crate::wire::Message;
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::{Member, MemberId, MemberState, Version};
@@ -57,7 +58,7 @@ impl Council {
                 if silent {
                     return refuse(cx, cluster, format!("the name {} belongs to a silent member at another address", old.name));
                 }
-                if same_place && self.detector.suspect(old.id, cx.now) {
+                if same_place && self.detector.vouched_dead(old.id, cx.now) == Hinted::First {
                     self.ping_suspect(cx, old.id);
                 }
                 return;
