@@ -325,16 +325,14 @@ impl Council {
 
     pub(super) fn on_hint(&mut self, cx: &mut Context, hint: &Hint) {
         match hint {
-            Hint::Refused(member) => {
-                match self.detector.refused(*member, cx.now) {
-                    Hinted::First => self.ping_one(cx, *member),
-                    Hinted::Enough if matches!(self.role, Role::Leader(_)) => {
-                        let name = self.accepted.member(*member).map(|m| m.name.clone());
-                        cx.outputs.extend(name.map(|name| Output::Event(Event::Suspected { name, id: *member })));
-                    }
-                    Hinted::Enough | Hinted::Known => {}
+            Hint::Refused(member) => match self.detector.refused(*member, cx.now) {
+                Hinted::First => self.ping_one(cx, *member),
+                Hinted::Enough if matches!(self.role, Role::Leader(_)) => {
+                    let name = self.accepted.member(*member).map(|m| m.name.clone());
+                    cx.outputs.extend(name.map(|name| Output::Event(Event::Suspected { name, id: *member })));
                 }
-            }
+                Hinted::Enough | Hinted::Known => {}
+            },
             Hint::Suspected(member) if self.asked(cx.me()).contains(member) => self.ping_one(cx, *member),
             Hint::Suspected(_) | Hint::Alive(_) | Hint::Address(_) => {}
         }
