@@ -27,12 +27,13 @@ mod lease;
 mod loads;
 #[cfg(test)]
 mod net;
+mod others;
 mod publication;
 mod requests;
 #[cfg(test)]
 mod tests;
 
-pub use api::{AdminReply, AdminRequest, Config, Input, Output, Oversight, Peer, Status, Timing, View};
+pub use api::{AdminReply, AdminRequest, Config, Input, OtherCluster, Output, Oversight, Peer, Seeds, Status, Timing, View};
 pub use doyen_placement::planner::{BalanceChange, InSyncChange, InSyncRequest};
 pub use event::{Event, Severity, Stage, consequence, stages};
 
@@ -46,6 +47,7 @@ use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::{ClusterId, Loads, MemberId, MemberState, Version};
 use election::Role;
 use join::Joining;
+use others::Others;
 use publication::Leader;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -53,6 +55,8 @@ use std::time::Duration;
 
 /// Addresses of former members that are still dialled.
 const FORMER_MAX: usize = 64;
+/// Between two looks of a member behind a seed, at most.
+const SCOUT_MAX: Duration = Duration::from_secs(30);
 /// Members dial seeds and former members' addresses this often, at least and at most.
 const DIAL: (Duration, Duration) = (Duration::from_millis(800), Duration::from_millis(1200));
 
@@ -66,6 +70,9 @@ pub struct Agreement {
     /// Members of the last table that was looked at for the above.
     members: BTreeMap<MemberId, SocketAddr>,
     dial_at: Time,
+    scout_at: Time,
+    /// Other clusters that hold data.
+    others: Others,
 }
 
 #[derive(Debug)]
@@ -81,7 +88,8 @@ impl Agreement {
     pub fn new(config: Config, now: Time) -> Self {
         let cx = Context::new(config, now);
         let phase = Phase::Forming(Box::new(Forming::new(&cx)));
-        Self { cx, phase, former: BTreeSet::new(), members: BTreeMap::new(), dial_at: now }
+        let (former, members, others) = (BTreeSet::new(), BTreeMap::new(), Others::default());
+        Self { cx, phase, former, members, dial_at: now, scout_at: now, others }
     }
 
     /// Takes an input.
@@ -93,7 +101,7 @@ impl Agreement {
                 return;
             }
             if council.late(&self.cx) {
-                council.woke();
+                council.woke(&self.cx);
             }
         }
         self.take(input);
@@ -166,6 +174,7 @@ impl Agreement {
             unanswered: Vec::new(),
             filled: Vec::new(),
             waiting,
+            others: Vec::new(),
         };
         match &self.phase {
             Phase::Forming(forming) => nothing(Some(forming.waiting(&self.cx))),
@@ -182,6 +191,7 @@ impl Agreement {
                 unanswered: council.unanswered(&self.cx),
                 filled: council.loads().into_iter().flat_map(Loads::members).map(|(member, load)| (member, load.told())).collect(),
                 waiting: council.leader.is_none().then(|| council.why_leaderless(&self.cx)),
+                others: self.others.met(now),
             },
         }
     }
@@ -194,7 +204,17 @@ impl Agreement {
             (Input::Message { .. }, _) => cx.ignore(),
             (Input::Identified { address, id }, Phase::Forming(forming)) => forming.identified(address, id),
             (Input::Identified { .. }, Phase::Joining(_) | Phase::Member(_)) => {}
-            (Input::Hint(Hint::Address(address)), Phase::Forming(forming)) => forming.hinted(address),
+            (Input::Scouted { id, .. }, _) if id == cx.me() => {}
+            (Input::Scouted { address, .. } | Input::Hint(Hint::Address(address)), Phase::Forming(forming)) => {
+                forming.hinted(cx, address);
+            }
+            (Input::Scouted { .. }, Phase::Joining(_)) => {}
+            (Input::Scouted { id, address }, Phase::Member(council)) => {
+                let known = council.committed.members.iter().any(|m| m.id == id || m.addresses.control == address);
+                if !known {
+                    self.ask(address);
+                }
+            }
             (Input::Hint(Hint::Address(address)), Phase::Joining(_) | Phase::Member(_)) => self.remember(address),
             (Input::Hint(hint), Phase::Member(council)) => council.on_hint(cx, &hint),
             (Input::Seeds(seeds), _) => cx.config.seeds = seeds,
@@ -244,7 +264,7 @@ impl Agreement {
             Phase::Joining(joining) => {
                 if !joining.turn(cx) {
                     let mut forming = Forming::new(cx);
-                    self.former.iter().for_each(|a| forming.hinted(*a));
+                    self.former.iter().for_each(|a| forming.hinted(cx, *a));
                     self.phase = Phase::Forming(Box::new(forming));
                 }
                 self.dial();
@@ -259,6 +279,7 @@ impl Agreement {
     fn member_turn(&mut self) {
         let (cx, Phase::Member(council)) = (&mut self.cx, &mut self.phase) else { return };
         council.turn(cx);
+        self.others.turn(cx);
         if cx.used_asked && council.used {
             cx.used_asked = false;
             cx.outputs.push_back(Output::UsedOk);
@@ -297,13 +318,33 @@ impl Agreement {
             gone.into_iter().for_each(|a| self.remember(a));
             self.former.retain(|a| !taken.contains(a));
         }
+        self.scout(&taken);
+        let others = self.others.addresses();
+        let addresses = self.cx.config.seeds.addresses.iter().chain(&self.former).chain(&silent).copied().chain(others);
+        let addresses: BTreeSet<SocketAddr> = addresses.filter(|a| !taken.contains(a)).collect();
+        addresses.into_iter().for_each(|address| self.ask(address));
+    }
+
+    /// Asks the process at an address how it stands.
+    fn ask(&mut self, address: SocketAddr) {
         let stand = self.stand();
         let standing = self.cx.standing(stand);
-        let addresses: BTreeSet<SocketAddr> =
-            self.cx.config.seeds.iter().chain(&self.former).chain(&silent).copied().filter(|a| !taken.contains(a)).collect();
-        for address in addresses {
-            self.cx.dial(address, Message::Probe(standing.clone()));
+        self.cx.dial(address, Message::Probe(standing));
+    }
+
+    /// Behind a seed that is no member's address there may be other nodes than the one to which it leads this one. All members
+    /// together ask about once a second, so that two clusters behind one balancer hear of each other.
+    fn scout(&mut self, taken: &BTreeSet<SocketAddr>) {
+        let Phase::Member(council) = &self.phase else { return };
+        if self.scout_at > self.cx.now {
+            return;
         }
+        let members = u32::try_from(council.committed.members.len()).unwrap_or(u32::MAX);
+        let interval = DIAL.0.saturating_mul(members).min(SCOUT_MAX);
+        self.scout_at = self.cx.now + self.cx.jitter(interval, interval * 3 / 2);
+        let of_members: BTreeSet<SocketAddr> = council.committed.members.iter().map(|m| m.addresses.control).collect();
+        let seeds = self.cx.config.seeds.addresses.iter().filter(|a| !taken.contains(a) && !of_members.contains(a)).copied();
+        self.cx.outputs.extend(seeds.map(Output::Scout));
     }
 
     fn stand(&self) -> Stand {
@@ -355,7 +396,7 @@ impl Agreement {
     }
 
     /// A fresh cluster of one gives way; it joins in the same process, having done nothing yet.
-    fn meet(&mut self, from: MemberId, (theirs, version): (ClusterId, Version), used: bool, who: &str) {
+    fn meet(&mut self, from: MemberId, (theirs, version): (ClusterId, Version), used: bool, who: (String, SocketAddr)) {
         let (cx, Phase::Member(council)) = (&mut self.cx, &mut self.phase) else { return };
         let ours = council.cluster();
         if ours == theirs {
@@ -377,7 +418,7 @@ impl Agreement {
             cx.event(Event::note(format!("this cluster of one, {ours}, is unused: it gives way to {theirs} and joins it")));
             self.phase = Phase::Joining(Box::new(Joining::new(cx, theirs, from, version)));
         } else if used && council.used {
-            cx.foreign(ours, theirs, who);
+            self.others.meet(cx, ours, theirs, who);
         }
     }
 
@@ -420,7 +461,7 @@ impl Agreement {
             return false;
         }
         let state = standing.state.clone();
-        let who = format!("{} at {}", standing.member.name, standing.member.addresses.control);
+        let who = (standing.member.name.clone(), standing.member.addresses.control);
         match (&mut self.phase, state) {
             (Phase::Forming(forming), _) => {
                 let formed = forming.hear(&mut self.cx, from, standing);
@@ -430,7 +471,7 @@ impl Agreement {
                 joining.heard(&self.cx, from, version);
             }
             (Phase::Joining(_), _) => {}
-            (Phase::Member(_), Stand::Member { cluster, used, version }) => self.meet(from, (cluster, version), used, &who),
+            (Phase::Member(_), Stand::Member { cluster, used, version }) => self.meet(from, (cluster, version), used, who),
             (Phase::Member(council), Stand::Forming { .. } | Stand::Joining) => {
                 if standing.member.role == doyen_placement::Role::Data {
                     council.requests.newcomer(self.cx.now, from);
@@ -489,8 +530,14 @@ impl Agreement {
 
     fn member_message(&mut self, from: MemberId, message: Message) {
         let (cx, Phase::Member(council)) = (&mut self.cx, &mut self.phase) else { return };
-        if let Some(theirs) = message.cluster().filter(|c| *c != council.cluster()) {
-            return cx.foreign(council.cluster(), theirs, format_args!("process {from}"));
+        if message.cluster().is_some_and(|theirs| theirs != council.cluster()) {
+            // Whether two clusters have met, or it only is behind, what it says of itself will tell.
+            cx.ignore();
+            if self.others.may_ask(cx.now) {
+                let standing = cx.standing(council.membership());
+                cx.send(from, Message::Probe(standing));
+            }
+            return;
         }
         if message.term().is_some_and(|term| !council.plausible(term)) {
             return cx.ignore();

@@ -10,16 +10,47 @@ use std::time::Duration;
 
 /// Pings to one peer that are remembered while no answer comes.
 const OUTSTANDING_MAX: usize = 64;
-/// After a hint, this many quick pings decide.
+/// Hints against a peer, each from a separate probe, that it takes to believe them. Anybody who can forge the address of the
+/// peer's host can forge one of them.
+const REFUSALS: u32 = 3;
+/// A hint brings this many quick pings, and the peer must leave all of them unanswered.
 const QUICK_PINGS: u32 = 2;
-/// Between quick pings, and from the last one to the verdict.
+/// Between quick pings, and from the last one to the verdict at least.
 pub(crate) const QUICK_INTERVAL: Duration = Duration::from_millis(25);
+/// No round trip counts for more than this: it is a pause of the peer, not the length of the way.
+const ROUND_TRIP_MAX: Duration = Duration::from_millis(500);
+
+/// How long a peer may be silent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience {
+    /// Unanswered pings that make it silent, where nothing else speaks against it.
+    pub(crate) missed_max: u32,
+    /// How old an unanswered ping is before it counts as missed.
+    pub(crate) each: Duration,
+    /// Where hints speak against it: for how long nothing at all was heard of it.
+    pub(crate) hinted: Duration,
+    /// How late this process itself has been lately, with some margin.
+    pub(crate) lateness: Duration,
+}
+
+/// What a hint against a peer changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hinted {
+    /// Nothing.
+    Known,
+    /// It is the first one: ping at once.
+    First,
+    /// There are enough of them to be believed by now.
+    Enough,
+}
 
 /// Pings and their answers.
 #[derive(Debug, Default)]
 pub(crate) struct Detector {
     sequence: u64,
     awake_from: u64,
+    /// When this process was last seen to have slept.
+    awake_at: Time,
     peers: BTreeMap<MemberId, Track>,
 }
 
@@ -29,15 +60,54 @@ struct Track {
     outstanding: VecDeque<(u64, Time)>,
     /// When the last answered ping was sent.
     answered: Option<Time>,
+    /// When the last ping or pong came from it.
+    heard: Option<Time>,
+    round_trip: RoundTrip,
     suspicion: Option<Suspicion>,
+}
+
+/// The length of the way to a peer and back, as TCP measures it (RFC 6298).
+#[derive(Debug, Default)]
+struct RoundTrip {
+    smoothed: Option<Duration>,
+    deviation: Duration,
 }
 
 /// The peer's host says that nobody listens there.
 #[derive(Debug)]
 struct Suspicion {
     since: Time,
+    refusals: u32,
     quick_pings: u32,
     due: Time,
+}
+
+impl RoundTrip {
+    fn measured(&mut self, sample: Duration) {
+        let sample = sample.min(ROUND_TRIP_MAX);
+        let Some(smoothed) = self.smoothed else {
+            (self.smoothed, self.deviation) = (Some(sample), sample / 2);
+            return;
+        };
+        self.deviation = (self.deviation * 3 + smoothed.abs_diff(sample)) / 4;
+        self.smoothed = Some((smoothed * 7 + sample) / 8);
+    }
+
+    /// An answer takes longer than this only if something is amiss.
+    fn most(&self) -> Duration {
+        (self.smoothed.unwrap_or_default() + self.deviation * 4).min(ROUND_TRIP_MAX)
+    }
+}
+
+impl Track {
+    /// When hints alone make this peer silent; `None`: they do not, as far as it is known now.
+    fn silent_by_hints(&self, awake_at: Time, patience: &Patience) -> Option<Time> {
+        let suspicion = self.suspicion.as_ref().filter(|s| s.refusals >= REFUSALS && s.quick_pings >= QUICK_PINGS)?;
+        let answer = self.round_trip.most() + patience.lateness;
+        let heard = self.heard.unwrap_or(suspicion.since).max(awake_at);
+        // `due` is one quick interval after the last quick ping.
+        Some((suspicion.due + answer.saturating_sub(QUICK_INTERVAL)).max(heard + patience.hinted))
+    }
 }
 
 impl Detector {
@@ -46,9 +116,10 @@ impl Detector {
         self.peers.retain(|peer, _| asked(*peer));
     }
 
-    /// This process slept: what it sent before proves nothing.
-    pub(crate) fn woke(&mut self) {
+    /// This process slept: what it sent before proves nothing, and what it did not hear meanwhile neither.
+    pub(crate) fn woke(&mut self, now: Time) {
         self.awake_from = self.sequence + 1;
+        self.awake_at = now;
         self.peers.values_mut().for_each(|t| t.suspicion = None);
     }
 
@@ -64,26 +135,45 @@ impl Detector {
     }
 
     /// An answer came; when its ping was sent. `None`: that ping is not known, or a later one is answered.
-    pub(crate) fn answered(&mut self, peer: MemberId, sequence: u64) -> Option<Time> {
+    pub(crate) fn answered(&mut self, peer: MemberId, sequence: u64, now: Time) -> Option<Time> {
         let track = self.peers.get_mut(&peer)?;
         let place = track.outstanding.iter().position(|(s, _)| *s == sequence)?;
         let (_, at) = track.outstanding[place];
         track.outstanding.drain(..=place);
-        track.answered = Some(at);
+        (track.answered, track.heard) = (Some(at), Some(now));
+        track.round_trip.measured(now.since(at));
         if track.suspicion.as_ref().is_some_and(|s| at >= s.since) {
             track.suspicion = None;
         }
         Some(at)
     }
 
-    /// Somebody's host says that nobody listens there. True: ping at once.
-    pub(crate) fn suspect(&mut self, peer: MemberId, now: Time) -> bool {
-        let Some(track) = self.peers.get_mut(&peer) else { return false };
-        if track.suspicion.is_some() {
-            return false;
+    /// The peer asked something itself.
+    pub(crate) fn heard(&mut self, peer: MemberId, now: Time) {
+        if let Some(track) = self.peers.get_mut(&peer) {
+            track.heard = Some(now);
         }
-        track.suspicion = Some(Suspicion { since: now, quick_pings: 1, due: now + QUICK_INTERVAL });
-        true
+    }
+
+    /// The peer's host says, in answer to one probe, that nobody listens there.
+    pub(crate) fn refused(&mut self, peer: MemberId, now: Time) -> Hinted {
+        self.suspect(peer, now, 1)
+    }
+
+    /// A later process on the peer's address says that the peer is dead.
+    pub(crate) fn vouched_dead(&mut self, peer: MemberId, now: Time) -> Hinted {
+        self.suspect(peer, now, REFUSALS)
+    }
+
+    fn suspect(&mut self, peer: MemberId, now: Time, weight: u32) -> Hinted {
+        let Some(track) = self.peers.get_mut(&peer) else { return Hinted::Known };
+        let Some(suspicion) = &mut track.suspicion else {
+            track.suspicion = Some(Suspicion { since: now, refusals: weight, quick_pings: 1, due: now + QUICK_INTERVAL });
+            return Hinted::First;
+        };
+        let before = suspicion.refusals;
+        suspicion.refusals = before.saturating_add(weight);
+        if before < REFUSALS && suspicion.refusals >= REFUSALS { Hinted::Enough } else { Hinted::Known }
     }
 
     /// Peers that get another quick ping now.
@@ -105,16 +195,16 @@ impl Detector {
         self.peers.get(&peer).is_none_or(|t| t.outstanding.is_empty() && t.suspicion.is_none())
     }
 
-    /// Whether a hint against it stands.
+    /// Whether enough hints against it stand to be believed.
     pub(crate) fn suspected(&self, peer: MemberId) -> bool {
-        self.peers.get(&peer).is_some_and(|t| t.suspicion.is_some())
+        self.peers.get(&peer).is_some_and(|t| t.suspicion.as_ref().is_some_and(|s| s.refusals >= REFUSALS))
     }
 
-    /// Whether it is silent: `missed_max` pings sent while awake, each given `patience`, or the quick ones after a hint.
-    pub(crate) fn silent(&self, peer: MemberId, now: Time, missed_max: u32, patience: Duration) -> bool {
+    /// Whether it is silent: too many pings sent while awake are missed, or fewer where hints speak against it.
+    pub(crate) fn silent(&self, peer: MemberId, now: Time, patience: &Patience) -> bool {
         let Some(track) = self.peers.get(&peer) else { return false };
-        let missed = track.outstanding.iter().filter(|(s, at)| *s >= self.awake_from && now.since(*at) >= patience).count();
-        missed >= missed_max as usize || track.suspicion.as_ref().is_some_and(|s| s.quick_pings >= QUICK_PINGS && s.due <= now)
+        let missed = track.outstanding.iter().filter(|(s, at)| *s >= self.awake_from && now.since(*at) >= patience.each).count();
+        missed >= patience.missed_max as usize || track.silent_by_hints(self.awake_at, patience).is_some_and(|at| at <= now)
     }
 
     /// When the last answered ping was sent.
@@ -123,8 +213,13 @@ impl Detector {
     }
 
     /// When a suspicion needs attention.
-    pub(crate) fn due(&self, now: Time) -> Option<Time> {
-        self.peers.values().filter_map(|t| t.suspicion.as_ref()).filter(|s| s.quick_pings < QUICK_PINGS || s.due > now).map(|s| s.due).min()
+    pub(crate) fn due(&self, now: Time, patience: &Patience) -> Option<Time> {
+        let ping = |s: &Suspicion| Some(s.due).filter(|_| s.quick_pings < QUICK_PINGS);
+        let suspected = self.peers.values().filter_map(|t| {
+            let verdict = t.silent_by_hints(self.awake_at, patience).filter(|at| *at > now);
+            t.suspicion.as_ref().and_then(ping).or(verdict)
+        });
+        suspected.min()
     }
 }
 
@@ -134,9 +229,34 @@ mod tests {
 
     const PEER: MemberId = MemberId(9);
     const TICK: Duration = Duration::from_millis(100);
+    const PATIENCE: Patience = Patience { missed_max: 6, each: TICK, hinted: Duration::from_millis(200), lateness: Duration::ZERO };
 
     fn at(ms: u64) -> Time {
         Time(ms * 1_000_000)
+    }
+
+    /// A peer that answers each ping within a millisecond, until 100 ms; the next ping, at 200 ms, it leaves unanswered.
+    fn answering() -> Detector {
+        let mut detector = Detector::default();
+        for ms in [0, 100] {
+            let ping = detector.sent(PEER, at(ms));
+            detector.answered(PEER, ping, at(ms + 1));
+        }
+        detector.sent(PEER, at(200));
+        detector
+    }
+
+    /// Hints of three separate probes, with the quick pings that follow.
+    fn refuse(detector: &mut Detector, from: u64) {
+        assert_eq!(detector.refused(PEER, at(from)), Hinted::First);
+        detector.sent(PEER, at(from));
+        assert_eq!(detector.quick_pings(at(from + 24)), []);
+        assert_eq!(detector.quick_pings(at(from + 25)), [PEER]);
+        detector.sent(PEER, at(from + 25));
+        assert_eq!(detector.refused(PEER, at(from + 25)), Hinted::Known);
+        assert!(!detector.suspected(PEER));
+        assert_eq!(detector.refused(PEER, at(from + 50)), Hinted::Enough);
+        assert!(detector.suspected(PEER));
     }
 
     #[test]
@@ -144,41 +264,107 @@ mod tests {
         let mut detector = Detector::default();
         for tick in 0..6 {
             detector.sent(PEER, at(tick * 100));
-            assert!(!detector.silent(PEER, at(tick * 100), 6, TICK));
+            assert!(!detector.silent(PEER, at(tick * 100), &PATIENCE));
         }
-        assert!(!detector.silent(PEER, at(599), 6, TICK));
-        assert!(detector.silent(PEER, at(600), 6, TICK));
+        assert!(!detector.silent(PEER, at(599), &PATIENCE));
+        assert!(detector.silent(PEER, at(600), &PATIENCE));
     }
 
     #[test]
     fn an_answer_ends_the_run_and_tells_when_its_ping_was_sent() {
         let mut detector = Detector::default();
         let sequences: Vec<u64> = (0..6).map(|tick| detector.sent(PEER, at(tick * 100))).collect();
-        assert_eq!(detector.answered(PEER, sequences[4]), Some(at(400)));
-        assert!(!detector.silent(PEER, at(600), 6, TICK));
-        assert_eq!(detector.answered(PEER, sequences[2]), None);
+        assert_eq!(detector.answered(PEER, sequences[4], at(550)), Some(at(400)));
+        assert!(!detector.silent(PEER, at(600), &PATIENCE));
+        assert_eq!(detector.answered(PEER, sequences[2], at(560)), None);
     }
 
     #[test]
     fn pings_sent_before_a_pause_do_not_count() {
         let mut detector = Detector::default();
         (0..6).for_each(|tick| _ = detector.sent(PEER, at(tick * 100)));
-        detector.woke();
-        assert!(!detector.silent(PEER, at(10_000), 6, TICK));
+        detector.woke(at(9_000));
+        assert!(!detector.silent(PEER, at(10_000), &PATIENCE));
     }
 
     #[test]
-    fn a_refused_port_needs_two_quick_pings_and_an_answer_clears_it() {
+    fn refusals_of_three_probes_shorten_the_silence_that_is_waited_for() {
+        let mut detector = answering();
+        refuse(&mut detector, 210);
+        // The last answer came at 101 ms.
+        assert!(!detector.silent(PEER, at(300), &PATIENCE));
+        assert_eq!(detector.due(at(300), &PATIENCE), Some(at(301)));
+        assert!(detector.silent(PEER, at(301), &PATIENCE));
+    }
+
+    /// One refusal, 50 ms and two unanswered pings expelled a member: anybody on the network could forge the one.
+    #[test]
+    fn fewer_refusals_change_nothing_however_long_it_is_silent() {
+        let mut detector = answering();
+        detector.refused(PEER, at(210));
+        detector.quick_pings(at(235));
+        detector.refused(PEER, at(240));
+        assert!(!detector.silent(PEER, at(799), &PATIENCE));
+        assert!(!detector.suspected(PEER));
+    }
+
+    /// A flood of forged refusals meets a pause of 200 ms: the answer comes before a third of `--silence-max 1s` has passed.
+    #[test]
+    fn no_number_of_refusals_makes_a_member_silent_that_stood_still_for_less_than_is_waited_for() {
+        let patience = Patience { missed_max: 10, hinted: TICK * 10 / 3, ..PATIENCE };
+        let mut detector = answering();
+        let last = detector.sent(PEER, at(201));
+        for ms in 201..401 {
+            detector.refused(PEER, at(ms));
+            detector.quick_pings(at(ms)).into_iter().for_each(|peer| _ = detector.sent(peer, at(ms)));
+            assert!(!detector.silent(PEER, at(ms), &patience), "after {ms} ms");
+        }
+        detector.answered(PEER, last, at(401));
+        assert!(!detector.silent(PEER, at(600), &patience));
+    }
+
+    #[test]
+    fn an_answer_to_what_was_sent_since_clears_a_peer_and_hints_begin_anew() {
+        let mut detector = answering();
+        refuse(&mut detector, 210);
+        let quick = detector.sent(PEER, at(270));
+        detector.answered(PEER, quick, at(271));
+        assert!(!detector.silent(PEER, at(800), &PATIENCE) && !detector.suspected(PEER));
+        assert_eq!(detector.refused(PEER, at(280)), Hinted::First);
+    }
+
+    #[test]
+    fn a_peer_that_asks_something_itself_is_not_silent_by_hints() {
+        let mut detector = answering();
+        refuse(&mut detector, 210);
+        detector.heard(PEER, at(290));
+        assert!(!detector.silent(PEER, at(489), &PATIENCE));
+        assert!(detector.silent(PEER, at(490), &PATIENCE));
+    }
+
+    #[test]
+    fn a_long_way_and_a_late_process_have_more_patience_with_hints() {
         let mut detector = Detector::default();
-        detector.sent(PEER, at(0));
-        assert!(detector.suspect(PEER, at(10)));
-        detector.sent(PEER, at(10));
-        assert_eq!(detector.quick_pings(at(34)), []);
-        assert_eq!(detector.quick_pings(at(35)), [PEER]);
-        let quick = detector.sent(PEER, at(35));
-        assert!(!detector.silent(PEER, at(59), 6, TICK));
-        assert!(detector.silent(PEER, at(60), 6, TICK));
-        detector.answered(PEER, quick);
-        assert!(!detector.silent(PEER, at(60), 6, TICK));
+        for ms in [0, 300] {
+            let ping = detector.sent(PEER, at(ms));
+            detector.answered(PEER, ping, at(ms + 120));
+        }
+        detector.sent(PEER, at(400));
+        refuse(&mut detector, 430);
+        // An answer may take 120 ms and four times a deviation of 45 ms; the last quick ping went out at 455 ms.
+        assert!(!detector.silent(PEER, at(455 + 299), &PATIENCE));
+        assert!(detector.silent(PEER, at(455 + 300), &PATIENCE));
+        let late = Patience { lateness: Duration::from_millis(100), ..PATIENCE };
+        assert!(!detector.silent(PEER, at(455 + 399), &late));
+        assert!(detector.silent(PEER, at(455 + 400), &late));
+    }
+
+    #[test]
+    fn what_was_not_heard_during_ones_own_pause_is_no_silence() {
+        let mut detector = answering();
+        detector.woke(at(1_000));
+        refuse(&mut detector, 1_001);
+        assert!(!detector.silent(PEER, at(1_199), &PATIENCE));
+        assert!(detector.silent(PEER, at(1_200), &PATIENCE));
     }
 }

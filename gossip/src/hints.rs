@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 /// Something that may be true of a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hint {
-    /// Nobody listens on its port any more (ECONNREFUSED on a connected UDP socket): start suspecting now.
+    /// The member's host answered one probe of its port with "port unreachable": start suspecting now. Said once a probe.
     Refused(MemberId),
     /// Gossip holds it for dead.
     Suspected(MemberId),

@@ -337,7 +337,7 @@ fn assemble(config: Config) -> Result<Node, StartError> {
         location: config.location.clone(),
         weight: config.weight,
         // Names are resolved by the control thread, again whenever they are tried.
-        seeds: Vec::new(),
+        seeds: doyen_gossip::agreement::Seeds::default(),
         expect: config.expect,
         settings: config.settings.clone(),
         default_keyspace: config.keyspace.clone(),

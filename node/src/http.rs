@@ -6,7 +6,7 @@
 //! | `GET /status` | the cluster as JSON |
 //! | `GET /table` | who holds what, as JSON |
 //! | `GET /healthz` | 200 while both threads of the node answer |
-//! | `GET /readyz` | 200 while the node is a member, keys have owners and it is not leaving |
+//! | `GET /readyz` | 200 while the node is a member, keys have owners, it is not leaving and has met no other cluster that holds data |
 //! | `GET /metrics` | Prometheus |
 //! | `GET /moves` | what moves, how far it has come and why, as JSON |
 //! | `GET /balance` | whether, when and how fast copies move for balance |

@@ -96,6 +96,11 @@ const GAUGES: &[(&str, Unit, &str)] = &[
     ),
     ("doyen_members", Unit::Count, "Members of the cluster"),
     ("doyen_coordinator_known", Unit::Count, "1 if this node is a member and knows who coordinates"),
+    (
+        "doyen_other_clusters",
+        Unit::Count,
+        "Clusters of the same secret that this node has met within half a minute, and that hold data as its own does: it is not ready",
+    ),
     ("doyen_term", Unit::Count, "Term of the installed table"),
     ("doyen_table_version", Unit::Count, "Version of the installed table"),
     ("doyen_safe", Unit::Count, "1 if every partition serves with all its copies and nothing moves, as the coordinator says"),
@@ -305,6 +310,7 @@ fn gauge_cluster(cluster: &ClusterStatus) {
     let report = ClusterReport::brief(cluster);
     metrics::gauge!("doyen_coordinator_known").set(yes(report.coordinator.is_some()));
     metrics::gauge!("doyen_members").set(report.members.len() as f64);
+    metrics::gauge!("doyen_other_clusters").set(report.others.len() as f64);
     metrics::gauge!("doyen_term").set(report.term as f64);
     metrics::gauge!("doyen_table_version").set(report.version as f64);
     metrics::gauge!("doyen_safe").set(yes(report.safe));
@@ -378,6 +384,7 @@ mod tests {
             unanswered: Vec::new(),
             filled: Vec::new(),
             waiting: None,
+            others: Vec::new(),
         };
         ClusterStatus { status, from_coordinator: true, installed: Some(Arc::new(table.clone())), former: Vec::new(), unheard: Vec::new() }
     }

@@ -3,7 +3,7 @@
 use crate::config::value::{EvictionPolicy, Lifetime, LossPolicy};
 use crate::control::ClusterStatus;
 use crate::moves::BalanceReport;
-use doyen_gossip::agreement::Status;
+use doyen_gossip::agreement::{OtherCluster, Status};
 use doyen_placement::division::RangeStart;
 use doyen_placement::planner::{self, Unmet};
 use doyen_placement::quorum;
@@ -41,9 +41,23 @@ pub struct ClusterReport {
     /// Why nothing moves, where nothing does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<String>,
+    /// Other clusters of the same secret that were met lately, and that hold data: they never merge with this one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<OtherClusterReport>,
     /// Whether copies move for balance: `on`, or why not.
     #[serde(default)]
     pub balancing: String,
+}
+
+/// Another cluster of the same secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OtherClusterReport {
+    /// Which one.
+    pub cluster_id: String,
+    /// The name of the member of it that was met last.
+    pub member: String,
+    /// That member's control port.
+    pub address: SocketAddr,
 }
 
 /// A member.
@@ -295,6 +309,24 @@ fn counted(keyspaces: &[KeyspaceReport], count: impl Fn(&KeyspaceReport) -> usiz
     some.map(|(n, k)| format!("{n} of {} in {}", k.partitions, k.name)).collect::<Vec<_>>().join(", ")
 }
 
+impl OtherClusterReport {
+    fn new(other: &OtherCluster) -> Self {
+        Self { cluster_id: other.cluster.to_string(), member: other.name.clone(), address: other.address }
+    }
+}
+
+impl std::fmt::Display for OtherClusterReport {
+    /// For people who look at one of the two clusters.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "there are two clusters: {} at {} is of another one ({}). They never merge: stop the nodes of one, and start them again with \
+             --seed and an address of the other",
+            self.member, self.address, self.cluster_id
+        )
+    }
+}
+
 impl MemberReport {
     /// Whether it may be given copies.
     pub(crate) fn may_hold(&self) -> bool {
@@ -348,6 +380,7 @@ impl ClusterReport {
                 keyspaces: Vec::new(),
                 moves: Vec::new(),
                 waiting: status.waiting.clone(),
+                others: Vec::new(),
                 balancing: String::new(),
             };
         };
@@ -387,6 +420,7 @@ impl ClusterReport {
             keyspaces,
             moves,
             waiting: status.waiting.clone(),
+            others: status.others.iter().map(OtherClusterReport::new).collect(),
             balancing: BalanceReport::new(table).state,
         }
     }
@@ -665,6 +699,7 @@ mod tests {
             unanswered: Vec::new(),
             filled: Vec::new(),
             waiting: None,
+            others: Vec::new(),
         };
         ClusterStatus { status, from_coordinator, installed: Some(Arc::new(table)), former: Vec::new(), unheard: Vec::new() }
     }

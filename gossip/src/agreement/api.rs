@@ -8,11 +8,36 @@ use doyen_placement::loads::Report;
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::planner::{BalanceChange, InSyncRequest, KeyspaceChange, NewKeyspace, Pace, Proposal};
 use doyen_placement::{
-    Addresses, Epoch, Loads, Location, MapEntry, MapId, MemberId, PartitionRef, Role, Schedulers, Settings, Table, TableName,
+    Addresses, ClusterId, Epoch, Loads, Location, MapEntry, MapId, MemberId, PartitionRef, Role, Schedulers, Settings, Table, TableName,
 };
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Where a node looks for others.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Seeds {
+    /// Addresses (control ports): those that were given, and what names resolve to at present.
+    pub addresses: Vec<SocketAddr>,
+    /// Seeds that are names. What a name resolves to changes: addresses may come yet.
+    pub names: Vec<String>,
+    /// Those of the names that do not resolve at present.
+    pub unresolved: Vec<String>,
+}
+
+impl Seeds {
+    /// Whether there is none: such a node forms a cluster of itself.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        self.addresses.is_empty() && self.names.is_empty()
+    }
+}
+
+impl FromIterator<SocketAddr> for Seeds {
+    fn from_iter<T: IntoIterator<Item = SocketAddr>>(addresses: T) -> Self {
+        Self { addresses: addresses.into_iter().collect(), ..Self::default() }
+    }
+}
 
 /// What a node is told when it starts.
 #[derive(Debug, Clone)]
@@ -33,8 +58,8 @@ pub struct Config {
     pub weight: u32,
     /// Somebody wanted this process emptied before the cluster went on without it: it joins, and is given nothing.
     pub drained: bool,
-    /// Seed addresses (control ports), resolved; the shell replaces them through `Input::Seeds` when it resolves names again.
-    pub seeds: Vec<SocketAddr>,
+    /// Where it looks for others; the shell replaces them through `Input::Seeds` when it resolves names again.
+    pub seeds: Seeds,
     /// How many initial members form the first cluster; `None`: the distinct seeds with oneself among them.
     pub expect: Option<u16>,
     /// What the first table says if this node writes it.
@@ -205,10 +230,17 @@ pub enum Input {
         /// Who is there.
         id: MemberId,
     },
+    /// The answer to `Output::Scout`, where there was one: this process is there.
+    Scouted {
+        /// Who answered.
+        id: MemberId,
+        /// Where it says that others reach it.
+        address: SocketAddr,
+    },
     /// Something that may be true.
     Hint(Hint),
-    /// Seed addresses, resolved anew.
-    Seeds(Vec<SocketAddr>),
+    /// Seeds, resolved anew.
+    Seeds(Seeds),
     /// This node's data threads have opened these partitions, in tenures that began at these epochs.
     Opened(Vec<(PartitionRef, Epoch)>),
     /// This node, as primary, asks for changes.
@@ -267,6 +299,9 @@ pub enum Output {
         /// What.
         message: Message,
     },
+    /// Ask this seed once more who is there, from a port of its own: behind a balancer that is another node each time. Answered
+    /// by `Input::Scouted`, or by nothing.
+    Scout(SocketAddr),
     /// These tables are in force from now on. The shell makes them visible to the data threads before it carries out
     /// any output that follows.
     View(View),
@@ -327,6 +362,19 @@ pub struct Status {
     pub filled: Vec<(MemberId, u8)>,
     /// Why nothing moves, where nothing does: for people.
     pub waiting: Option<String>,
+    /// Other clusters that this node has met lately, and that hold data as its own does.
+    pub others: Vec<OtherCluster>,
+}
+
+/// A cluster of the same secret that is not the node's own.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct OtherCluster {
+    /// Which one.
+    pub cluster: ClusterId,
+    /// The name of the member of it that was met last.
+    pub name: String,
+    /// That member's control port.
+    pub address: SocketAddr,
 }
 
 /// What only a coordinator sees of moves, for those who watch the cluster.

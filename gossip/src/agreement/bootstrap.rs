@@ -17,6 +17,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// A node that was not told how many shall form the first cluster, and cannot tell from its seeds, looks for others this long
+/// before it begins a cluster by itself. In common places (a service in Kubernetes, a scaled service of Docker Compose) one name
+/// is everybody's seed, all nodes start together, and the addresses of the name appear one after the other, within seconds.
+const LOOK: Duration = Duration::from_secs(10);
+/// It looks for so many times as long while it hears a process with a lower id, which is to begin.
+const LOOKS_WHILE_ANOTHER_IS_DUE: u32 = 2;
+/// Between two looks behind the seeds, at least and at most.
+const SCOUT: (Duration, Duration) = (Duration::from_millis(400), Duration::from_millis(800));
 /// Whoever was not heard for this long is not counted on.
 const FRESH: Duration = Duration::from_secs(1);
 /// Between two rounds of probes, at least and at most.
@@ -34,6 +42,9 @@ pub(super) const LISTED_MAX: usize = 64;
 #[derive(Debug)]
 pub(super) struct Forming {
     started: Time,
+    /// Since when it has been doubtful whether other nodes are behind the same seeds.
+    doubtful: Option<Time>,
+    scout_at: Time,
     probe_at: Time,
     report_at: Time,
     peers: BTreeMap<MemberId, Heard>,
@@ -61,6 +72,15 @@ struct Founding {
     resend_at: Time,
 }
 
+/// Why the processes that answer at the seeds may not be all that were started together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Doubt {
+    /// No other process answers.
+    Alone,
+    /// This seed leads to a process that others reach at another address: a balancer does that, and leads other nodes elsewhere.
+    Indirect(SocketAddr),
+}
+
 /// What comes next.
 #[derive(Debug)]
 pub(super) enum Formed {
@@ -76,6 +96,8 @@ impl Forming {
     pub(super) fn new(cx: &Context) -> Self {
         Self {
             started: cx.now,
+            doubtful: None,
+            scout_at: cx.now,
             probe_at: cx.now,
             report_at: cx.now + REPORT / 2,
             peers: BTreeMap::new(),
@@ -97,7 +119,12 @@ impl Forming {
         }
     }
 
-    pub(super) fn hinted(&mut self, address: SocketAddr) {
+    pub(super) fn hinted(&mut self, cx: &Context, address: SocketAddr) {
+        if self.hinted.len() >= LISTED_MAX {
+            // Those where nobody answers make room.
+            let answers: BTreeSet<SocketAddr> = self.fresh_peers(cx).map(|(_, s)| s.member.addresses.control).collect();
+            self.hinted.retain(|a| answers.contains(a));
+        }
         if self.hinted.len() < LISTED_MAX {
             self.hinted.insert(address);
         }
@@ -107,7 +134,7 @@ impl Forming {
     fn initial(&self, cx: &Context) -> (BTreeSet<MemberId>, Vec<SocketAddr>) {
         let mut initial = BTreeSet::from([cx.me()]);
         let mut missing = Vec::new();
-        for seed in &cx.config.seeds {
+        for seed in &cx.config.seeds.addresses {
             match self.at.get(seed) {
                 _ if *seed == cx.config.addresses.control => {}
                 Some(id) if *id == cx.me() || self.fresh(cx, *id).is_some() => _ = initial.insert(*id),
@@ -123,31 +150,74 @@ impl Forming {
         self.peers.get(&id).filter(|h| cx.now.since(h.at) <= FRESH).map(|h| &h.standing)
     }
 
+    fn fresh_peers(&self, cx: &Context) -> impl Iterator<Item = (MemberId, &Standing)> {
+        let now = cx.now;
+        self.peers.iter().filter(move |(_, h)| now.since(h.at) <= FRESH).map(|(id, h)| (*id, &h.standing))
+    }
+
+    /// A name that does not resolve yet counts all the same: the first cluster must not form without the node that it means.
     fn expect(&self, cx: &Context) -> u16 {
         let (initial, missing) = self.initial(cx);
-        cx.config.expect.unwrap_or_else(|| u16::try_from(initial.len() + missing.len()).unwrap_or(u16::MAX))
+        let all = initial.len() + missing.len() + cx.config.seeds.unresolved.len();
+        cx.config.expect.unwrap_or_else(|| u16::try_from(all).unwrap_or(u16::MAX))
+    }
+
+    /// Seeds that lead to a process which others reach at another address, and where.
+    fn indirect(&self, cx: &Context) -> impl Iterator<Item = SocketAddr> {
+        let own = cx.config.addresses.control;
+        cx.config.seeds.addresses.iter().copied().filter(move |seed| {
+            let there = self.at.get(seed).copied();
+            let elsewhere = |id| self.peers.get(&id).is_some_and(|h| h.standing.member.addresses.control != *seed);
+            *seed != own && there.is_some_and(|id| id == cx.me() || elsewhere(id))
+        })
+    }
+
+    /// Whether the seeds cannot tell that everybody is here.
+    fn doubt(&self, cx: &Context) -> Option<Doubt> {
+        let seeds = &cx.config.seeds;
+        if cx.config.expect.is_some() || seeds.is_none() {
+            return None;
+        }
+        let indirect = self.indirect(cx).next();
+        let alone = self.initial(cx).0.len() == 1 && (!seeds.names.is_empty() || indirect.is_some());
+        if alone { Some(Doubt::Alone) } else { indirect.map(Doubt::Indirect) }
+    }
+
+    /// For how long this node looks for others before it begins a cluster by itself. Of those that know of each other the one
+    /// with the lowest id begins, and the others join it.
+    fn looks_for(&self, cx: &Context) -> Duration {
+        let begins = |s: &Standing| matches!(s.state, Stand::Forming { told: false, .. });
+        let lower = self.fresh_peers(cx).any(|(id, s)| id < cx.me() && begins(s));
+        if lower { LOOK * LOOKS_WHILE_ANOTHER_IS_DUE } else { LOOK }
+    }
+
+    /// How much longer it looks for others; `None`: it does not, or does not begin by itself.
+    fn looks_until(&self, cx: &Context) -> Option<Time> {
+        self.doubt(cx).and(self.doubtful).map(|since| since + self.looks_for(cx))
     }
 
     pub(super) fn stand(&self, cx: &Context) -> Stand {
         let (initial, _) = self.initial(cx);
-        let known = self.peers.iter().filter(|(_, h)| cx.now.since(h.at) <= FRESH);
+        let known = self.fresh_peers(cx);
         Stand::Forming {
             initial: initial.into_iter().take(LISTED_MAX).collect(),
             expect: self.expect(cx),
             told: cx.config.expect.is_some(),
             promise: self.promise.as_ref().map(|t| t.name),
-            known: known.map(|(id, h)| (*id, h.standing.member.addresses.control)).take(LISTED_MAX).collect(),
+            known: known.map(|(id, s)| (id, s.member.addresses.control)).take(LISTED_MAX).collect(),
         }
     }
 
     /// Time passed, or somebody was heard.
     pub(super) fn turn(&mut self, cx: &mut Context) -> Option<Formed> {
         let alone = cx.config.expect.is_none_or(|n| n == 1);
-        if alone && cx.config.seeds.is_empty() && self.hinted.is_empty() {
+        if alone && cx.config.seeds.is_none() && self.hinted.is_empty() {
             return Some(Formed::Founded(self.first(cx, vec![cx.member()])));
         }
         self.lapse(cx);
         self.probe(cx);
+        self.scout(cx);
+        self.look(cx);
         if cx.now.since(self.started) >= cx.config.timing.listen {
             if let Some(formed) = self.found(cx) {
                 return Some(formed);
@@ -156,6 +226,18 @@ impl Forming {
             self.report(cx);
         }
         None
+    }
+
+    /// Notes since when it has been doubtful whether everybody is here.
+    fn look(&mut self, cx: &Context) {
+        if !cx.config.seeds.unresolved.is_empty() {
+            // What a name means may be known in a moment; only then the time begins.
+            self.doubtful = None;
+        } else if self.doubtful.is_none() && self.doubt(cx).is_some() {
+            self.doubtful = Some(cx.now);
+            // Said as soon as it is waited for.
+            self.report_at = self.report_at.min(self.started + cx.config.timing.listen);
+        }
     }
 
     /// Two living processes of one name can form no cluster. One of them ends, so that its operator learns of it.
@@ -178,7 +260,7 @@ impl Forming {
             return;
         }
         self.probe_at = cx.now + cx.jitter(PROBE.0, PROBE.1);
-        let mut addresses: BTreeSet<SocketAddr> = cx.config.seeds.iter().chain(&self.hinted).copied().collect();
+        let mut addresses: BTreeSet<SocketAddr> = cx.config.seeds.addresses.iter().chain(&self.hinted).copied().collect();
         if cx.config.expect.is_some() {
             addresses.extend(self.peers.values().map(|h| h.standing.member.addresses.control));
         }
@@ -194,6 +276,16 @@ impl Forming {
         }
     }
 
+    /// Behind a seed that leads to another address than its own there may be more processes.
+    fn scout(&mut self, cx: &mut Context) {
+        if self.scout_at > cx.now {
+            return;
+        }
+        self.scout_at = cx.now + cx.jitter(SCOUT.0, SCOUT.1);
+        let seeds: Vec<SocketAddr> = self.indirect(cx).collect();
+        cx.outputs.extend(seeds.into_iter().map(Output::Scout));
+    }
+
     /// Somebody says how it stands.
     pub(super) fn hear(&mut self, cx: &mut Context, from: MemberId, standing: Standing) -> Option<Formed> {
         if let Stand::Member { cluster, version, .. } = &standing.state {
@@ -203,7 +295,7 @@ impl Forming {
             && cx.config.expect.is_some()
         {
             // With a number to wait for, founders may be strangers that only somebody else has heard.
-            known.iter().for_each(|(_, address)| self.hinted(*address));
+            known.iter().for_each(|(_, address)| self.hinted(cx, *address));
         }
         if self.peers.get(&from).is_some_and(|h| h.standing.number > standing.number) {
             // It was said before what was heard last.
@@ -255,16 +347,17 @@ impl Forming {
         match cx.config.expect {
             // Told to go ahead alone: should a cluster be there after all, one of the two gives way.
             Some(1) => founders.len() == 1,
-            None => missing.is_empty() && *founders == initial,
+            None => missing.is_empty() && cx.config.seeds.unresolved.is_empty() && self.doubt(cx).is_none() && *founders == initial,
             Some(expect) if founders.len() == usize::from(expect) => {
                 // Nobody dials the address that it has itself.
                 let at = |s: &SocketAddr| if *s == cx.config.addresses.control { Some(cx.me()) } else { self.at.get(s).copied() };
-                let seeds: BTreeSet<MemberId> = cx.config.seeds.iter().filter_map(at).collect();
+                let seeds: BTreeSet<MemberId> = cx.config.seeds.addresses.iter().filter_map(at).collect();
                 let among = seeds.intersection(founders).count();
-                let all = seeds.len() + missing.len();
+                let missing = missing.len() + cx.config.seeds.unresolved.len();
+                let all = seeds.len() + missing;
                 // Two first tables must share a seed: all of them, or at least more than half.
                 let most = among * 2 > all || (among * 2 == all && broken(Mutant::FoundsWithHalf));
-                if all <= usize::from(expect) { missing.is_empty() && among == seeds.len() } else { most }
+                if all <= usize::from(expect) { missing == 0 && among == seeds.len() } else { most }
             }
             Some(_) => false,
         }
@@ -272,7 +365,11 @@ impl Forming {
 
     /// The founders, if everybody that is needed is here and agrees.
     fn founders(&self, cx: &Context) -> Option<BTreeSet<MemberId>> {
-        let (initial, _) = self.initial(cx);
+        let (initial, missing) = self.initial(cx);
+        if self.doubt(cx).is_some() {
+            let looked = missing.is_empty() && self.looks_until(cx).is_some_and(|until| until <= cx.now);
+            return looked.then(|| BTreeSet::from([cx.me()]));
+        }
         let expect = usize::from(self.expect(cx));
         let mut founders = initial;
         if let Some(n) = cx.config.expect {
@@ -314,7 +411,7 @@ impl Forming {
         if founders.first() != Some(&cx.me()) {
             return None;
         }
-        let place = |m: &Member| cx.config.seeds.iter().position(|s| *s == m.addresses.control).unwrap_or(usize::MAX);
+        let place = |m: &Member| cx.config.seeds.addresses.iter().position(|s| *s == m.addresses.control).unwrap_or(usize::MAX);
         let member = |id: &MemberId| if *id == cx.me() { Some(cx.member()) } else { self.fresh(cx, *id).map(|s| s.member.clone()) };
         let mut members: Vec<Member> = founders.iter().filter_map(member).collect();
         // Who writes the table coordinates first, so it is the oldest.
@@ -327,6 +424,14 @@ impl Forming {
             return None;
         }
         if founders.len() == 1 {
+            if self.doubt(cx).is_some() {
+                cx.event(Event::note(format!(
+                    "no other node was found at the seeds ({}) for {} s: this node begins a cluster by itself. While that is unused, it \
+                     gives way to another one that it meets. If others should be here, start all nodes with --expect and their number",
+                    seeds_of(cx),
+                    LOOK.as_secs()
+                )));
+            }
             return Some(Formed::Founded(table));
         }
         self.promise = Some(table.clone());
@@ -406,11 +511,31 @@ impl Forming {
             return name_taken(&cx.config.name, other);
         }
         let (initial, missing) = self.initial(cx);
-        if !missing.is_empty() {
-            let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
-            return format!("these seeds do not answer: {}", missing.join(", "));
-        }
         let expect = self.expect(cx);
+        let here = format!("{} of {expect} initial members are here", initial.len());
+        let unresolved = &cx.config.seeds.unresolved;
+        if !missing.is_empty() || !unresolved.is_empty() {
+            let mut why = here;
+            if !missing.is_empty() {
+                let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
+                why += &format!("; these seeds do not answer: {}", missing.join(", "));
+            }
+            if !unresolved.is_empty() {
+                why += &format!("; these seeds do not resolve: {}", unresolved.join(", "));
+            }
+            return why + ". Start those nodes, or give every node --expect and the number of nodes that shall form the first cluster";
+        }
+        if let Some(until) = self.looks_until(cx) {
+            let found = match self.doubt(cx) {
+                Some(Doubt::Indirect(seed)) => format!("the seed {seed} leads to nodes at other addresses, and there may be more of them"),
+                Some(Doubt::Alone) | None => format!("no other node answers yet at the seeds ({})", seeds_of(cx)),
+            };
+            return format!(
+                "{found}. This node looks for others for {} s, and begins a cluster by itself if it finds none. If N nodes shall begin \
+                 together, start each of them with --expect N; with --expect 1 this one begins at once",
+                until.since(cx.now).as_secs() + 1
+            );
+        }
         for (id, heard) in &self.peers {
             if let Stand::Forming { initial: theirs, expect: other, .. } = &heard.standing.state
                 && initial.contains(id)
@@ -420,8 +545,26 @@ impl Forming {
                 return format!("{name} has another list of initial members ({count} of {other}) than this node ({mine} of {expect})");
             }
         }
-        format!("{} of {expect} initial members are here", initial.len())
+        let told = |s: &Standing| matches!(s.state, Stand::Forming { told: true, expect: theirs, .. } if theirs == expect);
+        let others = self.fresh_peers(cx).filter(|(id, s)| initial.contains(id) || told(s)).map(|(_, s)| s.member.name.clone());
+        let names: Vec<String> = std::iter::once(cx.config.name.clone()).chain(others).collect();
+        let (count, lacking) = (names.len(), usize::from(expect).saturating_sub(names.len()));
+        if lacking == 0 {
+            return format!("{count} of {expect} initial members are here: {}", names.join(", "));
+        }
+        format!(
+            "{count} of {expect} initial members are here: {}. {lacking} more must start with the same seeds and --expect {expect}; if fewer \
+             shall form the first cluster, start all of them again with a lower --expect",
+            names.join(", ")
+        )
     }
+}
+
+/// The seeds as they were given, as far as they are known by name.
+fn seeds_of(cx: &Context) -> String {
+    let seeds = &cx.config.seeds;
+    let addresses = seeds.addresses.iter().map(ToString::to_string).filter(|_| seeds.names.is_empty());
+    seeds.names.iter().cloned().chain(addresses).collect::<Vec<_>>().join(", ")
 }
 
 /// What a process is told whose name another one has.

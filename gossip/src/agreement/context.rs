@@ -5,16 +5,12 @@ use super::event::Event;
 use crate::time::Time;
 use crate::wire::{Message, Stand, Standing};
 use doyen_placement::mutant::{Mutant, broken};
-use doyen_placement::{Age, ClusterId, Member, MemberId, MemberState, Table, TableName};
-use std::collections::{BTreeSet, VecDeque};
-use std::fmt::Display;
+use doyen_placement::{Age, Member, MemberId, MemberState, Table, TableName};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Foreign clusters that were reported; more of them are not.
-const FOREIGN_REPORTED_MAX: usize = 64;
 
 /// What every phase shares.
 #[derive(Debug)]
@@ -31,7 +27,6 @@ pub(super) struct Context {
     /// The shell waits for `Output::UsedOk`.
     pub(super) used_asked: bool,
     random: u64,
-    foreign: BTreeSet<u128>,
     /// Counts what was said of this process.
     stood: u64,
 }
@@ -39,8 +34,8 @@ pub(super) struct Context {
 impl Context {
     pub(super) fn new(config: Config, now: Time) -> Self {
         let random = config.rng_seed ^ config.id.0.rotate_left(17);
-        let (outputs, foreign) = (VecDeque::new(), BTreeSet::new());
-        Self { config, now, outputs, ignored: 0, alive_at: now, minute: None, used_asked: false, random, foreign, stood: 0 }
+        let outputs = VecDeque::new();
+        Self { config, now, outputs, ignored: 0, alive_at: now, minute: None, used_asked: false, random, stood: 0 }
     }
 
     pub(super) fn me(&self) -> MemberId {
@@ -62,17 +57,6 @@ impl Context {
     /// A peer's message that makes no sense here. Counted, never more.
     pub(super) fn ignore(&mut self) {
         self.ignored += 1;
-    }
-
-    /// Somebody of another cluster spoke to us: said once.
-    pub(super) fn foreign(&mut self, ours: ClusterId, theirs: ClusterId, who: impl Display) {
-        self.ignore();
-        if self.foreign.len() < FOREIGN_REPORTED_MAX && self.foreign.insert(theirs.0) {
-            self.event(Event::note(format!(
-                "{who} is of another cluster ({theirs}, this is {ours}): the two never merge; stop the nodes of one, and start them again \
-                 beside the other"
-            )));
-        }
     }
 
     /// SplitMix64: for jitter, and for the id of a cluster that this process founds.

@@ -12,7 +12,7 @@ use super::election::Role;
 use super::event::Event;
 use super::lease::{Answers, Tenures};
 use super::requests::Requests;
-use crate::detector::Detector;
+use crate::detector::{Detector, Hinted, Patience};
 use crate::hints::Hint;
 use crate::time::Time;
 use crate::wire::{Commit, Committed, Message, Payload, Pulse, Stand};
@@ -39,6 +39,8 @@ const PATIENCE_FACTOR: u32 = 4;
 const LATENESS_MAX: Duration = Duration::from_millis(250);
 /// What of it is left after a ping interval: half after 1.3 s.
 const LATENESS_DECAY: f64 = 0.95;
+/// Where hints speak against a member, it may be silent for this part of what it may be otherwise.
+const HINTED_SHARE: u32 = 3;
 /// Without a coordinator for this long, people are told why.
 const LEADERLESS_PATIENCE: Duration = Duration::from_secs(2);
 /// Between two such reports.
@@ -158,7 +160,7 @@ impl Council {
         let times = [
             Some(self.next_ping),
             self.stand_at,
-            self.detector.due(cx.now),
+            self.detector.due(cx.now, &self.patience(cx)),
             self.role_timeout(cx),
             self.requests.timeout(self.leader.is_some()),
         ];
@@ -181,9 +183,9 @@ impl Council {
     }
 
     /// This process slept: nothing that it sent before says anything about others.
-    pub(super) fn woke(&mut self) {
+    pub(super) fn woke(&mut self, cx: &Context) {
         if !broken(Mutant::CountsOldPings) {
-            self.detector.woke();
+            self.detector.woke(cx.now);
         }
     }
 
@@ -248,17 +250,25 @@ impl Council {
     }
 
     pub(super) fn silent(&self, cx: &Context, member: MemberId) -> bool {
+        self.detector.silent(member, cx.now, &self.patience(cx))
+    }
+
+    /// How long a member may be silent. Hints shorten that to a third at most, because they can be forged.
+    fn patience(&self, cx: &Context) -> Patience {
         let timing = &cx.config.timing;
-        self.detector.silent(member, cx.now, timing.pings_missed_max, timing.ping_interval + self.indulgence())
+        let (missed_max, lateness) = (timing.pings_missed_max, self.indulgence());
+        let hinted = timing.ping_interval * missed_max / HINTED_SHARE;
+        Patience { missed_max, each: timing.ping_interval + lateness, hinted, lateness }
     }
 
     /// Patience beyond what is configured. Where this node gets no core in time, others of its machine get none either, and are
-    /// not dead for that (as in Lifeguard, arXiv 1707.00788). It has none with what a refused port suggests.
+    /// not dead for that (as in Lifeguard, arXiv 1707.00788).
     pub(super) fn indulgence(&self) -> Duration {
         self.lateness * PATIENCE_FACTOR
     }
 
     pub(super) fn on_ping(&mut self, cx: &mut Context, from: MemberId, ping: Pulse) {
+        self.detector.heard(from, cx.now);
         self.hear(cx, from, &ping);
         if cx.hung() || self.over {
             return;
@@ -272,7 +282,7 @@ impl Council {
     }
 
     pub(super) fn on_pong(&mut self, cx: &mut Context, from: MemberId, pong: Pulse) {
-        let Some(sent) = self.detector.answered(from, pong.sequence) else { return cx.ignore() };
+        let Some(sent) = self.detector.answered(from, pong.sequence, cx.now) else { return cx.ignore() };
         let sent = if broken(Mutant::LeaseFromArrival) { cx.now } else { sent };
         self.answers.take(from, sent, pong.accepted.order(), self.accepted.name.order());
         self.heard_committed.insert(from, pong.committed);
@@ -315,15 +325,14 @@ impl Council {
 
     pub(super) fn on_hint(&mut self, cx: &mut Context, hint: &Hint) {
         match hint {
-            Hint::Refused(member) => {
-                if self.detector.suspect(*member, cx.now) {
-                    self.ping_one(cx, *member);
+            Hint::Refused(member) => match self.detector.refused(*member, cx.now) {
+                Hinted::First => self.ping_one(cx, *member),
+                Hinted::Enough if matches!(self.role, Role::Leader(_)) => {
                     let name = self.accepted.member(*member).map(|m| m.name.clone());
-                    if let Some(name) = name.filter(|_| matches!(self.role, Role::Leader(_))) {
-                        cx.event(Event::Suspected { name, id: *member });
-                    }
+                    cx.outputs.extend(name.map(|name| Output::Event(Event::Suspected { name, id: *member })));
                 }
-            }
+                Hinted::Enough | Hinted::Known => {}
+            },
             Hint::Suspected(member) if self.asked(cx.me()).contains(member) => self.ping_one(cx, *member),
             Hint::Suspected(_) | Hint::Alive(_) | Hint::Address(_) => {}
         }

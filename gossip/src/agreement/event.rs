@@ -168,6 +168,22 @@ pub enum Event {
         /// The highest that it was above before.
         before: u8,
     },
+    /// Another cluster of the same secret was met, and both hold data.
+    OtherCluster {
+        /// The member of it that was met.
+        name: String,
+        /// Its control port.
+        address: String,
+        /// Which cluster it is of.
+        cluster: String,
+        /// Which one this is.
+        own: String,
+    },
+    /// Nothing was heard of another cluster for long.
+    OtherClusterGone {
+        /// Which one.
+        cluster: String,
+    },
     /// Something else worth a line in the log.
     Note {
         /// The line.
@@ -239,6 +255,8 @@ impl Event {
             Self::Changed { .. } => "changed",
             Self::Imbalance { .. } => "imbalance",
             Self::Watermark { .. } => "watermark",
+            Self::OtherCluster { .. } => "other_cluster",
+            Self::OtherClusterGone { .. } => "other_cluster_gone",
             Self::Note { .. } => "note",
         }
     }
@@ -247,7 +265,7 @@ impl Event {
     #[must_use]
     pub const fn severity(&self) -> Severity {
         match self {
-            Self::Lost { .. } | Self::Unavailable { .. } => Severity::Error,
+            Self::Lost { .. } | Self::Unavailable { .. } | Self::OtherCluster { .. } => Severity::Error,
             Self::Expelled { .. }
             | Self::Suspected { .. }
             | Self::NoCoordinator { .. }
@@ -272,6 +290,7 @@ impl Event {
             | Self::Available
             | Self::BalancePaused { .. }
             | Self::BalanceResumed
+            | Self::OtherClusterGone { .. }
             | Self::Changed { .. } => Severity::Info,
         }
     }
@@ -336,6 +355,16 @@ impl fmt::Display for Event {
                 consequence(*percent)
             ),
             Self::Watermark { name, percent, .. } => write!(f, "{name} has filled {percent} % of its memory: {}", consequence(*percent)),
+            Self::OtherCluster { name, address, cluster, own } => write!(
+                f,
+                "there are two clusters: {name} at {address} is of cluster {cluster}, and this node is of {own}. Both hold data, so they \
+                 never merge, and nodes that know of both are not ready. Decide which data to keep. Stop the nodes of the other \
+                 cluster, and start them again with --seed and an address of the cluster that stays. If both shall live, give each a \
+                 secret of its own (--secret-file)"
+            ),
+            Self::OtherClusterGone { cluster } => {
+                write!(f, "nothing was heard of the other cluster {cluster} for half a minute: it does not count any more")
+            }
             Self::Note { text } => f.write_str(text),
         }
     }

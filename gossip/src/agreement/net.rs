@@ -2,7 +2,7 @@
 //! seed. It stands in for the shell and for the data threads, and checks what must always hold after every event.
 
 use super::fixtures::keyspace;
-use super::{Agreement, Config, Event, InSyncChange, InSyncRequest, Input, Output, Peer, Timing, View};
+use super::{Agreement, Config, Event, InSyncChange, InSyncRequest, Input, Output, Peer, Seeds, Timing, View};
 use crate::hints::Hint;
 use crate::time::Time;
 use crate::wire::Message;
@@ -22,7 +22,7 @@ pub(super) type Slot = usize;
 #[derive(Debug)]
 enum Happening {
     Deliver { from: MemberId, to: MemberId, message: Message },
-    Dialled { from: MemberId, slot: Slot, message: Message },
+    Dialled { from: MemberId, slot: Slot, at: SocketAddr, message: Message },
     Tick(MemberId),
     Housekeeping(MemberId),
     Input(MemberId, Input),
@@ -66,6 +66,10 @@ pub(super) struct Net {
     pub(super) drift: bool,
     pub(super) seeds: Vec<Vec<Slot>>,
     pub(super) expect: Option<u16>,
+    /// A UDP balancer at this slot's address: where it leads each of the slots.
+    pub(super) balancer: Option<(Slot, Vec<Slot>)>,
+    /// Everybody's seeds are a name, which leads to those of `seeds`.
+    pub(super) named: bool,
     pub(super) witnesses: BTreeSet<Slot>,
     next_id: u64,
     /// From whom to whom, and how many.
@@ -105,6 +109,8 @@ impl Net {
             drift: true,
             seeds,
             expect: None,
+            balancer: None,
+            named: false,
             witnesses: BTreeSet::new(),
             next_id: 1,
             pings: BTreeMap::new(),
@@ -166,13 +172,41 @@ impl Net {
             addresses: Addresses { control: at, data: at, resp: None, resp_cluster: None, http: None, further: Vec::new() },
             location: Location::default(),
             weight: 100,
-            seeds: self.seeds[slot].iter().map(|s| address(*s)).collect(),
+            seeds: self.seeds_of(slot, self.named),
             expect: self.expect,
             settings: Settings::default(),
             default_keyspace: Keyspace { backups: self.backups, on_loss: self.on_loss, ..keyspace(self.partitions) },
             timing: Timing::default(),
             drained: false,
             rng_seed: self.random(),
+        }
+    }
+
+    fn seeds_of(&self, slot: Slot, named: bool) -> Seeds {
+        let names = if named { vec!["doyen:7000".to_owned()] } else { Vec::new() };
+        Seeds { names, ..self.seeds[slot].iter().map(|s| address(*s)).collect() }
+    }
+
+    /// The name of the seeds leads elsewhere from now on.
+    pub(super) fn resolve(&mut self, slot: Slot, to: Vec<Slot>) {
+        self.seeds[slot] = to;
+        let mut seeds = self.seeds_of(slot, true);
+        if seeds.addresses.is_empty() {
+            seeds.unresolved.clone_from(&seeds.names);
+        }
+        self.input(slot, Input::Seeds(seeds));
+    }
+
+    /// Behind the balancer each port leads to another node; elsewhere an address is one node's.
+    fn scouts(&mut self, from: MemberId, seed: SocketAddr) {
+        let slot = usize::from(seed.port() - 7000);
+        let led = match &self.balancer {
+            Some((at, backs)) if *at == slot => backs.len(),
+            _ => return,
+        };
+        let slot = self.below(led as u64) as Slot;
+        if let Some(id) = self.at(slot) {
+            self.push(2 * MS, Happening::Input(from, Input::Scouted { id, address: address(slot) }));
         }
     }
 
@@ -246,8 +280,11 @@ impl Net {
         if self.hints {
             let others: Vec<MemberId> = self.processes.keys().copied().collect();
             for other in others {
-                let after = self.below(100) * MS;
-                self.push(after, Happening::Input(other, Input::Hint(Hint::Refused(id))));
+                let first = self.below(100) * MS;
+                // Probes of a port that was refused follow each other quickly.
+                for after in (0..4).map(|probe| first + probe * 25 * MS) {
+                    self.push(after, Happening::Input(other, Input::Hint(Hint::Refused(id))));
+                }
             }
         }
     }
@@ -308,6 +345,12 @@ impl Net {
         let voter = table.voters.iter().filter(|v| lives(v)).max_by_key(knows)?;
         let gone = newest.installed.members.iter().chain(&table.members).filter(|m| !lives(&m.id));
         Some((self.processes[voter].slot, gone.map(|m| m.name.clone()).collect()))
+    }
+
+    /// Other clusters that the process there has met.
+    pub(super) fn others(&self, slot: Slot) -> Vec<ClusterId> {
+        let process = self.process(slot);
+        process.agreement.status(self.local(process)).others.iter().map(|other| other.cluster).collect()
     }
 
     /// Whether the process there may serve, as far as its lease goes.
@@ -430,14 +473,13 @@ impl Net {
         let keeping = matches!(happening, Happening::Housekeeping(_));
         match happening {
             Happening::Deliver { from, message, .. } => process.agreement.handle(local, Input::Message { from, message }),
-            Happening::Dialled { from, message, .. } => {
-                let slot = process.slot;
+            Happening::Dialled { from, at, message, .. } => {
                 if from == id {
-                    process.agreement.handle(local, Input::Identified { address: address(slot), id });
+                    process.agreement.handle(local, Input::Identified { address: at, id });
                 } else {
                     process.agreement.handle(local, Input::Message { from, message });
                     let after = self.delay.0;
-                    self.push(after, Happening::Input(from, Input::Identified { address: address(slot), id }));
+                    self.push(after, Happening::Input(from, Input::Identified { address: at, id }));
                 }
             }
             Happening::Tick(_) => {
@@ -510,6 +552,7 @@ impl Net {
                     self.shown += 1;
                     self.view(id, local, view);
                 }
+                Output::Scout(seed) => self.scouts(id, seed),
                 Output::Lease(until) => process.lease = until,
                 Output::Plan(table, loads) => {
                     let proposal = planner::propose(&table, &loads);
@@ -547,7 +590,11 @@ impl Net {
         let source = self.processes[&from].slot;
         let target = match to {
             Peer::Member(id) => self.processes.get(&id).map(|p| p.slot),
-            Peer::Address(a) => Some(usize::from(a.port() - 7000)),
+            Peer::Address(a) => {
+                let slot = usize::from(a.port() - 7000);
+                let led = self.balancer.as_ref().filter(|(at, _)| *at == slot).map(|(_, backs)| backs[source]);
+                Some(led.unwrap_or(slot))
+            }
         };
         if let Message::Propose(proposal) = &message {
             let publisher = *self.publishers.entry((proposal.name.cluster, proposal.name.term.0)).or_insert(from);
@@ -569,7 +616,7 @@ impl Net {
         let after = self.delay.0 + self.below(self.delay.1 - self.delay.0);
         let happening = match to {
             Peer::Member(to) => Happening::Deliver { from, to, message },
-            Peer::Address(_) => Happening::Dialled { from, slot: target, message },
+            Peer::Address(at) => Happening::Dialled { from, slot: target, at, message },
         };
         self.push(after, happening);
     }

@@ -317,7 +317,151 @@ fn a_used_cluster_of_one_never_gives_way() {
     alone.run_ms(5000);
     assert_eq!(alone.process(0).used_ok, 1);
     assert_eq!(alone.table(0).members.len(), 1);
-    assert!(alone.process(0).events.iter().any(|e| matches!(e, Event::Note { text: n } if n.contains("never merge"))));
+    // Both sides say so, and know of it until nothing was heard of the other for half a minute.
+    let told = |net: &Net, slot| net.process(slot).events.iter().filter(|e| matches!(e, Event::OtherCluster { .. })).count();
+    let met = |net: &Net, slot| net.others(slot);
+    assert_eq!((told(&alone, 0), met(&alone, 0)), (1, vec![alone.table(1).cluster]));
+    assert!((1..3).any(|slot| told(&alone, slot) == 1 && met(&alone, slot) == [alone.table(0).cluster]));
+    alone.run_ms(40_000);
+    assert_eq!(met(&alone, 0).len(), 1, "they still hear each other");
+    alone.kill(0);
+    alone.run_ms(28_000);
+    assert!((1..3).any(|slot| met(&alone, slot).len() == 1));
+    alone.run_ms(4_000);
+    for slot in 1..3 {
+        assert_eq!(met(&alone, slot), []);
+        let gone = alone.process(slot).events.iter().filter(|e| matches!(e, Event::OtherClusterGone { .. })).count();
+        assert_eq!((told(&alone, slot), gone), if gone == 1 { (1, 1) } else { (0, 0) });
+    }
+}
+
+/// Nodes with one seed, which leads each of them to another node, and some to themselves.
+fn behind_a_balancer(seed: u64, count: usize) -> Net {
+    const FRONT: usize = 90;
+    let mut net = Net::new(seed, vec![vec![FRONT]; count]);
+    let backs = (0..count).map(|_| net.below(count as u64) as usize).collect();
+    net.balancer = Some((FRONT, backs));
+    net
+}
+
+/// Who was led to itself began a cluster, and so did each two that were led to each other: two clusters, and nobody said a word.
+#[test]
+fn nodes_behind_a_balancer_are_one_cluster() {
+    for seed in 0..30 {
+        let mut net = behind_a_balancer(seed, 4);
+        (0..4).for_each(|slot| _ = net.start(slot));
+        net.run_ms(9_000);
+        assert!(net.processes.values().all(|p| p.view.is_none()), "seed {seed}: {:#?}", net.summary());
+        let waits = |e: &Event| matches!(e, Event::NoCoordinator { why } if why.contains("--expect"));
+        assert!(net.processes.values().all(|p| p.events.iter().any(waits)), "seed {seed}");
+        net.until(40_000, |net| net.healed() && net.agreed().is_some_and(|t| t.members.len() == 4));
+        assert_eq!(net.clusters().len(), 1, "seed {seed}: one begins, and the others join it");
+    }
+}
+
+#[test]
+fn nodes_behind_a_balancer_that_know_their_number_do_not_wait() {
+    for seed in 0..30 {
+        let mut net = behind_a_balancer(seed, 4);
+        net.expect = Some(4);
+        (0..4).for_each(|slot| _ = net.start(slot));
+        net.until(9_000, |net| net.healed() && net.agreed().is_some_and(|t| t.members.len() == 4));
+    }
+}
+
+/// Two clusters that hold data, and one balancer before both.
+#[test]
+fn clusters_behind_one_balancer_hear_of_each_other() {
+    let mut net = behind_a_balancer(3, 4);
+    net.balancer = Some((90, vec![1, 0, 3, 2]));
+    net.seeds = vec![vec![0, 1], vec![0, 1], vec![2, 3], vec![2, 3]];
+    (0..4).for_each(|slot| _ = net.start(slot));
+    net.until(5_000, |net| net.processes.values().all(|p| p.view.as_ref().is_some_and(|v| v.installed.members.len() == 2)));
+    net.run_ms(5_000);
+    assert!((0..4).all(|slot| net.others(slot).is_empty()));
+    (0..4).for_each(|slot| net.input(slot, Input::Seeds([super::net::address(90)].into_iter().collect())));
+    net.until(20_000, |net| (0..4).all(|slot| net.others(slot).len() == 1));
+}
+
+/// A name with one address for each node that runs: each node found itself alone at first, and began a cluster of its own.
+#[test]
+fn nodes_whose_name_is_not_complete_yet_wait_for_each_other() {
+    for seed in 0..10 {
+        let mut net = Net::new(seed, (0..3).map(|slot| vec![slot]).collect());
+        net.named = true;
+        (0..3).for_each(|slot| _ = net.start(slot));
+        net.run_ms(5_000);
+        assert!(net.processes.values().all(|p| p.view.is_none()));
+        (0..3).for_each(|slot| net.resolve(slot, vec![0, 1, 2]));
+        net.until(4_000, |net| net.agreed().is_some_and(|t| t.members.len() == 3));
+        assert_eq!(net.clusters().len(), 1);
+    }
+}
+
+/// Too late for one of them: it begins alone, and gives way to the others when it hears of them.
+#[test]
+fn a_node_that_began_alone_by_its_name_joins_the_others() {
+    let mut net = Net::new(5, (0..3).map(|slot| vec![slot]).collect());
+    net.named = true;
+    net.start(0);
+    net.until(12_000, |net| net.process(0).view.is_some());
+    let said = |e: &Event| matches!(e, Event::Note { text } if text.contains("doyen:7000") && text.contains("--expect"));
+    assert!(net.process(0).events.iter().any(said), "{:?}", net.process(0).events);
+    net.seeds[1] = vec![1, 2];
+    net.seeds[2] = vec![1, 2];
+    (1..3).for_each(|slot| _ = net.start(slot));
+    net.until(4_000, |net| net.process(1).view.is_some() && net.process(2).view.is_some());
+    net.resolve(0, vec![0, 1, 2]);
+    net.until(5_000, |net| net.healed() && net.agreed().is_some_and(|t| t.members.len() == 3));
+}
+
+#[test]
+fn a_node_that_is_alone_at_its_seed_waits_unless_it_is_told_or_has_its_own_address() {
+    let began = |seeds: Vec<usize>, named, expect| {
+        let mut net = Net::new(7, vec![seeds]);
+        (net.named, net.expect, net.drift) = (named, expect, false);
+        net.start(0);
+        net.until(30_000, |net| net.process(0).view.is_some())
+    };
+    assert!(began(vec![], false, None) < 10);
+    for (named, expect) in [(false, None), (false, Some(1)), (true, Some(1))] {
+        let after = began(vec![0], named, expect);
+        assert!((1_000..1_500).contains(&after), "named {named}, expect {expect:?}: {after} ms");
+    }
+    let after = began(vec![0], true, None);
+    assert!((10_000..11_500).contains(&after), "{after} ms");
+}
+
+/// A resolver that failed for a moment took the seeds away, and a node without seeds is a cluster at once.
+#[test]
+fn a_name_that_does_not_resolve_begins_nothing() {
+    let mut net = Net::new(7, vec![vec![0]; 2]);
+    net.named = true;
+    net.start(0);
+    net.run_ms(500);
+    net.resolve(0, vec![]);
+    net.run_ms(60_000);
+    assert!(net.process(0).view.is_none());
+    let says = |e: &Event| matches!(e, Event::NoCoordinator { why } if why.contains("1 of 2") && why.contains("doyen:7000") && why.contains("--expect"));
+    assert!(net.process(0).events.iter().any(says), "{:?}", net.process(0).events.last());
+    // Its time begins when the name leads somewhere again.
+    net.resolve(0, vec![0]);
+    net.run_ms(8_000);
+    assert!(net.process(0).view.is_none());
+    net.until(4_000, |net| net.process(0).view.is_some());
+}
+
+#[test]
+fn who_waits_for_initial_members_says_who_is_here_and_what_to_type() {
+    let mut net = Net::new(11, vec![vec![0]; 2]);
+    net.expect = Some(3);
+    (0..2).for_each(|slot| _ = net.start(slot));
+    net.run_ms(10_000);
+    for slot in 0..2 {
+        let waiting = net.process(slot).agreement.status(crate::time::Time(u64::MAX)).waiting.unwrap();
+        assert!(waiting.contains("2 of 3") && waiting.contains("n0") && waiting.contains("n1"), "{waiting}");
+        assert!(waiting.contains("1 more") && waiting.contains("--expect 3"), "{waiting}");
+    }
 }
 
 #[test]

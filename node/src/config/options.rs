@@ -34,7 +34,7 @@ options! {
     /// What the binary logs, as in warn, info or doyen=debug; a program that embeds a node logs as it likes [default: info]
     #[arg(long, env = "DOYEN_LOG", value_name = "FILTER")]
     log: String,
-    /// How many initial members form the first cluster [default: the distinct seeds, this node among them]
+    /// How many initial members form the first cluster: say it if one name or balancer is everybody's seed [default: the distinct seeds, this node among them]
     #[arg(long, env = "DOYEN_EXPECT", value_name = "N")]
     expect: u16,
     /// QUIC, control: agreement, gossip, joins [default: 127.0.0.1:7400, with a secret 0.0.0.0:7400]

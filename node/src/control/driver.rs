@@ -2,7 +2,7 @@
 
 use super::alive::Alive;
 use super::counted::Counted;
-use super::seeds::{self, Resolved};
+use super::seeds::{self, Company, Resolved};
 use super::{ClusterStatus, Command, ControlOptions, Coordinated, Upcall};
 use crate::clock;
 use crate::events::{EventLog, minute_of_day};
@@ -20,14 +20,14 @@ use doyen_gossip::hints::Hint;
 use doyen_gossip::wire::Message;
 use doyen_gossip::{Agreement, Config, Input, Output, Time};
 use doyen_placement::planner::{self, Pace, Proposal};
-use doyen_placement::{Loads, MemberId, Table, TableName, Term, Version};
+use doyen_placement::{ClusterId, Loads, MemberId, Table, TableName, Term, Version};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{Notify, broadcast, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
@@ -58,7 +58,8 @@ pub(super) struct Ends {
 /// Runs until it is told to stop.
 pub(super) async fn run(options: ControlOptions, shared: Arc<Shared>, ends: Ends, started: SyncSender<io::Result<()>>) {
     let ControlOptions { agreement: mut config, identity, socket, seeds } = options;
-    let (peers, peer_events) = match Peers::start(socket, identity, config.id, ends.counted.clone()) {
+    let advertised = config.addresses.control;
+    let (peers, peer_events) = match Peers::start(socket, advertised, identity, config.id, ends.counted.clone()) {
         Ok(peers) => peers,
         Err(e) => return drop(started.send(Err(e))),
     };
@@ -69,17 +70,13 @@ pub(super) async fn run(options: ControlOptions, shared: Arc<Shared>, ends: Ends
         resolved = seeds::resolve(&seeds) => resolved,
         () = ends.stop.notified() => return peers.close().await,
     };
-    config.seeds.clone_from(&resolved.addresses);
-    if config.expect.is_none() && !resolved.unresolved.is_empty() {
-        // Who cannot be resolved yet counts all the same: the first cluster must not form without it. Never a cluster of one: a
-        // name that is misspelt would make a second cluster beside the one that it meant.
-        config.expect = u16::try_from((resolved.addresses.len() + resolved.unresolved.len()).max(2)).ok();
-    }
+    let names = seeds::names(&seeds);
+    config.seeds = resolved.clone().into_seeds(&names);
 
     let mut tasks = JoinSet::new();
-    let (member, is_member) = watch::channel(false);
+    let (company, has_company) = watch::channel(Company::None);
     let (seeds_in, seeds_changed) = mpsc::channel(1);
-    tasks.spawn_local(seeds::watch_names(seeds, resolved.clone(), is_member, seeds_in));
+    tasks.spawn_local(seeds::watch_names(seeds, resolved.clone(), has_company, seeds_in));
     let (hints, supervisor) = Hints::new();
     tasks.spawn_local(supervisor);
     let (plans_in, plans) = mpsc::channel(1);
@@ -94,7 +91,8 @@ pub(super) async fn run(options: ControlOptions, shared: Arc<Shared>, ends: Ends
         log: ends.log,
         fatal: ends.fatal,
         hints,
-        member,
+        names,
+        company,
         notices: Notices::default(),
         view: None,
         before: VecDeque::new(),
@@ -139,7 +137,9 @@ struct Driver {
     log: Arc<EventLog>,
     fatal: watch::Sender<Option<String>>,
     hints: Hints,
-    member: watch::Sender<bool>,
+    /// Seeds that are names.
+    names: Vec<String>,
+    company: watch::Sender<Company>,
     notices: Notices,
     view: Option<View>,
     /// Tables that were in force before, so that it can be told what is new since.
@@ -202,12 +202,12 @@ struct Planning {
 impl Driver {
     async fn drive(&mut self, mut inputs: Inputs, stop: &Notify) {
         let mut probes = Probes::default();
-        let mut probing = tokio::time::interval(probe::INTERVAL);
-        probing.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut probes_due = probes.due(Instant::now());
         let mut upcalls_open = true;
         self.carry_out();
         loop {
             let wait = self.wait();
+            let probing = tokio::time::sleep_until(probes_due.into());
             tokio::select! {
                 () = stop.notified() => return,
                 Some(event) = inputs.peers.next() => {
@@ -238,12 +238,13 @@ impl Driver {
                 Some((to, bytes)) = self.hints.outgoing.recv() => self.gossip(to, bytes),
                 Some(resolved) = inputs.seeds.recv() => {
                     self.note_unresolved(&resolved);
-                    self.config.seeds = resolved.addresses;
+                    self.config.seeds = resolved.into_seeds(&self.names);
                     self.add_former();
                     self.handle(Input::Seeds(self.config.seeds.clone()));
                 }
-                _ = probing.tick() => {
+                () = probing => {
                     self.probe(&mut probes);
+                    probes_due = probes.due(Instant::now());
                     self.look_at_clock();
                 }
                 () = tokio::time::sleep(wait) => {}
@@ -320,6 +321,7 @@ impl Driver {
                 self.refusals.remove(&address);
                 self.handle(Input::Identified { address, id });
             }
+            PeerEvent::Scouted { id, address } => self.handle(Input::Scouted { id, address }),
             PeerEvent::Unreached { address, failure } => self.on_unreached(address, failure),
             PeerEvent::TurnedAway { address, failure } => {
                 // The port of a passer-by says nothing; a node dials from the port on which it listens.
@@ -337,10 +339,10 @@ impl Driver {
             self.refusals.remove(&address);
             return tracing::debug!("cannot reach {address}: {failure}");
         }
-        if self.config.seeds.contains(&address) {
+        if self.config.seeds.addresses.contains(&address) {
             self.refusals.insert(address, failure.clone());
         }
-        let mut others = self.config.seeds.iter().filter(|seed| **seed != self.config.addresses.control).peekable();
+        let mut others = self.config.seeds.addresses.iter().filter(|seed| **seed != self.config.addresses.control).peekable();
         let refused_by_all = others.peek().is_some() && others.all(|seed| self.refusals.contains_key(seed));
         if refused_by_all && !self.was_member {
             // The last word, so the only one: whoever reads it has nothing to look for above it.
@@ -499,7 +501,11 @@ impl Driver {
         let first = threads.next().cloned().unwrap_or_default();
         let unheard = threads.fold(first, |all, thread| all.into_iter().filter(|id| thread.contains(id)).collect());
         // A coordinator's word is of itself.
-        let status = Status { me: self.config.id, ..status };
+        let mut status = Status { me: self.config.id, ..status };
+        // What this node has met itself counts, whether the coordinator has met it or not.
+        let known: Vec<ClusterId> = status.others.iter().map(|other| other.cluster).collect();
+        let met = self.agreement.status(clock::now()).others;
+        status.others.extend(met.into_iter().filter(|other| !known.contains(&other.cluster)));
         ClusterStatus { status, from_coordinator, installed: self.installed(), former: self.before(), unheard }
     }
 
@@ -525,6 +531,7 @@ impl Driver {
                     }
                     self.peers.send(to, &Envelope::Agreement(message));
                 }
+                Output::Scout(address) => self.peers.scout(address),
                 Output::View(view) => self.show(view),
                 Output::Lease(until) => {
                     self.counted.renewed(self.shared.lease(), clock::now());
@@ -568,7 +575,8 @@ impl Driver {
             address: self.config.addresses.control,
             members: addresses,
         }));
-        self.member.send_replace(true);
+        let company = if view.installed.members.len() > 1 { Company::Others } else { Company::Alone };
+        self.company.send_if_modified(|before| std::mem::replace(before, company) != company);
         self.was_member = true;
         self.refusals.clear();
         let before = self.view.replace(view).map(|view| view.installed);
@@ -623,7 +631,7 @@ impl Driver {
         self.shared.publish(Local { me: self.config.id, view: None });
         self.peers.reset(self.config.id);
         self.hints.set_scope(None);
-        self.member.send_replace(false);
+        self.company.send_replace(Company::None);
         self.pinged.clear();
         self.planning.next = None;
         // Dropped unanswered: that cluster of one surrendered, and the write must not be applied.
@@ -643,8 +651,8 @@ impl Driver {
     /// Seeds that were resolved anew do not take the place of those who were members with this process.
     fn add_former(&mut self) {
         for address in &self.former {
-            if !self.config.seeds.contains(address) {
-                self.config.seeds.push(*address);
+            if !self.config.seeds.addresses.contains(address) {
+                self.config.seeds.addresses.push(*address);
             }
         }
     }
@@ -700,15 +708,17 @@ impl Driver {
         let now = clock::now();
         self.pinged.retain(|_, at| now.since(*at) < PROBED_FOR);
         let targets = self.pinged.keys().filter_map(|id| Some((*id, self.peers.address_of(*id)?))).collect();
-        for id in probes.probe(&targets) {
+        for (id, in_a_row) in probes.probe(&targets, Instant::now()) {
             self.handle(Input::Hint(Hint::Refused(id)));
-            self.peers.disconnect_silent(id);
+            if in_a_row >= probe::CLEAR {
+                self.peers.disconnect_silent(id);
+            }
         }
     }
 
     fn note_unresolved(&mut self, resolved: &Resolved) {
         for seed in &resolved.unresolved {
-            self.note(format!("the seed {seed:?} is no address and does not resolve: it is tried again"));
+            self.note(format!("the seed {seed:?} is no address and does not resolve: it is tried again. Is the name right?"));
         }
     }
 

@@ -1,5 +1,6 @@
 //! Seed names to addresses, again and again: names move, and in some places do not resolve until their node runs.
 
+use doyen_gossip::agreement::Seeds;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,12 +9,15 @@ use tokio::sync::{mpsc, watch};
 
 /// One name may take this long.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Names are looked up this often until this process is a member.
+/// Names are looked up this often while this process is part of no cluster.
 const INTERVAL_JOINING: Duration = Duration::from_secs(1);
+/// This often while it is the only member: others may have begun beside it, and one of the two can give way as long as it is
+/// unused.
+const INTERVAL_ALONE: Duration = Duration::from_secs(2);
 /// And this often afterwards.
 const INTERVAL_MEMBER: Duration = Duration::from_secs(30);
-/// Addresses of one name at most.
-const ADDRESSES_MAX: usize = 16;
+/// Addresses of one name at most. Of more, everybody takes the same ones: those that come first in their order.
+const ADDRESSES_MAX: usize = 64;
 
 /// What seeds resolve to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -22,6 +26,13 @@ pub(crate) struct Resolved {
     pub(crate) addresses: Vec<SocketAddr>,
     /// What did not resolve.
     pub(crate) unresolved: Vec<String>,
+}
+
+impl Resolved {
+    /// As the machine is told it, where these of the seeds are names.
+    pub(super) fn into_seeds(self, names: &[String]) -> Seeds {
+        Seeds { addresses: self.addresses, names: names.to_vec(), unresolved: self.unresolved }
+    }
 }
 
 /// Resolves every seed once.
@@ -35,17 +46,14 @@ pub(crate) async fn resolve(seeds: &[String]) -> Resolved {
         }
         match tokio::time::timeout(TIMEOUT, lookup_host(seed.as_str())).await {
             Ok(Ok(found)) => {
-                let before = addresses.len();
                 // A host with addresses of both families would count twice; the first family that answers is enough.
-                let mut family = None;
-                for address in found.take(ADDRESSES_MAX) {
-                    if *family.get_or_insert(address.is_ipv4()) == address.is_ipv4() {
-                        addresses.insert(address);
-                    }
-                }
-                if addresses.len() == before && family.is_none() {
+                let found: Vec<SocketAddr> = found.collect();
+                let of_family = |a: &SocketAddr| found.first().is_some_and(|first| first.is_ipv4() == a.is_ipv4());
+                let all: BTreeSet<SocketAddr> = found.iter().copied().filter(of_family).collect();
+                if all.is_empty() {
                     unresolved.push(seed.clone());
                 }
+                addresses.extend(all.into_iter().take(ADDRESSES_MAX));
             }
             Ok(Err(_)) | Err(_) => unresolved.push(seed.clone()),
         }
@@ -53,13 +61,43 @@ pub(crate) async fn resolve(seeds: &[String]) -> Resolved {
     Resolved { addresses: addresses.into_iter().collect(), unresolved }
 }
 
+/// How many members the cluster of this process has, as far as looking names up depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Company {
+    /// It is part of no cluster.
+    None,
+    /// It is the only member.
+    Alone,
+    /// There are others.
+    Others,
+}
+
+/// Those of the seeds that are names.
+pub(super) fn names(seeds: &[String]) -> Vec<String> {
+    seeds.iter().filter(|seed| seed.parse::<SocketAddr>().is_err()).cloned().collect()
+}
+
 /// Resolves names for as long as somebody listens, and tells changes. Without names there is nothing to do.
-pub(super) async fn watch_names(seeds: Vec<String>, mut last: Resolved, member: watch::Receiver<bool>, changes: mpsc::Sender<Resolved>) {
-    if seeds.iter().all(|seed| seed.parse::<SocketAddr>().is_ok()) {
+pub(super) async fn watch_names(
+    seeds: Vec<String>,
+    mut last: Resolved,
+    mut company: watch::Receiver<Company>,
+    changes: mpsc::Sender<Resolved>,
+) {
+    if names(&seeds).is_empty() {
         return;
     }
     loop {
-        tokio::time::sleep(if *member.borrow() { INTERVAL_MEMBER } else { INTERVAL_JOINING }).await;
+        let interval = match *company.borrow_and_update() {
+            Company::None => INTERVAL_JOINING,
+            Company::Alone => INTERVAL_ALONE,
+            Company::Others => INTERVAL_MEMBER,
+        };
+        tokio::select! {
+            () = tokio::time::sleep(interval) => {}
+            // A node that is part of no cluster any more does not wait for half a minute.
+            changed = company.changed() => if changed.is_err() { return } else { continue },
+        }
         let now = resolve(&seeds).await;
         if now != last {
             last = now.clone();
@@ -81,5 +119,25 @@ mod tests {
         assert!(resolved.addresses.contains(&([127, 0, 0, 1], 7400).into()));
         assert!(resolved.addresses.iter().any(|a| a.port() == 7401));
         assert_eq!(resolved.unresolved, ["no-such-host.invalid:1", "no port"]);
+        let told = resolved.clone().into_seeds(&names(&seeds));
+        assert_eq!(told.names, ["localhost:7401", "no-such-host.invalid:1", "no port"]);
+        assert_eq!((told.addresses, told.unresolved), (resolved.addresses, resolved.unresolved));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn names_are_looked_up_often_until_there_are_others() {
+        let seeds = vec!["localhost:7401".to_owned()];
+        let (company, has_company) = watch::channel(Company::None);
+        let (changes_in, mut changes) = mpsc::channel(1);
+        // Nothing was resolved before, so the first look is a change.
+        let watching = tokio::spawn(watch_names(seeds.clone(), Resolved::default(), has_company, changes_in));
+        let began = tokio::time::Instant::now();
+        company.send_replace(Company::Others);
+        tokio::task::yield_now().await;
+        // It is left alone: the next look does not wait for the half minute that was begun.
+        company.send_replace(Company::Alone);
+        assert_eq!(changes.recv().await, Some(resolve(&seeds).await));
+        assert!(began.elapsed() <= INTERVAL_ALONE + TIMEOUT, "{:?}", began.elapsed());
+        watching.abort();
     }
 }

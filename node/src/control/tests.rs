@@ -42,7 +42,7 @@ impl Node {
             addresses: Addresses { control, data: control, resp: None, resp_cluster: None, http: None, further: Vec::new() },
             location: Location::default(),
             weight: 100,
-            seeds: Vec::new(),
+            seeds: doyen_gossip::agreement::Seeds::default(),
             expect: None,
             settings: Settings::default(),
             default_keyspace: Keyspace {

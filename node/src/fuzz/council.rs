@@ -242,7 +242,8 @@ impl Council {
                     self.members[place] = Agreement::new(config(place), self.now);
                     self.tables[place] = None;
                 }
-                Output::Lease(_)
+                Output::Scout(_)
+                | Output::Lease(_)
                 | Output::AdminReply { .. }
                 | Output::Event(_)
                 | Output::UsedOk

@@ -333,6 +333,9 @@ async fn readyz(Shared(state): Shared<Arc<State>>) -> Answer<Json<serde_json::Va
     if report.coordinator.is_none() {
         return not_ready(report.waiting.as_deref().unwrap_or("nobody coordinates at the moment"));
     }
+    if let Some(other) = report.others.first() {
+        return not_ready(&other.to_string());
+    }
     if cluster.is_cut_off() {
         return not_ready("this node reaches no other member's data port: is UDP let through to its own (--data), and from it?");
     }

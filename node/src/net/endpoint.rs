@@ -4,7 +4,7 @@ use super::identity::{Identity, ROLE, Tls};
 use super::socket::ControlRuntime;
 use quinn::{AckFrequencyConfig, Connection, ConnectionError, EndpointConfig, Incoming, MtuDiscoveryConfig, TransportConfig, VarInt};
 use std::cell::{Cell, RefCell};
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -227,6 +227,20 @@ impl Endpoint {
         prepare(&socket, Purpose::Control)?;
         let server = (*configs.server).clone();
         let quinn = quinn::Endpoint::new(EndpointConfig::default(), Some(server), socket, Arc::new(ControlRuntime))?;
+        Ok(Self { quinn, identity, transport, configs: RefCell::new(configs), handshakes: Rc::default() })
+    }
+
+    /// On a port of the system's choosing, towards this address: to dial, and let nobody in.
+    ///
+    /// # Errors
+    /// There is no port.
+    pub(super) fn outgoing(towards: SocketAddr, identity: Arc<Identity>) -> io::Result<Self> {
+        let any = SocketAddr::new(if towards.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }, 0);
+        let socket = UdpSocket::bind(any)?;
+        socket.set_nonblocking(true)?;
+        let transport = Arc::new(transport(Purpose::Control));
+        let configs = Configs::new(identity.tls(), &transport);
+        let quinn = quinn::Endpoint::new(EndpointConfig::default(), None, socket, Arc::new(ControlRuntime))?;
         Ok(Self { quinn, identity, transport, configs: RefCell::new(configs), handshakes: Rc::default() })
     }
 

@@ -6,7 +6,11 @@
 //!
 //! ```text
 //!   "DOYN"  version min u16  version max u16  purpose u8  sender u8  id u64  name length u16  name     (little endian)
+//!   stay u8  family u8 (0, 4 or 6)  address  port u16
 //! ```
+//! The last line may be missing. *stay* is 1 where the connection ends with its hellos: the dialler only wants to know who is
+//! there. The address is the one at which others reach the sender's control port, said on control connections.
+//!
 //! The sender is a node (1) or a client (2), and its id is one of that kind; on data ports it is a data thread, and its id that thread's.
 
 use super::endpoint::{Close, Failure, Purpose};
@@ -16,6 +20,7 @@ use doyen_placement::MemberId;
 use quinn::Connection;
 use rustls_pki_types::CertificateDer;
 use std::any::Any;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 /// The versions of the wire that this node speaks.
@@ -44,13 +49,38 @@ pub struct Hello {
     pub id: MemberId,
     /// Its name, which its certificate must bear.
     pub name: String,
+    /// How long the connection is meant to live.
+    pub stay: Stay,
+    /// Where others reach its control port.
+    pub control: Option<SocketAddr>,
+}
+
+/// How long a connection is meant to live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stay {
+    /// As long as both ends do.
+    Lasting = 0,
+    /// Until both have said hello: the dialler only wants to know who is there.
+    Passing = 1,
 }
 
 impl Hello {
     /// For this version of the program.
     #[must_use]
     pub fn new(purpose: Purpose, id: MemberId, name: &str) -> Self {
-        Self { versions: VERSIONS, purpose, id, name: name.to_owned() }
+        Self { versions: VERSIONS, purpose, id, name: name.to_owned(), stay: Stay::Lasting, control: None }
+    }
+
+    /// The same, of a node that others reach here.
+    #[must_use]
+    pub(super) fn at(self, control: SocketAddr) -> Self {
+        Self { control: Some(control), ..self }
+    }
+
+    /// The same, over a connection that only asks who is there.
+    #[must_use]
+    pub(super) fn passing(self) -> Self {
+        Self { stay: Stay::Passing, ..self }
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -69,6 +99,19 @@ impl Hello {
         // NAME_BYTES_MAX fits.
         out.put_u16_le(name.len() as u16);
         out.put_slice(name);
+        out.put_u8(self.stay as u8);
+        match self.control.map(|control| control.ip()) {
+            None => out.put_u8(0),
+            Some(IpAddr::V4(ip)) => {
+                out.put_u8(4);
+                out.put_slice(&ip.octets());
+            }
+            Some(IpAddr::V6(ip)) => {
+                out.put_u8(6);
+                out.put_slice(&ip.octets());
+            }
+        }
+        out.put_u16_le(self.control.map_or(0, |control| control.port()));
         out
     }
 
@@ -108,7 +151,26 @@ impl Hello {
         }
         let name = bytes.get(..length).ok_or("its hello is too short")?;
         let name = std::str::from_utf8(name).map_err(|_| "its name is not UTF-8")?.to_owned();
-        Ok(Self { versions, purpose, id, name })
+        bytes.advance(length);
+        let (stay, control) = Self::decode_rest(bytes).unwrap_or((Stay::Lasting, None));
+        Ok(Self { versions, purpose, id, name, stay, control })
+    }
+
+    /// What follows the name; `None`: nothing that this version knows.
+    fn decode_rest(mut bytes: &[u8]) -> Option<(Stay, Option<SocketAddr>)> {
+        let stay = match bytes.try_get_u8().ok()? {
+            0 => Stay::Lasting,
+            1 => Stay::Passing,
+            _ => return None,
+        };
+        let ip = match bytes.try_get_u8().ok()? {
+            0 => None,
+            4 => Some(IpAddr::V4(bytes.try_get_u32().ok()?.into())),
+            6 => Some(IpAddr::V6(bytes.try_get_u128().ok()?.into())),
+            _ => return None,
+        };
+        let port = bytes.try_get_u16_le().ok()?;
+        Some((stay, ip.map(|ip| SocketAddr::new(ip, port))))
     }
 
     /// Whether we can talk at all.
@@ -209,7 +271,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn hello(versions: (u16, u16)) -> Hello {
-        Hello { versions, purpose: Purpose::Control, id: MemberId(7), name: "alpha".into() }
+        Hello { versions, ..Hello::new(Purpose::Control, MemberId(7), "alpha") }
     }
 
     #[test]
@@ -218,6 +280,19 @@ mod tests {
         assert_eq!(Hello::decode(&bytes), Ok(hello((1, 3))));
         bytes.extend(b"what comes later");
         assert_eq!(Hello::decode(&bytes), Ok(hello((1, 3))));
+    }
+
+    #[test]
+    fn a_hello_says_where_its_sender_is_and_whether_it_stays() {
+        for control in ["10.0.0.1:7400", "[2001:db8::1]:7400"] {
+            let said = hello((1, 1)).at(control.parse().unwrap()).passing();
+            let bytes = said.encode();
+            assert_eq!(Hello::decode(&bytes), Ok(said));
+            // Who says less is one that stays, at an address that is not known.
+            for end in bytes.len() - 8..bytes.len() {
+                assert_eq!(Hello::decode(&bytes[..end]), Ok(hello((1, 1))));
+            }
+        }
     }
 
     #[test]

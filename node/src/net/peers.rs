@@ -13,7 +13,7 @@
 use super::backoff::Backoff;
 use super::endpoint::{ADMISSION_TIMEOUT, Admission, Close, Endpoint, Failure, Purpose};
 use super::envelope::Envelope;
-use super::hello::{self, Hello};
+use super::hello::{self, Hello, Stay};
 use super::identity::Identity;
 use crate::codec;
 use crate::control::counted::Counted;
@@ -44,6 +44,10 @@ const RECEIVED_BYTES_MAX: usize = 64 << 20;
 /// A frame that takes longer than this to arrive ends its connection, for it holds part of that budget.
 const FRAME_TIMEOUT: Duration = Duration::from_secs(10);
 const EVENTS_MAX: usize = 256;
+/// Looks behind seeds that are under way.
+const SCOUTS_MAX: usize = 16;
+/// How long a connection lives on which somebody only asks who is there.
+const PASSING_TIMEOUT: Duration = Duration::from_secs(1);
 /// Addresses that are dialled or were lately.
 const DIALS_MAX: usize = 512;
 /// Frames that wait for one dial.
@@ -72,6 +76,13 @@ pub enum PeerEvent {
         /// Who is there.
         id: MemberId,
     },
+    /// This process was found behind a seed.
+    Scouted {
+        /// Who is there.
+        id: MemberId,
+        /// Where it says that others reach it.
+        address: SocketAddr,
+    },
     /// An address that was dialled does not answer, or not as one of us.
     Unreached {
         /// The address.
@@ -94,6 +105,10 @@ pub struct Peers {
     endpoint: Endpoint,
     identity: Arc<Identity>,
     me: Cell<MemberId>,
+    /// Where others reach this process.
+    advertised: SocketAddr,
+    /// Looks behind seeds that are under way.
+    scouts: Cell<usize>,
     /// Where members are and what they are called, by the table in force.
     members: RefCell<BTreeMap<MemberId, (SocketAddr, String)>>,
     /// At most two a peer, the newest last.
@@ -155,17 +170,25 @@ struct Dial {
 }
 
 impl Peers {
-    /// Over a bound socket; call it within the control thread's `LocalSet`.
+    /// Over a bound socket, which others reach at the address `advertised`; call it within the control thread's `LocalSet`.
     ///
     /// # Errors
     /// The socket cannot be used.
-    pub fn start(socket: UdpSocket, identity: Arc<Identity>, me: MemberId, counted: Arc<Counted>) -> io::Result<(Rc<Self>, PeerEvents)> {
+    pub fn start(
+        socket: UdpSocket,
+        advertised: SocketAddr,
+        identity: Arc<Identity>,
+        me: MemberId,
+        counted: Arc<Counted>,
+    ) -> io::Result<(Rc<Self>, PeerEvents)> {
         let (datagrams, datagrams_out) = mpsc::channel(EVENTS_MAX);
         let (events, events_out) = mpsc::channel(EVENTS_MAX);
         let peers = Rc::new(Self {
             endpoint: Endpoint::new(socket, identity.clone())?,
             identity,
             me: Cell::new(me),
+            advertised,
+            scouts: Cell::new(0),
             members: RefCell::default(),
             links: RefCell::default(),
             found: RefCell::default(),
@@ -371,6 +394,40 @@ impl Peers {
         }
     }
 
+    /// Asks once who is at an address, from a port of its own: a balancer leads each port to another node. What was found is
+    /// an event; the connection is not kept.
+    pub fn scout(self: &Rc<Self>, address: SocketAddr) {
+        let under_way = self.scouts.get();
+        if under_way >= SCOUTS_MAX {
+            return self.count_dropped();
+        }
+        self.scouts.set(under_way + 1);
+        let this = self.clone();
+        self.spawn(async move {
+            match this.look_behind(address).await {
+                Ok(Some((id, address))) => this.report(PeerEvent::Scouted { id, address }).await,
+                Ok(None) => {}
+                // It is dialled from the control port as well, and what fails there is told.
+                Err(failure) => tracing::debug!("cannot look behind {address}: {failure}"),
+            }
+            this.scouts.set(this.scouts.get() - 1);
+        });
+    }
+
+    /// Who is there, if that is another process than this one.
+    async fn look_behind(&self, address: SocketAddr) -> Result<Option<(MemberId, SocketAddr)>, Failure> {
+        let me = self.me.get();
+        let endpoint = Endpoint::outgoing(address, self.identity.clone()).map_err(|e| Failure::Unreachable(e.to_string()))?;
+        let found = async {
+            let connection = endpoint.dial(address).await?;
+            hello::greet(&connection, &self.identity, &self.hello(me).passing()).await
+        };
+        let found = found.await;
+        endpoint.close().await;
+        let theirs = found?;
+        Ok(theirs.control.filter(|_| theirs.id != me && me == self.me.get()).map(|control| (theirs.id, control)))
+    }
+
     async fn accept(self: Rc<Self>) {
         while let Some((address, admission)) = self.endpoint.accept().await {
             if self.links.borrow().values().map(Vec::len).sum::<usize>() >= CONNECTIONS_MAX {
@@ -388,16 +445,21 @@ impl Peers {
         let handshake = async {
             let connection = admission.connection().await?;
             let theirs = hello::answer(&connection, &self.identity, &self.hello(me), |theirs| self.name_fits(theirs)).await?;
-            Ok((connection, theirs.id))
+            Ok((connection, theirs))
         };
         let result = tokio::time::timeout(ADMISSION_TIMEOUT, handshake).await;
         drop(admission);
         match result {
-            Ok(Ok((connection, id))) if id == me => {
+            Ok(Ok((connection, theirs))) if theirs.stay == Stay::Passing => {
+                // The dialler closes it once it has read the hello.
+                let _ = tokio::time::timeout(PASSING_TIMEOUT, connection.closed()).await;
+                Close::Done.on(&connection, "only asked who is there");
+            }
+            Ok(Ok((connection, Hello { id, .. }))) if id == me => {
                 // The other end of our own dial, which closes it.
                 connection.closed().await;
             }
-            Ok(Ok((connection, id))) if me == self.me.get() => {
+            Ok(Ok((connection, Hello { id, .. }))) if me == self.me.get() => {
                 let link = self.attach(id, connection, false);
                 self.run(link).await;
             }
@@ -418,7 +480,7 @@ impl Peers {
     }
 
     fn hello(&self, me: MemberId) -> Hello {
-        Hello::new(Purpose::Control, me, self.identity.name())
+        Hello::new(Purpose::Control, me, self.identity.name()).at(self.advertised)
     }
 
     /// A newer connection of the same direction takes the older one's place.

@@ -496,6 +496,8 @@ impl Members {
         match output {
             Output::Send { to, message } => self.write(place, to, message),
             Output::View(view) => self.show(place, view),
+            // Every seed there is a node's own address, so nothing is behind it.
+            Output::Scout(_) => {}
             Output::Lease(until) => process.lease = until,
             Output::Plan(table, loads) if self.plans => {
                 let proposal = planner::propose(&table, &loads);

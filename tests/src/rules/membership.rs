@@ -265,7 +265,7 @@ pub(super) fn who_is_used_gives_way_to_nobody() -> Result<(), String> {
     m.input(3, Input::Used);
     m.until(100, "mark", |m| m.process(3).is_some_and(|p| p.used_ok))?;
     let cluster = m.table(3)?.cluster;
-    m.input(3, Input::Seeds(vec![address(1)]));
+    m.input(3, Input::Seeds([address(1)].into_iter().collect()));
     m.run(4000);
     m.verdict()?;
     if m.table(3)?.cluster == cluster { Ok(()) } else { Err("a cluster in which a write was acknowledged is gone".into()) }

@@ -63,6 +63,8 @@ impl World {
                     let soon = self.rng.random_range(10_000..3 * MS);
                     self.schedule.after(soon, Event::Dial(p));
                 }
+                // Every seed there is a node's own address, so nothing is behind it.
+                Output::Scout(_) => {}
                 Output::Lease(until) => self.processes[p].lease = until,
                 Output::Plan(table, loads) => {
                     let proposal = planner::propose(&table, &loads);
@@ -123,8 +125,8 @@ impl World {
         let mut config = self.config(slot, me);
         // Whoever was a member asks those who were: without any seed it would begin a cluster beside the one that it left.
         let former = self.processes[p].view.iter().flat_map(|v| &v.installed.members).map(|m| m.addresses.control);
-        let former: Vec<_> = former.filter(|a| *a != config.addresses.control && !config.seeds.contains(a)).collect();
-        config.seeds.extend(former);
+        let former: Vec<_> = former.filter(|a| *a != config.addresses.control && !config.seeds.addresses.contains(a)).collect();
+        config.seeds.addresses.extend(former);
         config.expect = None;
         config.drained = self.processes[p].view.as_ref().is_some_and(|v| v.installed.settings.balancing.drains(old));
         let now = self.processes[p].clock(self.schedule.now());

@@ -366,7 +366,7 @@ impl World {
             },
             location: Location::default(),
             weight: 100,
-            seeds,
+            seeds: seeds.into_iter().collect(),
             // Told to begin alone; after its first life it is one of many.
             expect: (self.is_stranger(slot) && self.slots[slot].starts == 1).then_some(1),
             settings: Settings {

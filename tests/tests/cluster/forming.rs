@@ -1,10 +1,74 @@
 //! How clusters begin, whom they let in, and how few may go on.
 
-use doyen_tests::cluster::{Cluster, last_lines};
+use doyen_tests::cluster::{Cluster, free_ports, last_lines};
 use doyen_tests::resp::Reply;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
+
+/// A UDP balancer on loopback, which leads each source to one of some ports, by its address.
+struct Balancer {
+    at: SocketAddr,
+    ends: Arc<AtomicBool>,
+    front: JoinHandle<()>,
+}
+
+impl Balancer {
+    fn start(backs: Vec<SocketAddr>) -> Self {
+        let front = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        front.set_read_timeout(Some(Duration::from_millis(2))).expect("a socket of ours");
+        let (at, ends) = (front.local_addr().expect("known"), Arc::new(AtomicBool::new(false)));
+        let ended = ends.clone();
+        let front = std::thread::spawn(move || {
+            let (mut there, mut bytes) = (BTreeMap::<SocketAddr, UdpSocket>::new(), [0; 65536]);
+            while !ended.load(Ordering::Relaxed) {
+                if let Ok((count, source)) = front.recv_from(&mut bytes) {
+                    let back = there.entry(source).or_insert_with(|| {
+                        let back = UdpSocket::bind("127.0.0.1:0").expect("a port");
+                        back.connect(backs[usize::from(source.port()) % backs.len()]).expect("loopback");
+                        back.set_nonblocking(true).expect("a socket of ours");
+                        back
+                    });
+                    let _ = back.send(&bytes[..count]);
+                }
+                for (source, back) in &there {
+                    while let Ok(count) = back.recv(&mut bytes) {
+                        let _ = front.send_to(&bytes[..count], source);
+                    }
+                }
+            }
+        });
+        Self { at, ends, front }
+    }
+
+    fn stop(self) {
+        self.ends.store(true, Ordering::Relaxed);
+        self.front.join().expect("it does not panic");
+    }
+}
+
+/// Each node was led to another one or to itself, always the same: two clusters, all ready, and not a word.
+#[test]
+fn four_behind_one_balancer_are_one_cluster() {
+    let mut cluster = Cluster::new(BINARY);
+    let ports = free_ports(4);
+    let balancer = Balancer::start(ports.clone());
+    for (name, port) in ["a", "b", "c", "d"].iter().zip(&ports) {
+        cluster.try_start(name, &[balancer.at], &["--listen", &port.to_string()]).expect("its ports are open");
+    }
+    cluster.eventually("each says that it waits, and what to type", |c| c.nodes.values().all(|node| node.log().contains("--expect")));
+    cluster.await_safe(4);
+    let ids: BTreeSet<String> = cluster.nodes.keys().map(|n| cluster.status(n).expect("a status")["cluster_id"].to_string()).collect();
+    assert_eq!(ids.len(), 1, "{ids:?}");
+    cluster.eventually("all are ready", |c| c.nodes.values().all(|node| node.http("/readyz").is_ok()));
+    assert!(cluster.nodes.keys().all(|n| cluster.status(n).is_some_and(|s| s["others"].is_null())), "no other cluster was ever used");
+    balancer.stop();
+}
 
 fn one_cluster(names: &[&str]) {
     let mut cluster = Cluster::new(BINARY);

@@ -273,6 +273,29 @@ fn full_members_evict_and_the_last_one_coordinates_by_an_operator_s_word() {
     operator.finish();
 }
 
+/// Two clusters of one secret said it once in their logs, and were ready, both of them.
+#[test]
+fn two_clusters_that_hold_data_are_not_ready_and_say_what_to_do() {
+    let (mut cluster, mut operator) = begin(&[], &[("n1", &[])]);
+    assert_eq!(cluster.command_at("n1", &["SET", "a", "1"]), Reply::Simple("OK".into()));
+    cluster.try_start("n2", &[], &[]).expect("it begins a cluster of its own");
+    cluster.eventually("it is written to", |c| c.command_at("n2", &["SET", "a", "2"]) == Reply::Simple("OK".into()));
+    let not_ready = |c: &Cluster, node: &str| c.node(node).http("/readyz").err().map(|e| e.to_string()).unwrap_or_default();
+    assert_eq!((not_ready(&cluster, "n1"), not_ready(&cluster, "n2")), (String::new(), String::new()));
+    let (n1, n2) = (cluster.node("n1").ready.listen, cluster.node("n2").ready.listen);
+    // It joins the one, and hears of the other at its second seed.
+    cluster.try_start("n3", &[n1, n2], &[]).expect("it joins");
+    cluster.eventually("n3 and the one that it did not join are not ready", |c| {
+        let other = if names(c, "n1").len() == 2 { "n2" } else { "n1" };
+        let texts = ["n3", other].map(|node| not_ready(c, node));
+        texts.iter().all(|text| text.contains("503") && text.contains("two clusters") && text.contains("--seed"))
+    });
+    assert!(worst(&cluster, "doyen_other_clusters", "") == 1.0);
+    let said = operator.types(&mut cluster, "n3", "DoyenTwoClusters");
+    assert!(said.contains("NOT READY: there are two clusters") && said.contains("--secret-file"), "{said}");
+    operator.finish();
+}
+
 /// Files of a node `n2` that ends in this year, by an authority of its own.
 struct Certificates {
     issuer: Issuer<'static, KeyPair>,

@@ -6,6 +6,7 @@ use super::super::council::Council;
 use super::super::election::Role;
 use super::super::event::Event;
 use super::Unheard;
+use crate::detector::Hinted;
 use crate::wire::Message;
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::{Age, Member, MemberId, MemberState, Table, Version};
@@ -65,7 +66,7 @@ impl Council {
                 leader.duties.doubted.remove(&old.id);
                 return refuse(cx, cluster, name_taken(&member.name, &old));
             }
-            if same_place && self.detector.suspect(old.id, cx.now) {
+            if same_place && self.detector.vouched_dead(old.id, cx.now) == Hinted::First {
                 self.ping_suspect(cx, old.id);
             }
             return;

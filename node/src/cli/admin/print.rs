@@ -43,6 +43,9 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
     };
     let coordinator = report.coordinator.as_deref().unwrap_or("nobody");
     let _ = writeln!(text, "{verdict}   coordinator {coordinator}   table {} of term {}   cluster {id}", report.version, report.term);
+    for other in &report.others {
+        let _ = writeln!(text, "NOT READY: {other}");
+    }
     if let Some(waiting) = &report.waiting {
         let _ = writeln!(text, "waiting: {waiting}");
     }

@@ -15,7 +15,8 @@ impl Node {
     fn start(id: u64, secret: &[u8]) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let identity = Arc::new(Identity::from_secret(secret, &format!("node {id}")).unwrap());
-        let (peers, events) = Peers::start(socket, identity, MemberId(id), Arc::default()).unwrap();
+        let at = socket.local_addr().unwrap();
+        let (peers, events) = Peers::start(socket, at, identity, MemberId(id), Arc::default()).unwrap();
         Self { id: MemberId(id), peers, events }
     }
 
@@ -94,6 +95,32 @@ fn a_node_knows_itself_by_dialling_itself() {
 }
 
 #[test]
+fn who_is_behind_an_address_is_found_from_another_port_and_no_connection_is_touched() {
+    run(async {
+        let (mut a, mut b) = (Node::start(1, SECRET), Node::start(2, SECRET));
+        a.ask(Peer::Address(b.address()), 1);
+        assert_eq!(b.ticket().await, (a.id, 1));
+        assert!(matches!(a.next().await, PeerEvent::Identified { .. }));
+        for _ in 0..3 {
+            a.peers.scout(b.address());
+            assert!(matches!(a.next().await, PeerEvent::Scouted { id, address } if id == b.id && address == b.address()));
+        }
+        // The connection that was there is the one that still carries what is said.
+        assert_eq!(b.peers.links.borrow()[&a.id].len(), 1);
+        b.ask(Peer::Member(a.id), 2);
+        assert_eq!(a.ticket().await, (b.id, 2));
+        // Oneself is nobody new, and a stranger is nobody at all.
+        let stranger = Node::start(3, b"another secret altogether");
+        a.peers.scout(a.address());
+        a.peers.scout(stranger.address());
+        a.peers.scout(b.address());
+        assert!(matches!(a.next().await, PeerEvent::Scouted { id, .. } if id == b.id));
+        a.peers.close().await;
+        b.peers.close().await;
+    });
+}
+
+#[test]
 fn another_secret_is_refused_on_both_sides_and_both_say_so() {
     run(async {
         let (mut a, mut b) = (Node::start(1, SECRET), Node::start(2, b"another secret!!!"));
@@ -128,8 +155,9 @@ fn certificates_of_files_bind_names_to_hosts() {
         let authority = rcgen::CertifiedIssuer::self_signed(params, rcgen::KeyPair::generate().unwrap()).unwrap();
         let start = |id: u64, name: &str, subject: &str| {
             let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let at = socket.local_addr().unwrap();
             let (peers, events) =
-                Peers::start(socket, identity_from_files(&authority, name, subject), MemberId(id), Arc::default()).unwrap();
+                Peers::start(socket, at, identity_from_files(&authority, name, subject), MemberId(id), Arc::default()).unwrap();
             Node { id: MemberId(id), peers, events }
         };
         let (a, mut b) = (start(1, "127.0.0.1:7400", "127.0.0.1"), start(2, "beta", "beta"));
@@ -242,7 +270,8 @@ fn garbage_and_probes_disturb_nobody() {
         for length in 0..300usize {
             let garbage: Vec<u8> = (0..length).map(|i| (i * 31 + length * 17) as u8).collect();
             stranger.send_to(&garbage, b.address()).unwrap();
-            assert_eq!(probes.probe(&targets), []);
+            let due = probes.due(Instant::now());
+            assert_eq!(probes.probe(&targets, due), []);
         }
         a.ask(Peer::Member(b.id), 2);
         assert_eq!(b.ticket().await, (a.id, 2));
@@ -257,12 +286,16 @@ fn a_closed_endpoint_is_refused_to_probes() {
         let (id, address) = (b.id, b.address());
         let targets = BTreeMap::from([(id, address)]);
         let mut probes = Probes::default();
-        assert_eq!(probes.probe(&targets), []);
+        let mut probe = || {
+            let due = probes.due(Instant::now());
+            probes.probe(&targets, due)
+        };
+        assert_eq!(probe(), []);
         b.peers.close().await;
         drop(b);
         // The endpoint's driver drops the socket in its own time.
         let refused = async {
-            while probes.probe(&targets).is_empty() {
+            while probe().is_empty() {
                 tokio::task::yield_now().await;
             }
         };
