@@ -149,7 +149,7 @@ impl Net {
             id,
             name: format!("n{slot}"),
             role,
-            addresses: Addresses { control: at, data: at, resp: None, resp_cluster: None, http: None, further: Vec::new() },
+            addresses: Addresses { control: at, data: at, resp: None, resp_cluster: None, http: None, further: Vec::new(), hostname: None },
             location: Location::default(),
             weight: 100,
             seeds: self.seeds[slot].iter().map(|s| address(*s)).collect(),

@@ -65,8 +65,9 @@ pub(super) async fn run(options: ControlOptions, shared: Arc<Shared>, ends: Ends
     // Fails only if `start` panicked.
     let _ = started.send(Ok(()));
 
+    let choice = seeds::Choice { reach: peers.reach(), own: Some(config.addresses.control.ip()) };
     let resolved = tokio::select! {
-        resolved = seeds::resolve(&seeds) => resolved,
+        resolved = seeds::resolve(&seeds, choice) => resolved,
         () = ends.stop.notified() => return peers.close().await,
     };
     config.seeds.clone_from(&resolved.addresses);
@@ -79,7 +80,7 @@ pub(super) async fn run(options: ControlOptions, shared: Arc<Shared>, ends: Ends
     let mut tasks = JoinSet::new();
     let (member, is_member) = watch::channel(false);
     let (seeds_in, seeds_changed) = mpsc::channel(1);
-    tasks.spawn_local(seeds::watch_names(seeds, resolved.clone(), is_member, seeds_in));
+    tasks.spawn_local(seeds::watch_names(seeds, choice, resolved.clone(), is_member, seeds_in));
     let (hints, supervisor) = Hints::new();
     tasks.spawn_local(supervisor);
     let (plans_in, plans) = mpsc::channel(1);

@@ -1,7 +1,8 @@
 //! Seed names to addresses, again and again: names move, and in some places do not resolve until their node runs.
 
+use crate::net::address::{Reach, canonical};
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use tokio::net::lookup_host;
 use tokio::sync::{mpsc, watch};
@@ -24,28 +25,47 @@ pub(crate) struct Resolved {
     pub(crate) unresolved: Vec<String>,
 }
 
+/// Which addresses of a name are of use to a process.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Choice {
+    /// The families of its socket.
+    pub(crate) reach: Reach,
+    /// Of a node: where others reach it. A node takes the addresses of one family only, if possible of this one, because
+    /// a host with addresses of both would count as two seeds. A client takes all.
+    pub(crate) own: Option<IpAddr>,
+}
+
+impl Choice {
+    fn choose(self, mut found: Vec<SocketAddr>) -> Vec<SocketAddr> {
+        // Where none is in reach, the attempt to dial says so.
+        if found.iter().any(|a| self.reach.takes(a.ip())) {
+            found.retain(|a| self.reach.takes(a.ip()));
+        }
+        if let (Some(own), Some(first)) = (self.own, found.first()) {
+            let v4 = if found.iter().any(|a| a.is_ipv4() == own.is_ipv4()) { own.is_ipv4() } else { first.is_ipv4() };
+            found.retain(|a| a.is_ipv4() == v4);
+        }
+        found.truncate(ADDRESSES_MAX);
+        found
+    }
+}
+
 /// Resolves every seed once.
-pub(crate) async fn resolve(seeds: &[String]) -> Resolved {
+pub(crate) async fn resolve(seeds: &[String], choice: Choice) -> Resolved {
     let mut addresses = BTreeSet::new();
     let mut unresolved = Vec::new();
     for seed in seeds {
         if let Ok(address) = seed.parse() {
-            addresses.insert(address);
+            addresses.insert(canonical(address));
             continue;
         }
         match tokio::time::timeout(TIMEOUT, lookup_host(seed.as_str())).await {
             Ok(Ok(found)) => {
-                let before = addresses.len();
-                // A host with addresses of both families would count twice; the first family that answers is enough.
-                let mut family = None;
-                for address in found.take(ADDRESSES_MAX) {
-                    if *family.get_or_insert(address.is_ipv4()) == address.is_ipv4() {
-                        addresses.insert(address);
-                    }
-                }
-                if addresses.len() == before && family.is_none() {
+                let chosen = choice.choose(found.map(canonical).collect());
+                if chosen.is_empty() {
                     unresolved.push(seed.clone());
                 }
+                addresses.extend(chosen);
             }
             Ok(Err(_)) | Err(_) => unresolved.push(seed.clone()),
         }
@@ -54,13 +74,19 @@ pub(crate) async fn resolve(seeds: &[String]) -> Resolved {
 }
 
 /// Resolves names for as long as somebody listens, and tells changes. Without names there is nothing to do.
-pub(super) async fn watch_names(seeds: Vec<String>, mut last: Resolved, member: watch::Receiver<bool>, changes: mpsc::Sender<Resolved>) {
+pub(super) async fn watch_names(
+    seeds: Vec<String>,
+    choice: Choice,
+    mut last: Resolved,
+    member: watch::Receiver<bool>,
+    changes: mpsc::Sender<Resolved>,
+) {
     if seeds.iter().all(|seed| seed.parse::<SocketAddr>().is_ok()) {
         return;
     }
     loop {
         tokio::time::sleep(if *member.borrow() { INTERVAL_MEMBER } else { INTERVAL_JOINING }).await;
-        let now = resolve(&seeds).await;
+        let now = resolve(&seeds, choice).await;
         if now != last {
             last = now.clone();
             if changes.send(now).await.is_err() {
@@ -77,9 +103,25 @@ mod tests {
     #[tokio::test]
     async fn addresses_are_distinct_and_failures_are_named() {
         let seeds = ["127.0.0.1:7400", "127.0.0.1:7400", "localhost:7401", "no-such-host.invalid:1", "no port"].map(str::to_owned);
-        let resolved = resolve(&seeds).await;
+        let resolved = resolve(&seeds, Choice { reach: Reach::Both, own: None }).await;
         assert!(resolved.addresses.contains(&([127, 0, 0, 1], 7400).into()));
         assert!(resolved.addresses.iter().any(|a| a.port() == 7401));
         assert_eq!(resolved.unresolved, ["no-such-host.invalid:1", "no port"]);
+    }
+
+    /// A node on 127.0.0.1 was told of `localhost`, which is ::1 first, and found nobody.
+    #[test]
+    fn of_a_name_a_node_takes_the_family_that_it_is_reached_at_and_a_client_takes_both() {
+        let (v4, v6) = (SocketAddr::from(([127, 0, 0, 1], 7400)), SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, 7400)));
+        let choose = |reach, own: Option<SocketAddr>, found: &[SocketAddr]| {
+            Choice { reach, own: own.map(|a| a.ip()) }.choose(found.to_vec())
+        };
+        assert_eq!(choose(Reach::V4, Some(v4), &[v6, v4]), [v4]);
+        assert_eq!(choose(Reach::Both, Some(v4), &[v6, v4]), [v4]);
+        assert_eq!(choose(Reach::Both, Some(v6), &[v4, v6]), [v6]);
+        assert_eq!(choose(Reach::Both, Some(v4), &[v6]), [v6]);
+        assert_eq!(choose(Reach::Both, None, &[v6, v4]), [v6, v4]);
+        assert_eq!(choose(Reach::V4, None, &[v6, v4]), [v4]);
+        assert_eq!(choose(Reach::V4, Some(v4), &[v6]), [v6], "the dial says that it is out of reach");
     }
 }

@@ -122,6 +122,7 @@ fn member(me: MemberId, resp: SocketAddr, clusters: &[SocketAddr]) -> Member {
             resp_cluster: Some(clusters[0]),
             http: None,
             further: clusters[1..].iter().zip(2..).map(|(at, data)| ThreadPorts { data, resp_cluster: Some(at.port()) }).collect(),
+            hostname: None,
         },
         location: Location::default(),
         weight: 100,

@@ -1,5 +1,6 @@
 //! One QUIC socket: how it is configured, whom it dials and lets in, and what its failures mean for people.
 
+use super::address::{Reach, canonical};
 use super::identity::{Identity, ROLE, Tls};
 use super::socket::ControlRuntime;
 use quinn::{AckFrequencyConfig, Connection, ConnectionError, EndpointConfig, Incoming, MtuDiscoveryConfig, TransportConfig, VarInt};
@@ -153,6 +154,7 @@ fn printable(reason: &[u8]) -> String {
 #[derive(Debug)]
 pub struct Endpoint {
     quinn: quinn::Endpoint,
+    reach: Reach,
     identity: Arc<Identity>,
     transport: Arc<TransportConfig>,
     configs: RefCell<Configs>,
@@ -226,8 +228,9 @@ impl Endpoint {
         let configs = Configs::new(identity.tls(), &transport);
         prepare(&socket, Purpose::Control)?;
         let server = (*configs.server).clone();
+        let reach = Reach::of(socket.local_addr()?);
         let quinn = quinn::Endpoint::new(EndpointConfig::default(), Some(server), socket, Arc::new(ControlRuntime))?;
-        Ok(Self { quinn, identity, transport, configs: RefCell::new(configs), handshakes: Rc::default() })
+        Ok(Self { quinn, reach, identity, transport, configs: RefCell::new(configs), handshakes: Rc::default() })
     }
 
     /// The bound address.
@@ -238,11 +241,20 @@ impl Endpoint {
         self.quinn.local_addr()
     }
 
+    /// Which families of addresses its socket serves.
+    #[must_use]
+    pub const fn reach(&self) -> Reach {
+        self.reach
+    }
+
     /// Dials; the hello comes next.
     ///
     /// # Errors
     /// Nobody answers, or who answers is not of our cluster.
     pub async fn dial(&self, address: SocketAddr) -> Result<Connection, Failure> {
+        if !self.reach.takes(address.ip()) {
+            return Err(Failure::Unreachable(self.reach.refusal(address)));
+        }
         let client = self.configs().client;
         let connecting = self.quinn.connect_with(client, address, ROLE).map_err(|e| Failure::Unreachable(e.to_string()))?;
         match tokio::time::timeout(DIAL_TIMEOUT, connecting).await {
@@ -255,7 +267,7 @@ impl Endpoint {
     pub async fn accept(&self) -> Option<(SocketAddr, Admission)> {
         loop {
             let incoming = self.quinn.accept().await?;
-            let address = incoming.remote_address();
+            let address = canonical(incoming.remote_address());
             if let Some(admission) = self.admit(incoming) {
                 return Some((address, admission));
             }

@@ -187,7 +187,7 @@ impl Members {
             id: id(place),
             name: name.into(),
             role: Role::Data,
-            addresses: Addresses { control, data: control, resp: None, resp_cluster: None, http: None, further: Vec::new() },
+            addresses: Addresses { control, data: control, resp: None, resp_cluster: None, http: None, further: Vec::new(), hostname: None },
             location: Location::default(),
             weight: 100,
             seeds: seeds.iter().map(|s| address(*s)).collect(),
