@@ -229,7 +229,7 @@ fn reason(failure: &Failure) -> String {
         }
         Failure::Stranger => "that node is not part of a cluster yet".into(),
         Failure::Unreachable(why) => format!("{why}: give the data address (--data, by default port 7401) of a running node"),
-        Failure::OtherProtocol | Failure::Hello(_) | Failure::Refused(_) => failure.to_string(),
+        Failure::OtherProtocol | Failure::Hello(_) | Failure::Refused(_) | Failure::OutOfReach(_) => failure.to_string(),
     }
 }
 

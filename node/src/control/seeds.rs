@@ -113,9 +113,8 @@ mod tests {
     #[test]
     fn of_a_name_a_node_takes_the_family_that_it_is_reached_at_and_a_client_takes_both() {
         let (v4, v6) = (SocketAddr::from(([127, 0, 0, 1], 7400)), SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, 7400)));
-        let choose = |reach, own: Option<SocketAddr>, found: &[SocketAddr]| {
-            Choice { reach, own: own.map(|a| a.ip()) }.choose(found.to_vec())
-        };
+        let choose =
+            |reach, own: Option<SocketAddr>, found: &[SocketAddr]| Choice { reach, own: own.map(|a| a.ip()) }.choose(found.to_vec());
         assert_eq!(choose(Reach::V4, Some(v4), &[v6, v4]), [v4]);
         assert_eq!(choose(Reach::Both, Some(v4), &[v6, v4]), [v4]);
         assert_eq!(choose(Reach::Both, Some(v6), &[v4, v6]), [v6]);

@@ -97,6 +97,8 @@ pub(crate) struct Inner {
     pub(crate) view: Option<View>,
     /// The least number of in-sync backups that any partition has in it.
     pub(crate) backups_least: i64,
+    /// What cluster-aware clients are told of it.
+    pub(crate) topology: cluster::Answers,
     generation: Option<u64>,
     waiters: Waiters,
     /// For callers of other threads, at the end of the pass.
@@ -302,6 +304,7 @@ impl Core {
             crew: options.crew.clone(),
             view: None,
             backups_least: 0,
+            topology: cluster::Answers::default(),
             generation: None,
             waiters: Waiters::default(),
             answers: Vec::new(),

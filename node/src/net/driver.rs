@@ -115,10 +115,10 @@ impl Driver {
     pub(super) fn dial(&mut self, now: Instant, address: SocketAddr) -> Result<ConnectionHandle, Failure> {
         let address = canonical(address);
         if !self.reach.takes(address.ip()) {
-            return Err(Failure::Unreachable(self.reach.refusal(address)));
+            return Err(Failure::OutOfReach(self.reach.refusal(address)));
         }
         if self.identity.is_loopback_only() && !address.ip().is_loopback() {
-            return Err(Failure::Unreachable(format!(
+            return Err(Failure::OutOfReach(format!(
                 "{address} is on another machine, and without a secret this process talks on this machine only: give all nodes and clients one secret"
             )));
         }

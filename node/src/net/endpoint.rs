@@ -104,6 +104,9 @@ pub enum Failure {
     /// It does not count us among its peers, for now.
     #[error("it does not know this node yet")]
     Stranger,
+    /// The socket of this process does not serve such an address.
+    #[error("{0}")]
+    OutOfReach(String),
     /// It does not answer, or stopped answering.
     #[error("{0}")]
     Unreachable(String),
@@ -114,7 +117,7 @@ impl Failure {
     #[must_use]
     pub const fn is_lasting(&self) -> bool {
         match self {
-            Self::OtherSecret | Self::OtherProtocol | Self::Hello(_) | Self::Refused(_) => true,
+            Self::OtherSecret | Self::OtherProtocol | Self::Hello(_) | Self::Refused(_) | Self::OutOfReach(_) => true,
             Self::Stranger | Self::Unreachable(_) => false,
         }
     }
@@ -253,7 +256,7 @@ impl Endpoint {
     /// Nobody answers, or who answers is not of our cluster.
     pub async fn dial(&self, address: SocketAddr) -> Result<Connection, Failure> {
         if !self.reach.takes(address.ip()) {
-            return Err(Failure::Unreachable(self.reach.refusal(address)));
+            return Err(Failure::OutOfReach(self.reach.refusal(address)));
         }
         let client = self.configs().client;
         let connecting = self.quinn.connect_with(client, address, ROLE).map_err(|e| Failure::Unreachable(e.to_string()))?;

@@ -10,8 +10,8 @@
 //!
 //! Nothing here waits: what cannot be sent now is dropped and counted, and the machines ask again.
 
-use super::backoff::Backoff;
 use super::address::Reach;
+use super::backoff::Backoff;
 use super::endpoint::{ADMISSION_TIMEOUT, Admission, Close, Endpoint, Failure, Purpose};
 use super::envelope::Envelope;
 use super::hello::{self, Hello};

@@ -904,7 +904,7 @@ fn here<'a>(inner: &Inner, keys: impl Iterator<Item = &'a [u8]>) -> Result<(), E
         return Err("CLUSTERDOWN The cluster is down: no majority of its voters answers this node".into());
     }
     match cluster::redirect(view, inner.me, inner.crew.threads(), partition) {
-        Some(at) => Err(format!("MOVED {slot} {at}").into()),
+        Some(endpoint) => Err(format!("MOVED {slot} {endpoint}").into()),
         None => Ok(()),
     }
 }

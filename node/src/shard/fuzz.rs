@@ -152,7 +152,15 @@ fn table() -> Table {
             name: format!("n{n}"),
             role: Role::Data,
             state: MemberState::Live,
-            addresses: Addresses { control: address, data: address, resp: None, resp_cluster: None, http: None, further: Vec::new(), hostname: None },
+            addresses: Addresses {
+                control: address,
+                data: address,
+                resp: None,
+                resp_cluster: None,
+                http: None,
+                further: Vec::new(),
+                hostname: None,
+            },
             location: Location::default(),
             weight: 100,
         })

@@ -153,14 +153,19 @@ impl Session {
         )
     }
 
-    pub(super) fn about_cluster(&mut self, inner: &Inner, asked: Cluster) {
-        let view = inner.view.as_ref();
+    pub(super) fn about_cluster(&mut self, inner: &mut Inner, asked: Cluster) {
+        let (view, me) = (inner.view.as_ref(), inner.me);
         match asked {
-            Cluster::Slots => self.answer(|e| cluster::slots(e, view)),
-            Cluster::Shards => self.answer(|e| cluster::shards(e, view)),
-            Cluster::Nodes => self.answer(|e| e.text(&cluster::nodes(view, inner.me))),
-            Cluster::Info => self.answer(|e| e.text(&cluster::info(view, inner.is_led()))),
-            Cluster::MyId => self.answer(|e| e.bulk(cluster::node_id(inner.me).as_bytes())),
+            Cluster::Topology(asked) => {
+                let reply = inner.topology.answer(view, me, asked, self.protocol);
+                self.answer(|e| e.encoded(&reply));
+            }
+            Cluster::Info => self.answer(|e| e.text(&cluster::info(view, me, inner.is_led()))),
+            Cluster::MyId => self.answer(|e| e.bulk(cluster::my_id(view, me).as_bytes())),
+            Cluster::MyShardId => self.answer(|e| e.bulk(cluster::my_shard_id(view, me).as_bytes())),
+            Cluster::Replicas(of) => self.answer(|e| cluster::replicas(e, view, me, &of)),
+            // Members are connected by QUIC, and not by the cluster bus of Redis, whose links these would be.
+            Cluster::Links => self.answer(|e| e.array(0)),
             Cluster::KeySlot(slot) => self.answer(|e| e.integer(slot.into())),
         }
     }
