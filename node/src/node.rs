@@ -14,7 +14,7 @@ use crate::rebalance::RebalancePlan;
 use crate::shared::Shared;
 use crate::status::ClusterReport;
 use doyen_gossip::agreement::{AdminReply, AdminRequest, BalanceChange, Event};
-use doyen_placement::planner::{self, DEFAULT_KEYSPACE, Pace};
+use doyen_placement::planner::{self, DEFAULT_KEYSPACE, Pace, Refused};
 use doyen_placement::{Addresses, KeyspaceId, MapEntry, MapId, MoveRate, Paused, Schedulers, Table, Window};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -376,11 +376,24 @@ impl Node {
         self.control.logged_events(since)
     }
 
-    /// Map 0 of another keyspace, as bytes: what a Redis client uses after `CLIENT KEYSPACE NAME`. `None`: this node knows no such keyspace.
-    #[must_use]
-    pub fn database_in(&self, keyspace: &str) -> Option<Database> {
-        let id = self.shared.local().view.as_ref()?.installed.keyspace_named(keyspace)?.id;
-        Some(Database::new(id, self.data.clone()))
+    /// Map 0 of another keyspace, as bytes: what a Redis client uses after `CLIENT KEYSPACE NAME`. A keyspace that another
+    /// member has just made is found.
+    ///
+    /// # Errors
+    /// There is no such keyspace, or no cluster.
+    pub async fn database_in(&self, keyspace: &str) -> Result<Database, NodeError> {
+        let found = || Some(self.shared.local().view.as_ref()?.installed.keyspace_named(keyspace)?.id);
+        if found().is_none() {
+            self.control.catch_up().await;
+        }
+        match found() {
+            Some(id) => Ok(Database::new(id, self.data.clone())),
+            None => {
+                let table = self.installed().await?;
+                let refused = Refused::no_keyspace(keyspace, table.keyspaces.iter().map(|k| &k.name));
+                Err(NodeError::Refused(refused.to_string()))
+            }
+        }
     }
 
     async fn map_entry(&self, keyspace: &str, name: &str) -> Result<MapEntry, NodeError> {

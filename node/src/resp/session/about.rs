@@ -4,8 +4,16 @@ use super::*;
 use crate::config::value::EvictionPolicy;
 use doyen_placement::planner::{DEFAULT_KEYSPACE, Refused};
 
+/// Why a keyspace is not used, and the error that says so.
+enum Unusable {
+    /// The installed table does not have it.
+    Missing(String),
+    /// It cannot be used here.
+    Refused(String),
+}
+
 impl Session {
-    pub(super) fn about_connection(&mut self, inner: &Inner, asked: command::Connection) {
+    pub(super) fn about_connection(&mut self, inner: &mut Inner, asked: command::Connection) {
         use command::Connection as C;
         match asked {
             C::Ping(None) => self.answer(|e| e.simple("PONG")),
@@ -57,9 +65,14 @@ impl Session {
                     None => self.answer(|e| e.nil()),
                 }
             }
-            C::ClientUse(name) => match self.choose_keyspace(inner, &name) {
-                Ok(()) => self.answer(|e| e.simple("OK")),
-                Err(text) => self.answer(|e| e.error(&text)),
+            C::ClientUse(name) => match (self.choose_keyspace(inner, &name), std::mem::take(&mut self.looking)) {
+                (Ok(()), _) => self.answer(|e| e.simple("OK")),
+                // Another member may have made it a moment ago.
+                (Err(Unusable::Missing(_)), Looking::No) => {
+                    self.looking = Looking::Waits;
+                    inner.looking.push(self.id);
+                }
+                (Err(Unusable::Missing(text) | Unusable::Refused(text)), _) => self.answer(|e| e.error(&text)),
             },
             C::ClientInfo => {
                 let line = self.line();
@@ -75,16 +88,17 @@ impl Session {
     }
 
     /// Commands that follow are about this keyspace; those before keep theirs.
-    fn choose_keyspace(&mut self, inner: &Inner, name: &[u8]) -> Result<(), String> {
+    fn choose_keyspace(&mut self, inner: &Inner, name: &[u8]) -> Result<(), Unusable> {
         if self.cluster_port && name != DEFAULT_KEYSPACE.as_bytes() {
-            return Err(
-                "ERR CLIENT KEYSPACE is for the plain port (--resp): slots tell cluster-aware clients where keys of `default` are".into()
-            );
+            return Err(Unusable::Refused(
+                "ERR CLIENT KEYSPACE is for the plain port (--resp): slots tell cluster-aware clients where keys of `default` are".into(),
+            ));
         }
-        let table = inner.view.as_ref().map(|v| &v.installed).ok_or("CLUSTERDOWN this node knows no cluster yet")?;
+        let table = inner.view.as_ref().map(|v| &v.installed);
+        let table = table.ok_or_else(|| Unusable::Refused("CLUSTERDOWN this node knows no cluster yet".into()))?;
         let wanted = std::str::from_utf8(name).ok().and_then(|name| table.keyspace_named(name));
         let known = || table.keyspaces.iter().map(|k| &k.name);
-        let missing = || format!("ERR {}", Refused::no_keyspace(&String::from_utf8_lossy(name), known()));
+        let missing = || Unusable::Missing(format!("ERR {}", Refused::no_keyspace(&String::from_utf8_lossy(name), known())));
         self.keyspace = wanted.ok_or_else(missing)?.id;
         Ok(())
     }
