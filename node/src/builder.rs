@@ -336,6 +336,7 @@ impl Sockets {
 }
 
 fn assemble(config: Config) -> Result<Node, StartError> {
+    config.exposed.iter().for_each(|warning| tracing::warn!("{warning}"));
     let sockets = Sockets::open(&config)?;
     let addresses = sockets.addresses(&config)?;
     let name = config.name.clone().unwrap_or_else(|| addresses.control.to_string());
@@ -392,7 +393,8 @@ fn assemble(config: Config) -> Result<Node, StartError> {
             return Err(system(&e));
         }
     };
-    let admin_options = AdminOptions { listener: sockets.http, control: control.clone(), data: data.clone(), identity, token };
+    let admin_options =
+        AdminOptions { listener: sockets.http, control: control.clone(), data: data.clone(), identity: identity.clone(), token };
     let admin = match http::start(admin_options) {
         Ok(admin) => admin,
         Err(e) => {
@@ -403,7 +405,7 @@ fn assemble(config: Config) -> Result<Node, StartError> {
             return Err(system(&e));
         }
     };
-    Ok(Node::new(Parts { name, addresses, config, shared, control, data, control_thread, data_thread, admin }))
+    Ok(Node::new(Parts { name, addresses, config, shared, identity, control, data, control_thread, data_thread, admin }))
 }
 
 /// The lease must be the same at every node, so nobody may choose it; how soon silence counts may differ.

@@ -23,6 +23,7 @@ use doyen_placement::{Assignment, Keyspace, KeyspaceId, Location, Role, Schedule
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::ops::RangeInclusive;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fmt, fs};
@@ -54,6 +55,8 @@ const VALUE_BYTES_LEAST: usize = 1024;
 const VALUE_BYTES_MOST: usize = 64 << 20;
 /// The least that a data thread may have of `--memory-max`.
 const MEMORY_BYTES_LEAST: usize = 1 << 20;
+/// Of the permissions of a file: users who neither own it nor are of its group may read it.
+const OTHERS_READ: u32 = 0o004;
 /// Seeds at most.
 const SEEDS_MAX: usize = 64;
 /// Names and locations at most this long: they travel in tables and in gossip.
@@ -156,6 +159,8 @@ pub struct Config {
     pub leave_timeout: Duration,
     /// How long a member may keep silent before it is expelled.
     pub silence_max: Duration,
+    /// Warnings: files with secrets that other users of this machine can read.
+    pub exposed: Vec<String>,
     /// What the first table says if this node writes it.
     pub settings: Settings,
     /// The keyspace `default` if this node writes the first table.
@@ -192,6 +197,8 @@ pub(crate) struct ClientConfig {
     /// Data ports, as `host:port`.
     pub(crate) seeds: Vec<String>,
     pub(crate) name: String,
+    /// Warnings: files with secrets that other users of this machine can read.
+    pub(crate) exposed: Vec<String>,
 }
 
 impl Options {
@@ -345,6 +352,7 @@ impl Options {
             clients_max: self.clients_max.unwrap_or(1_000) as usize,
             leave_timeout: self.leave_timeout.map_or(Duration::from_secs(30), |s| s.0),
             silence_max: self.silence_max()?,
+            exposed: self.exposed(),
             settings: Settings {
                 voters_max: at_least("--voters-max", self.voters_max, 1)?.unwrap_or(7),
                 members_min: at_least("--members-min", self.members_min, 1)?.unwrap_or(1),
@@ -373,7 +381,7 @@ impl Options {
             ));
         }
         let name = self.name.as_deref().filter(|n| !n.is_empty()).map_or_else(|| Ok("client".to_owned()), |n| label("the name", n))?;
-        Ok(ClientConfig { trust, seeds, name })
+        Ok(ClientConfig { trust, seeds, name, exposed: self.exposed() })
     }
 
     fn threads(&self) -> Result<u8, ConfigError> {
@@ -411,6 +419,17 @@ impl Options {
             (None, ..) => fail("--tls-ca, --tls-cert and --tls-key belong together: give all three".into()),
             (Some(_), ..) => fail("a secret and --tls-* files exclude each other: give one of them".into()),
         }
+    }
+
+    /// What to say of files with secrets that other users of this machine can read.
+    fn exposed(&self) -> Vec<String> {
+        let files = [
+            ("--secret-file", &self.secret_file),
+            ("--resp-password-file", &self.resp_password_file),
+            ("--http-token-file", &self.http_token_file),
+            ("--tls-key", &self.tls_key),
+        ];
+        files.into_iter().filter_map(|(flag, path)| exposure(flag, path.as_deref()?)).collect()
     }
 
     fn seeds(&self, flag: &str, port: u16) -> Result<Vec<String>, ConfigError> {
@@ -570,6 +589,14 @@ fn at_least<T: PartialOrd + fmt::Display>(flag: &str, value: Option<T>, least: T
 
 fn bytes(size: Size) -> usize {
     usize::try_from(size.0).unwrap_or(usize::MAX)
+}
+
+/// What to say of a file with a secret that other users of this machine can read. Its group may: that is how a group of
+/// users, or the volumes of containers, share one.
+fn exposure(flag: &str, path: &Path) -> Option<String> {
+    let mode = fs::metadata(path).ok().filter(fs::Metadata::is_file)?.permissions().mode();
+    let path = path.display();
+    (mode & OTHERS_READ != 0).then(|| format!("every user of this machine can read {path} ({flag}): run `chmod 600 {path}`"))
 }
 
 /// A short text file.
@@ -811,6 +838,21 @@ mod tests {
         let file = Options { backups: Some(0), weight: Some(7), ..Options::default() };
         let both = flags.or(file);
         assert_eq!((both.backups, both.weight), (Some(2), Some(7)));
+    }
+
+    #[test]
+    fn a_secret_that_every_user_can_read_is_warned_of() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("secret");
+        fs::write(&path, "a secret of the tests").expect("written");
+        for (mode, warnings) in [(0o644, 4), (0o640, 0), (0o600, 0), (0o604, 4)] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("it is ours");
+            let file = || Some(path.clone());
+            let options =
+                Options { secret_file: file(), resp_password_file: file(), http_token_file: file(), tls_key: file(), ..Options::default() };
+            let said = options.exposed();
+            assert!(said.len() == warnings && said.iter().all(|w| w.contains("chmod 600") && w.contains("secret")), "{mode:o}: {said:?}");
+        }
     }
 
     #[test]

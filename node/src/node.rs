@@ -10,6 +10,7 @@ use crate::http::Admin;
 use crate::keyspace::KeyspaceOptions;
 use crate::map::{Database, Map};
 use crate::moves::{CancelRequest, MovesReport};
+use crate::net::identity::Identity;
 use crate::rebalance::RebalancePlan;
 use crate::shared::Shared;
 use crate::status::ClusterReport;
@@ -44,6 +45,7 @@ pub struct Node {
     addresses: Addresses,
     leave_timeout: Duration,
     insecure: bool,
+    identity: Arc<Identity>,
     shared: Arc<Shared>,
     control: ControlHandle,
     data: DataHandle,
@@ -64,6 +66,7 @@ pub(crate) struct Parts {
     pub(crate) addresses: Addresses,
     pub(crate) config: Config,
     pub(crate) shared: Arc<Shared>,
+    pub(crate) identity: Arc<Identity>,
     pub(crate) control: ControlHandle,
     pub(crate) data: DataHandle,
     pub(crate) control_thread: Control,
@@ -98,6 +101,7 @@ impl Node {
             addresses: parts.addresses,
             leave_timeout: parts.config.leave_timeout,
             insecure: parts.config.trust == Trust::Loopback,
+            identity: parts.identity,
             shared: parts.shared,
             control: parts.control,
             data: parts.data,
@@ -444,6 +448,11 @@ impl Node {
     async fn waits_for(&self) -> String {
         let waiting = self.status().await.ok().and_then(|s| s.waiting);
         waiting.unwrap_or_else(|| "no coordinator has answered".into())
+    }
+
+    /// Reads again what may change while a node runs: the PEM files. False: it was given none.
+    pub(crate) fn reload(&self) -> bool {
+        self.identity.refresh()
     }
 
     /// Leaves in order: hands everything over, answers what was received, waits until the others know, stops.

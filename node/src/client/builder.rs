@@ -100,6 +100,7 @@ impl ClientBuilder {
         let options = self.options;
         // Files are read.
         let told = tokio::task::spawn_blocking(move || options.client()).await.map_err(|e| ConnectError::System(e.to_string()))??;
+        told.exposed.iter().for_each(|warning| tracing::warn!("{warning}"));
         let socket = open().map_err(|e| ConnectError::System(e.to_string()))?;
         let reach = Reach::of(socket.local_addr().map_err(|e| ConnectError::System(e.to_string()))?);
         let choice = Choice { reach, own: None };

@@ -192,7 +192,13 @@ impl Identity {
         let files = Files { ca: ca.to_owned(), cert: cert.to_owned(), key: key.to_owned() };
         let modified = files.modified();
         let tls = files.load()?;
-        Ok(Self { name: name.to_owned(), source: Source::Files(files), http_token: None, loopback_only: false, current: Current::new(tls, modified) })
+        Ok(Self {
+            name: name.to_owned(),
+            source: Source::Files(files),
+            http_token: None,
+            loopback_only: false,
+            current: Current::new(tls, modified),
+        })
     }
 
     /// This node's name, which its certificate bears and its hellos say.
@@ -239,12 +245,12 @@ impl Identity {
         current.tls.clone()
     }
 
-    /// Reads changed PEM files now rather than at the next connection some seconds later.
-    pub fn refresh(&self) {
-        if let Source::Files(files) = &self.source {
-            let mut current = self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            files.reload(&mut current);
-        }
+    /// Reads changed PEM files now rather than at the next connection some seconds later. False: there are none.
+    pub fn refresh(&self) -> bool {
+        let Source::Files(files) = &self.source else { return false };
+        let mut current = self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        files.reload(&mut current);
+        true
     }
 
     /// What is known of this node's certificate: of the files as they are now.

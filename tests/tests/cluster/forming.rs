@@ -1,6 +1,6 @@
 //! How clusters begin, whom they let in, and how few may go on.
 
-use doyen_tests::cluster::{Cluster, last_lines};
+use doyen_tests::cluster::{Cluster, last_lines, write_secret};
 use doyen_tests::resp::Reply;
 use std::collections::BTreeSet;
 
@@ -49,7 +49,7 @@ fn nodes_on_one_family_and_on_both_copy_to_each_other_and_serve_native_clients()
         let client = doyen::Client::builder().seeds(data).secret_file(secret).connect().await.expect("members are reached");
         let map: doyen::Map<String, String> = client.map("both families").await.expect("a map");
         for name in ["n0", "n1", "n2"] {
-            map.set(&name.to_owned(), &"2".to_owned()).await.expect("whichever member leads it takes it");
+            map.insert(name, &"2".to_owned()).await.expect("whichever member leads it takes it");
         }
         client.close().await;
     });
@@ -59,7 +59,7 @@ fn nodes_on_one_family_and_on_both_copy_to_each_other_and_serve_native_clients()
 fn a_wrong_secret_is_refused_on_both_sides_in_one_clear_line() {
     let mut cluster = Cluster::of(BINARY, 1);
     let other = cluster.file("other-secret");
-    std::fs::write(&other, "another secret, just as long as the first\n").expect("a file in our own directory");
+    write_secret(&other, "another secret, just as long as the first\n");
     let seed = cluster.node("n0").ready.listen;
     let started = cluster.try_start("stranger", &[seed], &["--secret-file", &other.display().to_string()]);
     started.expect("its ports are open before it is refused");
