@@ -1,7 +1,7 @@
 //! Puts a node together: reads the configuration, opens every socket, then starts the threads.
 
 use crate::config::value::{AssignmentName, EvictionPolicy, LossPolicy, Size, Span, Toggle};
-use crate::config::{Config, Defaults, Options, Trust};
+use crate::config::{ClientAddress, Config, Defaults, Options, Trust};
 use crate::control::{self, ControlOptions};
 use crate::data::{self, DataOptions, ThreadSockets};
 use crate::error::StartError;
@@ -123,6 +123,20 @@ impl Builder {
     /// Where other nodes reach this one, behind NAT.
     pub fn advertise(mut self, address: impl ToString) -> Self {
         self.options.advertise = Some(address.to_string());
+        self
+    }
+
+    /// Where clients reach this node, behind NAT: `HOST`, or `HOST:PORT` with the port of [`resp`](Self::resp). Where it is
+    /// a name, cluster-aware clients are sent by that name.
+    pub fn advertise_resp(mut self, address: impl ToString) -> Self {
+        self.options.advertise_resp = Some(address.to_string());
+        self
+    }
+
+    /// Where clients reach [`resp_cluster`](Self::resp_cluster), behind NAT: `HOST` or `HOST:PORT`. Further data threads
+    /// have the ports that follow. By default at the host of [`advertise_resp`](Self::advertise_resp).
+    pub fn advertise_resp_cluster(mut self, address: impl ToString) -> Self {
+        self.options.advertise_resp_cluster = Some(address.to_string());
         self
     }
 
@@ -287,33 +301,43 @@ impl Sockets {
         if let Some(port) = config.advertise.map(|a| a.port()).filter(|&p| p != 0) {
             advertised.set_port(port);
         }
-        let client = |listener: &Option<TcpListener>| -> Result<Option<SocketAddr>, StartError> {
+        let host = config.advertise_resp.as_ref();
+        let cluster_host = config.advertise_resp_cluster.as_ref().or(host);
+        let client = |listener: &Option<TcpListener>, host: Option<&ClientAddress>, port: Option<u16>| {
             let Some(listener) = listener else { return Ok(None) };
             let mut address = local("--resp", config.listen, listener.local_addr())?;
-            if let Some(ip) = config.advertise_resp {
-                address.set_ip(ip);
+            if let Some(host) = host {
+                address = SocketAddr::new(host.ip, address.port());
             } else if address.ip().is_unspecified() {
                 address.set_ip(advertised.ip());
             }
-            Ok(Some(address))
+            address.set_port(port.unwrap_or(address.port()));
+            Ok::<_, StartError>(Some(address))
         };
-        let ports = |thread: &ThreadSockets| {
-            let resp_cluster = client(&thread.resp_cluster)?.map(|a| a.port());
+        let cluster = |thread: &ThreadSockets, number: u16| {
+            // `resolve` has seen that all of them are ports.
+            let port = config.advertise_resp_cluster.as_ref().and_then(|a| a.port).map(|first| first.saturating_add(number));
+            client(&thread.resp_cluster, cluster_host, port)
+        };
+        let ports = |(thread, number): (&ThreadSockets, u16)| {
+            let resp_cluster = cluster(thread, number)?.map(|a| a.port());
             Ok::<_, StartError>(ThreadPorts { data: data(thread)?.port(), resp_cluster })
         };
         let [first, further @ ..] = &self.threads[..] else { return Err(StartError::System("a node has at least one data thread".into())) };
         Ok(Addresses {
             control: advertised,
             data: config.advertised(data(first)?)?,
-            resp: client(&self.resp)?,
-            resp_cluster: client(&first.resp_cluster)?,
-            http: client(&self.http)?,
-            further: further.iter().map(ports).collect::<Result<_, _>>()?,
+            resp: client(&self.resp, host, host.and_then(|h| h.port))?,
+            resp_cluster: cluster(first, 0)?,
+            http: client(&self.http, host, None)?,
+            further: further.iter().zip(1..).map(ports).collect::<Result<_, _>>()?,
+            hostname: cluster_host.and_then(|h| h.name.clone()).filter(|_| first.resp_cluster.is_some()),
         })
     }
 }
 
 fn assemble(config: Config) -> Result<Node, StartError> {
+    config.exposed.iter().for_each(|warning| tracing::warn!("{warning}"));
     let sockets = Sockets::open(&config)?;
     let addresses = sockets.addresses(&config)?;
     let name = config.name.clone().unwrap_or_else(|| addresses.control.to_string());
@@ -370,7 +394,8 @@ fn assemble(config: Config) -> Result<Node, StartError> {
             return Err(system(&e));
         }
     };
-    let admin_options = AdminOptions { listener: sockets.http, control: control.clone(), data: data.clone(), identity, token };
+    let admin_options =
+        AdminOptions { listener: sockets.http, control: control.clone(), data: data.clone(), identity: identity.clone(), token };
     let admin = match http::start(admin_options) {
         Ok(admin) => admin,
         Err(e) => {
@@ -381,7 +406,7 @@ fn assemble(config: Config) -> Result<Node, StartError> {
             return Err(system(&e));
         }
     };
-    Ok(Node::new(Parts { name, addresses, config, shared, control, data, control_thread, data_thread, admin }))
+    Ok(Node::new(Parts { name, addresses, config, shared, identity, control, data, control_thread, data_thread, admin }))
 }
 
 /// The lease must be the same at every node, so nobody may choose it; how soon silence counts may differ.

@@ -15,18 +15,20 @@ use crate::data::{Data, DataHandle};
 use crate::error::ClientError;
 use crate::map::{Database, Map};
 use crate::shared::Shared;
-use doyen_placement::planner::DEFAULT_KEYSPACE;
+use doyen_placement::planner::{DEFAULT_KEYSPACE, Refused};
 use doyen_placement::{KeyspaceId, MapEntry};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
 /// How long making a map may take.
 const MAP_MAX: Duration = Duration::from_secs(10);
 /// How long one member may take for it, before another one is asked.
 const MAP_ANSWER_MAX: Duration = Duration::from_secs(2);
+/// How long a keyspace that is not known is waited for: longer than the second after which members tell of newer tables.
+const KEYSPACE_MAX: Duration = Duration::from_secs(2);
 /// Before a member is asked again, where none is connected.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -98,7 +100,10 @@ impl Client {
             Some(entry) => entry,
             None => {
                 let made = tokio::time::timeout(MAP_MAX, self.make_map(keyspace, name)).await;
-                made.unwrap_or_else(|_| Err(ClientError::NotReady(format!("no member has made the map within {MAP_MAX:?}"))))?
+                let entry =
+                    made.unwrap_or_else(|_| Err(ClientError::NotReady(format!("no member has made the map within {MAP_MAX:?}"))))?;
+                self.wait_for(entry.keyspace).await?;
+                entry
             }
         };
         Ok(Map::new(entry, self.data.clone()))
@@ -116,6 +121,23 @@ impl Client {
         }
     }
 
+    /// What leads to a map's keyspace may be newer than what this client has. Members tell of it each second.
+    async fn wait_for(&self, keyspace: KeyspaceId) -> Result<(), ClientError> {
+        let until = Instant::now() + MAP_MAX;
+        let is_known =
+            || self.shared.local().view.as_ref().and_then(|v| v.installed.keyspace(keyspace)).is_some_and(|k| !k.partitions.is_empty());
+        while !is_known() {
+            if self.is_over() {
+                return Err(ClientError::Closed);
+            }
+            if Instant::now() >= until {
+                return Err(ClientError::NotReady(format!("no member has told of the map's keyspace within {MAP_MAX:?}")));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
+    }
+
     fn is_over(&self) -> bool {
         self.thread.as_ref().is_none_or(Data::is_finished)
     }
@@ -126,11 +148,27 @@ impl Client {
         Database::new(KeyspaceId(0), self.data.clone())
     }
 
-    /// Map 0 of another keyspace, as bytes. `None`: this client knows no such keyspace.
-    #[must_use]
-    pub fn database_in(&self, keyspace: &str) -> Option<Database> {
-        let id = self.shared.local().view.as_ref()?.installed.keyspace_named(keyspace)?.id;
-        Some(Database::new(id, self.data.clone()))
+    /// Map 0 of another keyspace, as bytes. Members tell a client of newer tables each second: a keyspace that has just been
+    /// made is waited for, two seconds at most.
+    ///
+    /// # Errors
+    /// There is no such keyspace, or this client is closed.
+    pub async fn database_in(&self, keyspace: &str) -> Result<Database, ClientError> {
+        let until = Instant::now() + KEYSPACE_MAX;
+        loop {
+            let view = self.shared.local().view.clone();
+            if let Some(found) = view.as_ref().and_then(|v| v.installed.keyspace_named(keyspace)) {
+                return Ok(Database::new(found.id, self.data.clone()));
+            }
+            if self.is_over() {
+                return Err(ClientError::Closed);
+            }
+            if Instant::now() >= until {
+                let known: Vec<String> = view.iter().flat_map(|v| &v.installed.keyspaces).map(|k| k.name.clone()).collect();
+                return Err(ClientError::Refused(Refused::no_keyspace(keyspace, known.iter()).to_string()));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
     }
 
     /// Ends it, and waits until the members have been told. Operations that are not answered end: reads as `Unavailable`, writes as

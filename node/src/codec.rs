@@ -109,6 +109,7 @@ mod tests {
                 resp_cluster: Some(([10, 0, 0, n as u8], 7380).into()),
                 http: Some(([10, 0, 0, n as u8], 7480).into()),
                 further: Vec::new(),
+                hostname: None,
             },
             location: Location { zone: format!("zone-{}", n % 3), rack: format!("rack-{}", n % 9), host: format!("host-{n}") },
             weight: 100,

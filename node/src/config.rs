@@ -14,18 +14,20 @@ pub mod value;
 pub use options::Options;
 
 use crate::keyspace::KeyspaceOptions;
+use crate::net::address::{Reach, canonical};
 use crate::net::identity::SECRET_BYTES_MIN;
 use doyen_placement::planner::DEFAULT_KEYSPACE;
 use doyen_placement::rule::VALUE_BYTES_MAX;
 use doyen_placement::table::validate::WEIGHT_MAX;
 use doyen_placement::{Assignment, Keyspace, KeyspaceId, Location, Role, Schedulers, Settings, THREADS_MAX};
 use std::io::Read;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::ops::RangeInclusive;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fmt, fs};
-use value::{Size, Toggle};
+use value::{Address, Size, Toggle};
 
 /// Below, a busy machine passes for a dead one; above, nobody would wait for a verdict.
 const SILENCE: RangeInclusive<Duration> = Duration::from_millis(300)..=Duration::from_secs(6);
@@ -55,6 +57,8 @@ const VALUE_BYTES_LEAST: usize = 1024;
 const VALUE_BYTES_MOST: usize = 64 << 20;
 /// The least that a data thread may have of `--memory-max`.
 const MEMORY_BYTES_LEAST: usize = 1 << 20;
+/// Of the permissions of a file: users who neither own it nor are of its group may read it.
+const OTHERS_READ: u32 = 0o004;
 /// Seeds at most.
 const SEEDS_MAX: usize = 64;
 /// Names and locations at most this long: they travel in tables and in gossip.
@@ -125,8 +129,10 @@ pub struct Config {
     pub http: Option<SocketAddr>,
     /// Where other nodes reach this one, if that is not where it listens; port 0 means the port that it listens on.
     pub advertise: Option<SocketAddr>,
-    /// Where clients reach this one, if that is not where it listens.
-    pub advertise_resp: Option<IpAddr>,
+    /// Where clients reach `resp`, `resp_cluster` and `http`, if that is not where they listen; its port is that of `resp`.
+    pub advertise_resp: Option<ClientAddress>,
+    /// Where clients reach `resp_cluster`, if `advertise_resp` does not say it.
+    pub advertise_resp_cluster: Option<ClientAddress>,
     /// Its name; `None`: the advertised address.
     pub name: Option<String>,
     /// Where it stands.
@@ -155,10 +161,35 @@ pub struct Config {
     pub leave_timeout: Duration,
     /// How long a member may keep silent before it is expelled.
     pub silence_max: Duration,
+    /// Warnings: files with secrets that other users of this machine can read.
+    pub exposed: Vec<String>,
     /// What the first table says if this node writes it.
     pub settings: Settings,
     /// The keyspace `default` if this node writes the first table.
     pub keyspace: Keyspace,
+}
+
+/// Where clients reach a port of a node, as its operator says it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientAddress {
+    /// The IP address; of a name, the first one that it resolves to here.
+    pub ip: IpAddr,
+    /// The name, if one was given. Cluster-aware clients are sent there.
+    pub name: Option<String>,
+    /// The port, if it is not the one that the node listens on.
+    pub port: Option<u16>,
+}
+
+impl ClientAddress {
+    fn of(flag: &str, text: &str) -> Result<Self, ConfigError> {
+        let address = parsed(flag, text)?;
+        let found = candidates(flag, text)?;
+        let ip = found.iter().find(|a| a.is_ipv4()).or(found.first()).map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), SocketAddr::ip);
+        match address.port() {
+            Some(0) => fail(format!("{flag}: `{text}` has port 0, which no client reaches: write the port, or leave it out")),
+            port => Ok(Self { ip, name: address.name().map(str::to_owned), port }),
+        }
+    }
 }
 
 /// What a client is told.
@@ -168,6 +199,8 @@ pub(crate) struct ClientConfig {
     /// Data ports, as `host:port`.
     pub(crate) seeds: Vec<String>,
     pub(crate) name: String,
+    /// Warnings: files with secrets that other users of this machine can read.
+    pub(crate) exposed: Vec<String>,
 }
 
 impl Options {
@@ -195,7 +228,15 @@ impl Options {
     /// In one line that says what to do.
     pub fn resolve(self, defaults: Defaults) -> Result<Config, ConfigError> {
         let trust = self.trust()?;
-        let default_ip = if trust == Trust::Loopback { Ipv4Addr::LOCALHOST } else { Ipv4Addr::UNSPECIFIED };
+        let advertise = self.advertise.as_deref().map(|a| candidates("--advertise", a)).transpose()?;
+        // Where others are told an IPv6 address, this node listens at one.
+        let v6 = advertise.as_ref().is_some_and(|found| found.iter().all(SocketAddr::is_ipv6));
+        let default_ip: IpAddr = match (trust == Trust::Loopback, v6) {
+            (true, false) => Ipv4Addr::LOCALHOST.into(),
+            (true, true) => Ipv6Addr::LOCALHOST.into(),
+            (false, false) => Ipv4Addr::UNSPECIFIED.into(),
+            (false, true) => Ipv6Addr::UNSPECIFIED.into(),
+        };
         let listen = address("--listen", self.listen.as_deref(), SocketAddr::from((default_ip, CONTROL_PORT)))?;
         let data = self.data.as_deref().map(|a| address("--data", Some(a), SocketAddr::from((listen.ip(), 0)))).transpose()?;
         if trust == Trust::Loopback {
@@ -225,16 +266,18 @@ impl Options {
                 }
             }
         }
-        let advertise =
-            self.advertise.as_deref().map(|a| address("--advertise", Some(a), SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))).transpose()?;
-        if let Some(a) = advertise.filter(|a| a.ip().is_unspecified()) {
-            return fail(format!("--advertise {a} names no machine: give the address at which other nodes reach this one"));
+        let advertise = advertise.map(|found| reachable(&found, listen, data)).transpose()?;
+        let advertise_resp = self.advertise_resp.as_deref().map(|a| ClientAddress::of("--advertise-resp", a)).transpose()?;
+        let advertise_resp_cluster =
+            self.advertise_resp_cluster.as_deref().map(|a| ClientAddress::of("--advertise-resp-cluster", a)).transpose()?;
+        if resp.is_none() && advertise_resp.as_ref().is_some_and(|a| a.port.is_some()) {
+            return fail(
+                "--advertise-resp names the port of --resp, which is off: leave the port out, or give --advertise-resp-cluster".into(),
+            );
         }
-        let advertise_resp = self
-            .advertise_resp
-            .as_deref()
-            .map(|a| address("--advertise-resp", Some(a), SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).map(|a| a.ip()))
-            .transpose()?;
+        if resp_cluster.is_none() && advertise_resp_cluster.is_some() {
+            return fail("--advertise-resp-cluster needs a port that clients reach: give --resp-cluster as well".into());
+        }
         let keyspace = self.keyspace()?;
         let seeds = self.seeds("--seed", CONTROL_PORT)?;
         let elsewhere = |s: &&String| s.parse::<SocketAddr>().is_ok_and(|a| !a.ip().is_loopback());
@@ -245,6 +288,13 @@ impl Options {
         }
         let memory_bytes_max = bytes(self.memory_max.unwrap_or(Size(memory::available() / 4 * 3)));
         let threads = self.threads()?;
+        if let Some(port) = advertise_resp_cluster.as_ref().and_then(|a| a.port)
+            && port.checked_add(u16::from(threads) - 1).is_none()
+        {
+            return fail(format!(
+                "--advertise-resp-cluster names port {port}, and each of --threads {threads} takes one from there: give a lower port"
+            ));
+        }
         if memory_bytes_max / usize::from(threads) < MEMORY_BYTES_LEAST {
             let least = MEMORY_BYTES_LEAST >> 20;
             return fail(format!(
@@ -285,6 +335,7 @@ impl Options {
             http,
             advertise,
             advertise_resp,
+            advertise_resp_cluster,
             name: self.name.as_deref().filter(|n| !n.is_empty()).map(member_name).transpose()?,
             location: Location {
                 zone: label("--zone", self.zone.as_deref().unwrap_or_default())?,
@@ -303,6 +354,7 @@ impl Options {
             clients_max: self.clients_max.unwrap_or(1_000) as usize,
             leave_timeout: self.leave_timeout.map_or(LEAVE_TIMEOUT_DEFAULT, |s| s.0),
             silence_max: self.silence_max()?,
+            exposed: self.exposed(),
             settings: Settings {
                 voters_max: at_least("--voters-max", self.voters_max, 1)?.unwrap_or(7),
                 members_min: at_least("--members-min", self.members_min, 1)?.unwrap_or(1),
@@ -331,7 +383,7 @@ impl Options {
             ));
         }
         let name = self.name.as_deref().filter(|n| !n.is_empty()).map_or_else(|| Ok("client".to_owned()), |n| label("the name", n))?;
-        Ok(ClientConfig { trust, seeds, name })
+        Ok(ClientConfig { trust, seeds, name, exposed: self.exposed() })
     }
 
     fn threads(&self) -> Result<u8, ConfigError> {
@@ -371,11 +423,22 @@ impl Options {
         }
     }
 
+    /// What to say of files with secrets that other users of this machine can read.
+    fn exposed(&self) -> Vec<String> {
+        let files = [
+            ("--secret-file", &self.secret_file),
+            ("--resp-password-file", &self.resp_password_file),
+            ("--http-token-file", &self.http_token_file),
+            ("--tls-key", &self.tls_key),
+        ];
+        files.into_iter().filter_map(|(flag, path)| exposure(flag, path.as_deref()?)).collect()
+    }
+
     fn seeds(&self, flag: &str, port: u16) -> Result<Vec<String>, ConfigError> {
         if self.seed.len() > SEEDS_MAX {
             return fail(format!("{} seeds are given, at most {SEEDS_MAX} are useful", self.seed.len()));
         }
-        self.seed.iter().map(|s| with_port(flag, s, port)).collect()
+        self.seed.iter().map(|s| parsed(flag, s)?.with_port(port).map_err(|why| of_flag(flag, &why))).collect()
     }
 
     fn keyspace(&self) -> Result<Keyspace, ConfigError> {
@@ -404,12 +467,19 @@ impl Config {
 
     /// The address that the machine would use towards the first seed: connecting a UDP socket sends nothing.
     fn outgoing_ip(&self, bound: SocketAddr) -> Option<IpAddr> {
-        let towards = self.seeds.iter().filter_map(|s| s.to_socket_addrs().ok()).flatten().find(|a| a.is_ipv4() == bound.is_ipv4());
-        // Without seeds, towards anywhere (an address that is reserved for documentation).
-        let towards = towards.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), 9)));
-        let socket = UdpSocket::bind(SocketAddr::new(bound.ip(), 0)).ok()?;
-        socket.connect(towards).ok()?;
-        Some(socket.local_addr().ok()?.ip()).filter(|ip| !ip.is_unspecified())
+        let reach = Reach::of(bound);
+        let seeds = self.seeds.iter().filter_map(|s| s.to_socket_addrs().ok()).flatten().map(canonical);
+        // Without seeds, towards anywhere (addresses that are reserved for documentation).
+        let anywhere: [IpAddr; 2] = [Ipv4Addr::new(192, 0, 2, 1).into(), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into()];
+        let towards = seeds.chain(anywhere.map(|ip| SocketAddr::new(ip, 9))).filter(|a| reach.takes(a.ip()));
+        let from = |towards: SocketAddr| {
+            // A socket of the family of its destination: one on [::] does not connect to an IPv4 address.
+            let any: IpAddr = if towards.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+            let socket = UdpSocket::bind(SocketAddr::new(any, 0)).ok()?;
+            socket.connect(towards).ok()?;
+            Some(socket.local_addr().ok()?.ip()).filter(|ip| !ip.is_unspecified())
+        };
+        towards.into_iter().find_map(from)
     }
 }
 
@@ -452,43 +522,43 @@ fn distance(from: &str, to: &str) -> usize {
     row[to.len()]
 }
 
-/// `HOST:PORT`, `HOST` or `:PORT`; what is missing comes from `default`.
+/// What a flag says of an address; what is missing comes from `default`.
 pub(crate) fn address(flag: &str, said: Option<&str>, default: SocketAddr) -> Result<SocketAddr, ConfigError> {
     let Some(text) = said else { return Ok(default) };
-    if let Ok(ip) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
-        return Ok(SocketAddr::new(ip, default.port()));
-    }
-    if let Some(port) = text.strip_prefix(':').and_then(|p| p.parse().ok()) {
-        return Ok(SocketAddr::new(default.ip(), port));
-    }
-    if text.bytes().all(|b| b.is_ascii_digit()) {
-        // A resolver takes a bare number for an address: 7440 is 0.0.29.16.
-        return fail(format!("{flag} {text} is not an address: write :{text} for the port, or HOST:PORT"));
-    }
-    let text = with_port(flag, text, default.port())?;
-    text.to_socket_addrs()
-        .ok()
-        .and_then(|mut found| found.next())
-        .ok_or_else(|| ConfigError(format!("{flag} {text} is not an address: write HOST:PORT, as in 127.0.0.1:{CONTROL_PORT}")))
+    let found = parsed(flag, text)?.resolve(default).map_err(|why| of_flag(flag, &why))?;
+    Ok(found.first().copied().unwrap_or(default))
 }
 
-/// `HOST:PORT`, with the port filled in where it is missing. Names are not resolved.
-fn with_port(flag: &str, text: &str, port: u16) -> Result<String, ConfigError> {
-    let wrong = || ConfigError(format!("{flag} `{text}` is not an address: write HOST:PORT, as in 10.0.0.1:{CONTROL_PORT}"));
-    if text.is_empty() || text.len() > 255 || text.contains(char::is_whitespace) {
-        return Err(wrong());
+/// The addresses of a machine that a flag may mean. Port 0 where none is written.
+fn candidates(flag: &str, text: &str) -> Result<Vec<SocketAddr>, ConfigError> {
+    let found = parsed(flag, text)?.resolve(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))).map_err(|why| of_flag(flag, &why))?;
+    match found.iter().any(|a| a.ip().is_unspecified()) {
+        true => fail(format!("{flag}: `{text}` names no machine: write the address at which others reach this one")),
+        false => Ok(found),
     }
-    if let Ok(a) = text.parse::<SocketAddr>() {
-        return Ok(a.to_string());
+}
+
+/// Of the addresses that `--advertise` may mean, one at which this node hears what is sent there.
+fn reachable(advertise: &[SocketAddr], listen: SocketAddr, data: Option<SocketAddr>) -> Result<SocketAddr, ConfigError> {
+    let ports = [Some(("--listen", listen)), data.map(|d| ("--data", d))];
+    let deaf = |a: &SocketAddr| ports.into_iter().flatten().find(|(_, port)| !Reach::of(*port).takes(a.ip()));
+    if let Some(found) = advertise.iter().find(|a| deaf(a).is_none()) {
+        return Ok(*found);
     }
-    if let Ok(ip) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
-        return Ok(SocketAddr::new(ip, port).to_string());
-    }
-    match text.rsplit_once(':') {
-        None => Ok(format!("{text}:{port}")),
-        Some((host, p)) if !host.is_empty() && !host.contains(':') && p.parse::<u16>().is_ok() => Ok(text.to_owned()),
-        Some(_) => Err(wrong()),
-    }
+    let Some((first, (flag, at))) = advertise.first().and_then(|a| Some((a, deaf(a)?))) else {
+        return fail("--advertise names no address: write the one at which others reach this node".into());
+    };
+    let (has, takes) = if first.is_ipv4() { ("IPv4", "IPv6") } else { ("IPv6", "IPv4") };
+    let (ip, port) = (first.ip(), at.port());
+    fail(format!("--advertise {ip} is an {has} address, and {flag} {at} takes {takes} only: give {flag} [::]:{port}, which takes both"))
+}
+
+fn parsed(flag: &str, text: &str) -> Result<Address, ConfigError> {
+    text.parse().map_err(|why: String| of_flag(flag, &why))
+}
+
+fn of_flag(flag: &str, why: &str) -> ConfigError {
+    ConfigError(format!("{flag}: {why}"))
 }
 
 fn label(flag: &str, text: &str) -> Result<String, ConfigError> {
@@ -531,6 +601,14 @@ fn at_least<T: PartialOrd + fmt::Display>(flag: &str, value: Option<T>, least: T
 
 fn bytes(size: Size) -> usize {
     usize::try_from(size.0).unwrap_or(usize::MAX)
+}
+
+/// What to say of a file with a secret that other users of this machine can read. Its group may: that is how a group of
+/// users, or the volumes of containers, share one.
+fn exposure(flag: &str, path: &Path) -> Option<String> {
+    let mode = fs::metadata(path).ok().filter(fs::Metadata::is_file)?.permissions().mode();
+    let path = path.display();
+    (mode & OTHERS_READ != 0).then(|| format!("every user of this machine can read {path} ({flag}): run `chmod 600 {path}`"))
 }
 
 /// A short text file.
@@ -620,16 +698,87 @@ mod tests {
         }
     }
 
+    /// `HOST:PORT` that did not resolve was called no address.
     #[test]
-    fn addresses_may_leave_out_what_the_default_says() {
-        let default = SocketAddr::from((Ipv4Addr::LOCALHOST, 7400));
-        let parsed = |text| address("--listen", Some(text), default).map(|a| a.to_string());
-        assert_eq!(parsed("127.0.0.2"), Ok("127.0.0.2:7400".into()));
-        assert_eq!(parsed(":0"), Ok("127.0.0.1:0".into()));
-        assert_eq!(parsed("[::1]:9"), Ok("[::1]:9".into()));
-        assert!(parsed("no such name at all:1").is_err());
-        assert!(parsed("127.0.0.1:99999").is_err());
-        assert!(parsed("7440").is_err_and(|e| e.0.contains("write :7440")));
+    fn every_flag_that_takes_an_address_says_alike_what_is_wrong_with_it() {
+        let secret = || Some(b"0123456789abcdef".to_vec());
+        let on = |text: &str| Some(Toggle::On(text.into()));
+        type Say = fn(&mut Options, &str);
+        let flags: [(&str, Say); 8] = [
+            ("--listen", |o, a| o.listen = Some(a.into())),
+            ("--data", |o, a| o.data = Some(a.into())),
+            ("--advertise", |o, a| o.advertise = Some(a.into())),
+            ("--advertise-resp", |o, a| o.advertise_resp = Some(a.into())),
+            ("--advertise-resp-cluster", |o, a| o.advertise_resp_cluster = Some(a.into())),
+            ("--resp", |o, a| o.resp = Some(Toggle::On(a.into()))),
+            ("--resp-cluster", |o, a| o.resp_cluster = Some(Toggle::On(a.into()))),
+            ("--http", |o, a| o.http = Some(Toggle::On(a.into()))),
+        ];
+        for (flag, say) in flags {
+            for (text, why) in [
+                ("no-such-host.invalid:7", "cannot resolve `no-such-host.invalid`"),
+                ("7440", "write :7440"),
+                ("a b", "`a b` is not an address"),
+            ] {
+                let error = resolve(|o| (say(o, text), o.secret = secret()).1).expect_err("refused").0;
+                assert!(error.starts_with(&format!("{flag}: ")) && error.contains(why), "{error}");
+            }
+        }
+        let config = resolve(|o| (o.http = on("[::ffff:127.0.0.1]:9"), o.listen = Some("::ffff:127.0.0.1".into())).1).expect("holds");
+        assert_eq!((config.listen.to_string(), config.http.map(|a| a.to_string())), ("127.0.0.1:7400".into(), Some("127.0.0.1:9".into())));
+    }
+
+    #[test]
+    fn a_node_does_not_advertise_an_address_at_which_it_hears_nothing() {
+        let tell = |listen: Option<&str>, data: Option<&str>, advertise: &str| {
+            resolve(|o| {
+                (o.listen, o.data) = (listen.map(Into::into), data.map(Into::into));
+                (o.advertise, o.secret) = (Some(advertise.into()), Some(b"0123456789abcdef".to_vec()));
+            })
+        };
+        for (listen, data, advertise) in [
+            (Some("0.0.0.0:1"), None, "2001:db8::1"),
+            (Some("[2001:db8::1]:1"), None, "10.0.0.1"),
+            (Some("[::]:1"), Some("0.0.0.0:2"), "[2001:db8::1]:9"),
+        ] {
+            let error = tell(listen, data, advertise).expect_err("refused").0;
+            let flag = if data.is_some() { "--data [::]:2" } else { "--listen [::]:1" };
+            assert!(error.contains(flag) && error.contains("takes both"), "{error}");
+        }
+        for (listen, advertise) in [("[::]:1", "10.0.0.1"), ("[::]:1", "2001:db8::1"), ("0.0.0.0:1", "::ffff:10.0.0.1")] {
+            assert!(tell(Some(listen), None, advertise).is_ok(), "{listen} {advertise}");
+        }
+        assert_eq!(tell(None, None, "2001:db8::1").expect("holds").listen.to_string(), "[::]:7400");
+        assert!(tell(None, None, "0.0.0.0").is_err_and(|e| e.0.contains("names no machine")));
+    }
+
+    #[test]
+    fn on_every_interface_the_address_towards_the_first_seed_is_told_whatever_its_family() {
+        let config = resolve(|o| {
+            (o.listen, o.secret) = (Some("[::]:0".into()), Some(b"0123456789abcdef".to_vec()));
+            o.seed = vec!["127.0.0.1:7400".into()];
+        });
+        let bound = "[::]:7".parse().expect("an address");
+        assert_eq!(config.expect("holds").advertised(bound).map(|a| a.to_string()), Ok("127.0.0.1:7".into()));
+    }
+
+    /// The port was dropped in silence, and a name became an address.
+    #[test]
+    fn where_clients_are_sent_may_have_a_name_and_ports() {
+        let tell = |resp: &str, cluster: &str| {
+            resolve(|o| (o.advertise_resp, o.advertise_resp_cluster) = (Some(resp.into()), Some(cluster.into())))
+        };
+        let config = tell("10.0.0.1:6379", "localhost:9000").expect("holds");
+        let address = |ip: [u8; 4], name: Option<&str>, port| ClientAddress { ip: ip.into(), name: name.map(Into::into), port: Some(port) };
+        assert_eq!(config.advertise_resp, Some(address([10, 0, 0, 1], None, 6379)));
+        assert_eq!(config.advertise_resp_cluster, Some(address([127, 0, 0, 1], Some("localhost"), 9000)));
+        assert!(tell("10.0.0.1:0", "10.0.0.1").is_err_and(|e| e.0.contains("port 0")));
+        let off = resolve(|o| (o.resp, o.advertise_resp) = (Some(Toggle::Off), Some("10.0.0.1:6379".into())));
+        assert!(off.is_err_and(|e| e.0.contains("--advertise-resp-cluster")));
+        let off = resolve(|o| (o.resp_cluster, o.advertise_resp_cluster) = (Some(Toggle::Off), Some("10.0.0.1".into())));
+        assert!(off.is_err_and(|e| e.0.contains("--resp-cluster")));
+        let high = resolve(|o| (o.threads, o.advertise_resp_cluster) = (Some(2), Some("10.0.0.1:65535".into())));
+        assert!(high.is_err_and(|e| e.0.contains("--threads 2")));
     }
 
     #[test]
@@ -701,6 +850,21 @@ mod tests {
         let file = Options { backups: Some(0), weight: Some(7), ..Options::default() };
         let both = flags.or(file);
         assert_eq!((both.backups, both.weight), (Some(2), Some(7)));
+    }
+
+    #[test]
+    fn a_secret_that_every_user_can_read_is_warned_of() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("secret");
+        fs::write(&path, "a secret of the tests").expect("written");
+        for (mode, warnings) in [(0o644, 4), (0o640, 0), (0o600, 0), (0o604, 4)] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("it is ours");
+            let file = || Some(path.clone());
+            let options =
+                Options { secret_file: file(), resp_password_file: file(), http_token_file: file(), tls_key: file(), ..Options::default() };
+            let said = options.exposed();
+            assert!(said.len() == warnings && said.iter().all(|w| w.contains("chmod 600") && w.contains("secret")), "{mode:o}: {said:?}");
+        }
     }
 
     #[test]

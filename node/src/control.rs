@@ -12,6 +12,7 @@
 //! anything but the next input.
 
 mod alive;
+mod catching_up;
 pub mod counted;
 mod driver;
 pub(crate) mod seeds;
@@ -75,6 +76,9 @@ pub enum Upcall {
     Differed(PartitionRef, MemberId),
     /// A peer knows a newer committed table.
     Newer(TableName),
+    /// A name is looked up that the installed table does not have: answered once everything is installed that was
+    /// committed before, or when that cannot be found out.
+    CatchUp(oneshot::Sender<()>),
     /// A client asks for this map.
     MakeMap {
         /// The name of its keyspace.
@@ -144,6 +148,7 @@ pub struct Coordinated {
 enum Command {
     Admin(AdminRequest, oneshot::Sender<AdminReply>),
     Recover(Vec<String>, oneshot::Sender<AdminReply>),
+    CatchUp(oneshot::Sender<()>),
     Status(oneshot::Sender<ClusterStatus>),
     Loads(oneshot::Sender<Loads>),
     Coordinated(oneshot::Sender<Option<Box<Coordinated>>>),
@@ -204,6 +209,12 @@ impl ControlHandle {
     /// The control thread is gone.
     pub async fn recover(&self, dead: Vec<String>) -> Result<AdminReply, ControlClosed> {
         self.ask(|answer| Command::Recover(dead, answer)).await
+    }
+
+    /// Waits until this node has installed whatever was committed before the call, some seconds at most: for lookups of
+    /// names that its table does not have. Where nobody coordinates, it knows what it knows.
+    pub async fn catch_up(&self) {
+        let _ = self.ask(Command::CatchUp).await;
     }
 
     /// How the cluster stands. Takes at most some 300 ms.

@@ -365,7 +365,15 @@ mod tests {
             name: "n1".into(),
             role: Role::Data,
             state: MemberState::Live,
-            addresses: Addresses { control, data: control, resp: None, resp_cluster: None, http: None, further: Vec::new() },
+            addresses: Addresses {
+                control,
+                data: control,
+                resp: None,
+                resp_cluster: None,
+                http: None,
+                further: Vec::new(),
+                hostname: None,
+            },
             location: Location::default(),
             weight: 100,
         };

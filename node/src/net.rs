@@ -4,11 +4,12 @@
 //!   control thread ── peers: agreement, joins, gossip   (--listen)  ── hints: chitchat over peers; probe: ECONNREFUSED
 //!   data thread    ── links: operations, copies         (--data)
 //!                     └─ driver: QUIC without tasks; detour: by way of a third member, where two do not reach each other
-//!                        both: identity (who may talk), endpoint (how), hello (who is it, which versions)
+//!                        both: identity (who may talk), endpoint (how), hello (who is it, which versions), address (one form each)
 //! ```
 //!
 //! A connection is worth nothing until its hello is done; from then on it binds the sender of everything that arrives.
 
+pub mod address;
 pub mod endpoint;
 pub mod envelope;
 pub mod hello;

@@ -10,11 +10,12 @@ use crate::http::Admin;
 use crate::keyspace::KeyspaceOptions;
 use crate::map::{Database, Map};
 use crate::moves::{CancelRequest, MovesReport};
+use crate::net::identity::Identity;
 use crate::rebalance::RebalancePlan;
 use crate::shared::Shared;
 use crate::status::ClusterReport;
 use doyen_gossip::agreement::{AdminReply, AdminRequest, BalanceChange, Event};
-use doyen_placement::planner::{self, DEFAULT_KEYSPACE, Pace};
+use doyen_placement::planner::{self, DEFAULT_KEYSPACE, Pace, Refused};
 use doyen_placement::{Addresses, KeyspaceId, MapEntry, MapId, MemberId, MoveRate, Paused, Schedulers, Table, Window};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -47,6 +48,7 @@ pub struct Node {
     addresses: Addresses,
     leave_timeout: Duration,
     insecure: bool,
+    identity: Arc<Identity>,
     shared: Arc<Shared>,
     control: ControlHandle,
     data: DataHandle,
@@ -67,6 +69,7 @@ pub(crate) struct Parts {
     pub(crate) addresses: Addresses,
     pub(crate) config: Config,
     pub(crate) shared: Arc<Shared>,
+    pub(crate) identity: Arc<Identity>,
     pub(crate) control: ControlHandle,
     pub(crate) data: DataHandle,
     pub(crate) control_thread: Control,
@@ -117,6 +120,7 @@ impl Node {
             addresses: parts.addresses,
             leave_timeout: parts.config.leave_timeout,
             insecure: parts.config.trust == Trust::Loopback,
+            identity: parts.identity,
             shared: parts.shared,
             control: parts.control,
             data: parts.data,
@@ -395,11 +399,24 @@ impl Node {
         self.control.logged_events(since)
     }
 
-    /// Map 0 of another keyspace, as bytes: what a Redis client uses after `CLIENT KEYSPACE NAME`. `None`: this node knows no such keyspace.
-    #[must_use]
-    pub fn database_in(&self, keyspace: &str) -> Option<Database> {
-        let id = self.shared.local().view.as_ref()?.installed.keyspace_named(keyspace)?.id;
-        Some(Database::new(id, self.data.clone()))
+    /// Map 0 of another keyspace, as bytes: what a Redis client uses after `CLIENT KEYSPACE NAME`. A keyspace that another
+    /// member has just made is found.
+    ///
+    /// # Errors
+    /// There is no such keyspace, or no cluster.
+    pub async fn database_in(&self, keyspace: &str) -> Result<Database, NodeError> {
+        let found = || Some(self.shared.local().view.as_ref()?.installed.keyspace_named(keyspace)?.id);
+        if found().is_none() {
+            self.control.catch_up().await;
+        }
+        match found() {
+            Some(id) => Ok(Database::new(id, self.data.clone())),
+            None => {
+                let table = self.installed().await?;
+                let refused = Refused::no_keyspace(keyspace, table.keyspaces.iter().map(|k| &k.name));
+                Err(NodeError::Refused(refused.to_string()))
+            }
+        }
     }
 
     async fn map_entry(&self, keyspace: &str, name: &str) -> Result<MapEntry, NodeError> {
@@ -450,6 +467,11 @@ impl Node {
     async fn waits_for(&self) -> String {
         let waiting = self.status().await.ok().and_then(|s| s.waiting);
         waiting.unwrap_or_else(|| "no coordinator has answered".into())
+    }
+
+    /// Reads again what may change while a node runs: the PEM files. False: it was given none.
+    pub(crate) fn reload(&self) -> bool {
+        self.identity.refresh()
     }
 
     /// Leaves in order: hands everything over, answers what was received, waits until the others know, stops.

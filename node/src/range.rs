@@ -18,7 +18,7 @@ const PAGE: u32 = 1000;
 ///
 /// ```no_run
 /// # async fn example(node: &doyen::Node) -> Result<(), Box<dyn std::error::Error>> {
-/// let names = node.database_in("names").ok_or("no such keyspace")?;
+/// let names = node.database_in("names").await?;
 /// let mut scan = names.range("a", "m").ok_or("its keys have no order")?.page(100);
 /// while let Some(page) = scan.next().await? {
 ///     for (key, value) in page {

@@ -220,7 +220,15 @@ mod tests {
             name: format!("n{number}"),
             role: Role::Data,
             state: MemberState::Live,
-            addresses: Addresses { control, data: control, resp: None, resp_cluster: None, http: None, further: Vec::new() },
+            addresses: Addresses {
+                control,
+                data: control,
+                resp: None,
+                resp_cluster: None,
+                http: None,
+                further: Vec::new(),
+                hostname: None,
+            },
             location: Location::default(),
             weight: 100,
         }

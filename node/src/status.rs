@@ -677,6 +677,7 @@ mod tests {
                 resp_cluster: None,
                 http: None,
                 further: Vec::new(),
+                hostname: None,
             },
             location: Location::default(),
             weight: 100,

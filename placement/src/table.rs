@@ -156,6 +156,8 @@ pub struct Addresses {
     pub http: Option<SocketAddr>,
     /// Of a member with several data threads: where the further ones are reached, the second one first.
     pub further: Vec<ThreadPorts>,
+    /// The name by which cluster-aware RESP clients are sent to `resp_cluster`, in place of its IP address.
+    pub hostname: Option<String>,
 }
 
 /// Where a further data thread of a member is reached, at the same IP addresses as the first.
@@ -385,7 +387,7 @@ impl TableName {
 /// between machines.
 impl Hash for Addresses {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let Self { control, data, resp, resp_cluster, http, further } = self;
+        let Self { control, data, resp, resp_cluster, http, further, hostname } = self;
         for address in [Some(control), Some(data), resp.as_ref(), resp_cluster.as_ref(), http.as_ref()] {
             match address {
                 None => state.write_u8(0),
@@ -403,6 +405,7 @@ impl Hash for Addresses {
             }
         }
         further.hash(state);
+        hostname.hash(state);
     }
 }
 

@@ -5,6 +5,7 @@ use crate::resp::{Client, Reply};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -52,13 +53,19 @@ pub struct Cluster {
     _permit: Permit,
 }
 
+/// Writes a file that only its owner may read: nodes warn of others.
+pub fn write_secret(path: &Path, text: &str) {
+    std::fs::write(path, text).expect("a file in our own directory");
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).expect("it is ours");
+}
+
 impl Cluster {
     /// Nobody yet. `binary` is `env!("CARGO_BIN_EXE_doyen-under-test")`.
     #[must_use]
     pub fn new(binary: &str) -> Self {
         let permit = Permit::take();
         let dir = TempDir::new().expect("a directory for logs");
-        std::fs::write(dir.path().join("secret"), "a secret of the tests, long enough\n").expect("a file in our own directory");
+        write_secret(&dir.path().join("secret"), "a secret of the tests, long enough\n");
         let options = ["--partitions", "64"].map(str::to_owned).to_vec();
         Self { binary: binary.into(), nodes: BTreeMap::new(), dir, starts: 0, options, dies_at: None, _permit: permit }
     }

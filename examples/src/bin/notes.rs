@@ -16,6 +16,7 @@ use clap::Parser;
 use doyen::config::Options;
 use doyen::testkit::Ready;
 use doyen::{Map, Node};
+use doyen_examples::serve_until;
 use std::net::SocketAddr;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -34,20 +35,25 @@ type Notes = Map<String, String>;
 async fn main() -> anyhow::Result<()> {
     let flags = Flags::parse();
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let mut told_to_stop = Box::pin(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    });
     let listener = tokio::net::TcpListener::bind(flags.web).await?;
     let node = Node::builder().options(flags.doyen).start().await?;
     // One line for whoever starts it: where the node listens, and where the service does.
     println!("{}", Ready::of(&node).and("web", listener.local_addr()?));
-    let serving = async {
-        let notes: Notes = node.map("notes").await?;
-        axum::serve(listener, Router::new().route("/notes/{id}", get(read).put(write)).with_state(notes)).await?;
-        anyhow::Ok(())
-    };
     tokio::select! {
-        served = serving => served?,
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+        notes = node.map("notes") => {
+            let notes: Notes = notes?;
+            let app = Router::new().route("/notes/{id}", get(read).put(write)).with_state(notes);
+            serve_until(listener, app, told_to_stop).await?;
+        }
+        () = &mut told_to_stop => {}
     }
+    // Only now: the requests that were in flight needed the node.
     node.shutdown().await;
     Ok(())
 }

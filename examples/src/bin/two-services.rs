@@ -25,6 +25,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use doyen::{Map, Node, ReadError, WriteError};
+use doyen_examples::serve_until;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -54,11 +55,8 @@ async fn main() -> anyhow::Result<()> {
     let north = Node::builder().name("north").listen("127.0.0.1:0").start().await?;
     let south = Node::builder().name("south").listen("127.0.0.1:0").seeds([north.addresses().control.to_string()]).start().await?;
 
-    let serving = async { tokio::try_join!(serve("north", &north, 8081), serve("south", &south, 8082)) };
-    tokio::select! {
-        served = serving => served.map(|_| ())?,
-        interrupted = tokio::signal::ctrl_c() => interrupted?,
-    }
+    // Both end with Ctrl-C, once the requests in flight are answered: those need the nodes.
+    tokio::try_join!(serve("north", &north, 8081), serve("south", &south, 8082))?;
 
     // In order: each hands over what it holds to those that stay.
     south.shutdown().await;
@@ -72,7 +70,13 @@ async fn serve(name: &'static str, node: &Node, port: u16) -> anyhow::Result<()>
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     let listener = tokio::net::TcpListener::bind(address).await.map_err(|e| anyhow::anyhow!("cannot listen on {address}: {e}"))?;
     println!("service {name} listens: curl http://{address}/users/7");
-    axum::serve(listener, app).await?;
+    let told_to_stop = async {
+        // Without a way to hear of Ctrl-C, the system ends the program at once, as it ends any other.
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    serve_until(listener, app, told_to_stop).await?;
     Ok(())
 }
 

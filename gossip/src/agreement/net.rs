@@ -169,7 +169,7 @@ impl Net {
             id,
             name: self.names.get(&slot).cloned().unwrap_or_else(|| format!("n{slot}")),
             role,
-            addresses: Addresses { control: at, data: at, resp: None, resp_cluster: None, http: None, further: Vec::new() },
+            addresses: Addresses { control: at, data: at, resp: None, resp_cluster: None, http: None, further: Vec::new(), hostname: None },
             location: Location::default(),
             weight: 100,
             seeds: self.seeds_of(slot, self.named),

@@ -167,7 +167,15 @@ pub(crate) fn table(members: u64, partitions: u16, holders: impl Fn(u64) -> Vec<
         name: format!("n{n}"),
         role: Role::Data,
         state: MemberState::Live,
-        addresses: Addresses { control: address, data: address, resp: None, resp_cluster: None, http: None, further: Vec::new() },
+        addresses: Addresses {
+            control: address,
+            data: address,
+            resp: None,
+            resp_cluster: None,
+            http: None,
+            further: Vec::new(),
+            hostname: None,
+        },
         location: Location::default(),
         weight: 100,
     };

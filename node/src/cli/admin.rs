@@ -16,6 +16,7 @@ pub(super) use rebalance::Rebalance;
 pub(super) use restart::RestartPlan;
 
 use super::Failed;
+use crate::config::value::Address;
 use crate::config::{self, HTTP_PORT};
 use crate::http::LOCAL_TOKEN;
 use crate::http::client::{self, HttpError};
@@ -42,7 +43,7 @@ const NO_CLUSTER_HELP: &str = "Status: 0 the node is a member of a cluster, safe
 #[derive(Debug, clap::Args)]
 struct Target {
     /// The node's --http address
-    #[arg(long, env = "DOYEN_HTTP", value_name = "ADDR", default_value_t = format!("127.0.0.1:{HTTP_PORT}"))]
+    #[arg(long, env = "DOYEN_HTTP", value_name = "ADDR", value_parser = http_address, default_value_t = format!("127.0.0.1:{HTTP_PORT}"))]
     http: String,
 }
 
@@ -133,12 +134,15 @@ impl fmt::Display for Recovered {
 
 impl Target {
     fn address(&self) -> String {
-        match self.http.strip_prefix("http://").unwrap_or(&self.http).trim_end_matches('/') {
-            port if port.starts_with(':') => format!("127.0.0.1{port}"),
-            host if host.contains(':') => host.to_owned(),
-            host => format!("{host}:{HTTP_PORT}"),
-        }
+        self.http.clone()
     }
+}
+
+/// `HOST:PORT` of a node's HTTP, as a person writes it: like every other address, or as the URL of a browser.
+pub(super) fn http_address(text: &str) -> Result<String, String> {
+    let text = text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/');
+    let text = if text.starts_with(':') && !text.starts_with("::") { &format!("127.0.0.1{text}") } else { text };
+    text.parse::<Address>()?.with_port(HTTP_PORT)
 }
 
 impl Status {

@@ -16,7 +16,8 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Run a node.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Every option is also a variable (DOYEN_VALUE_MAX) and a key of the file (value-max). Flags win over variables, \
-    variables over the file.\nSIGTERM or Ctrl-C: leave in order. A second one: leave at once.\n\n\
+    variables over the file.\nSIGTERM or Ctrl-C: leave in order. A second one: leave at once.\nSIGHUP: \
+    read the PEM files again; nothing else changes without a restart.\n\n\
     Status: 0 left in order; 1 it failed (a port in use, no seed accepts this node, its name is taken); 2 a flag, a file or a variable says \
     something wrong; 3 left, and keys are gone that no other member has; 128 + n told twice to end by signal n.")]
 pub(super) struct Run {
@@ -65,6 +66,8 @@ async fn run(config: crate::config::Config) -> Result<ExitCode, Failed> {
     let system = |e: std::io::Error| Failed::new(format!("cannot watch signals: {e}"));
     let mut terminate = signal(SignalKind::terminate()).map_err(system)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(system)?;
+    // The end of a terminal, and what many programs reload by. From here on it ends nothing, also while this node leaves.
+    let mut hangup = signal(SignalKind::hangup()).map_err(system)?;
     let connections_max = config.connections_max;
     let node = crate::builder::start(config).await.map_err(|e| match e {
         StartError::Config(e) => e.into(),
@@ -79,13 +82,19 @@ async fn run(config: crate::config::Config) -> Result<ExitCode, Failed> {
     limits::warn(connections_max);
     let mut fatal = node.fatal();
     announce(&node)?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-        why = fatal.wait_for(Option::is_some) => {
-            let why = why.ok().and_then(|why| why.clone()).unwrap_or_else(|| "the control thread ended: this is a defect".into());
-            node.kill().await;
-            return Err(Failed::new(why));
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            Some(()) = hangup.recv() => match node.reload() {
+                true => tracing::info!("SIGHUP: the PEM files are read again; other options need a restart"),
+                false => tracing::info!("SIGHUP: nothing to read again without --tls-* files; other options need a restart"),
+            },
+            why = fatal.wait_for(Option::is_some) => {
+                let why = why.ok().and_then(|why| why.clone()).unwrap_or_else(|| "the control thread ended: this is a defect".into());
+                node.kill().await;
+                return Err(Failed::new(why));
+            }
         }
     }
     if node.is_member() {

@@ -75,7 +75,7 @@ pub(super) struct Simulate {
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
     /// Ask what would become of a cluster that is there: its table and loads, from this node's --http address
-    #[arg(long, value_name = "ADDR", conflicts_with_all = [
+    #[arg(long, value_name = "ADDR", value_parser = super::admin::http_address, conflicts_with_all = [
         "nodes", "weights", "zones", "keys", "distribution", "exponent", "key_file", "strategies", "backups", "partitions", "salt"
     ])]
     from_cluster: Option<String>,

@@ -2,9 +2,10 @@
 
 use super::Client;
 use crate::config::{Options, Trust};
-use crate::control::seeds::{self, Resolved};
+use crate::control::seeds::{self, Choice, Resolved};
 use crate::data::{self, DataHandle, DataOptions, ThreadSockets};
 use crate::error::ConnectError;
+use crate::net::address::Reach;
 use crate::net::endpoint::Failure;
 use crate::net::identity::Identity;
 use crate::shard::Limits;
@@ -12,7 +13,8 @@ use crate::shard::clients::PARK;
 use crate::shared::Shared;
 use doyen_gossip::Time;
 use doyen_placement::MemberId;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -98,24 +100,27 @@ impl ClientBuilder {
         let options = self.options;
         // Files are read.
         let told = tokio::task::spawn_blocking(move || options.client()).await.map_err(|e| ConnectError::System(e.to_string()))??;
-        let resolving = tokio::time::timeout_at(until, seeds::resolve(&told.seeds)).await;
+        told.exposed.iter().for_each(|warning| tracing::warn!("{warning}"));
+        let socket = open().map_err(|e| ConnectError::System(e.to_string()))?;
+        let reach = Reach::of(socket.local_addr().map_err(|e| ConnectError::System(e.to_string()))?);
+        let choice = Choice { reach, own: None };
+        let resolving = tokio::time::timeout_at(until, seeds::resolve(&told.seeds, choice)).await;
         let resolved =
             resolving.map_err(|_| ConnectError::Unreachable(format!("the names of the seeds do not resolve within {timeout:?}")))?;
-        let Some(first) = resolved.addresses.first() else {
+        if resolved.addresses.is_empty() {
             let names = resolved.unresolved.join(", ");
             return Err(ConnectError::Unreachable(format!(
                 "no seed is an address or resolves to one ({names}): give HOST:PORT of a data port"
             )));
-        };
-        let local = local(*first, &told.trust);
+        }
         let (trust, name, addresses) = (told.trust, told.name, resolved.addresses.clone());
         let shared = Arc::new(Shared::new(MemberId::of_client(rand::random())));
         let thread_shared = shared.clone();
         // Keys are made, and a thread is waited for.
-        let started = tokio::task::spawn_blocking(move || start(&trust, &name, local, addresses, thread_shared));
+        let started = tokio::task::spawn_blocking(move || start(&trust, &name, socket, addresses, thread_shared));
         let (thread, data) = started.await.map_err(|e| ConnectError::System(e.to_string()))??;
         let is_name = |seed: &String| seed.parse::<SocketAddr>().is_err();
-        let names = told.seeds.iter().any(is_name).then(|| tokio::spawn(resolve_again(told.seeds, resolved.clone(), data.clone())));
+        let names = told.seeds.iter().any(is_name).then(|| tokio::spawn(resolve_again(told.seeds, choice, resolved.clone(), data.clone())));
         let client = Client::new(shared, data, thread, names);
         match wait(&client, &resolved, until, timeout).await {
             Ok(()) => Ok(client),
@@ -127,21 +132,15 @@ impl ClientBuilder {
     }
 }
 
-/// Where a client's socket is bound. Nobody dials it.
-fn local(seed: SocketAddr, trust: &Trust) -> SocketAddr {
-    let ip: IpAddr = match (seed.is_ipv4(), trust) {
-        (true, Trust::Loopback) => Ipv4Addr::LOCALHOST.into(),
-        (false, Trust::Loopback) => Ipv6Addr::LOCALHOST.into(),
-        (true, _) => Ipv4Addr::UNSPECIFIED.into(),
-        (false, _) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    SocketAddr::new(ip, 0)
+/// A socket for both families of addresses, or for IPv4 where this machine has no other. Nobody dials it.
+fn open() -> io::Result<UdpSocket> {
+    UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).or_else(|_| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)))
 }
 
 fn start(
     trust: &Trust,
     name: &str,
-    local: SocketAddr,
+    socket: UdpSocket,
     seeds: Vec<SocketAddr>,
     shared: Arc<Shared>,
 ) -> Result<(data::Data, DataHandle), ConnectError> {
@@ -155,7 +154,7 @@ fn start(
     let options = DataOptions {
         me: shared.local().me,
         limits: limits(),
-        threads: vec![ThreadSockets { data: UdpSocket::bind(local).map_err(|e| system(&e))?, resp_cluster: None }],
+        threads: vec![ThreadSockets { data: socket, resp_cluster: None }],
         identity: Arc::new(identity),
         resp: None,
         password: None,
@@ -232,15 +231,15 @@ fn reason(failure: &Failure) -> String {
         }
         Failure::Stranger => "that node is not part of a cluster yet".into(),
         Failure::Unreachable(why) => format!("{why}: give the data address (--data, by default port 7401) of a running node"),
-        Failure::OtherProtocol | Failure::Hello(_) | Failure::Refused(_) => failure.to_string(),
+        Failure::OtherProtocol | Failure::Hello(_) | Failure::Refused(_) | Failure::OutOfReach(_) => failure.to_string(),
     }
 }
 
 /// Names move. Ends with the client, which aborts it.
-async fn resolve_again(names: Vec<String>, mut last: Resolved, data: DataHandle) {
+async fn resolve_again(names: Vec<String>, choice: Choice, mut last: Resolved, data: DataHandle) {
     loop {
         tokio::time::sleep(NAMES_INTERVAL).await;
-        let now = seeds::resolve(&names).await;
+        let now = seeds::resolve(&names, choice).await;
         if now != last && !now.addresses.is_empty() {
             data.set_seeds(now.addresses.clone());
             last = now;

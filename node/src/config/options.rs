@@ -58,9 +58,12 @@ options! {
     /// Where other nodes reach this one, behind NAT: IP or IP:PORT
     #[arg(long, env = "DOYEN_ADVERTISE", value_name = "ADDR")]
     advertise: String,
-    /// Where RESP clients reach this one, behind NAT: IP
-    #[arg(long, env = "DOYEN_ADVERTISE_RESP", value_name = "IP")]
+    /// Where clients reach this one, behind NAT: HOST, or HOST:PORT with the port of --resp. To a name cluster-aware clients are sent by that name
+    #[arg(long, env = "DOYEN_ADVERTISE_RESP", value_name = "ADDR")]
     advertise_resp: String,
+    /// Where clients reach --resp-cluster, behind NAT: HOST or HOST:PORT; further threads have the ports that follow [default: HOST of --advertise-resp]
+    #[arg(long, env = "DOYEN_ADVERTISE_RESP_CLUSTER", value_name = "ADDR")]
+    advertise_resp_cluster: String,
     /// This node's name, unique among the living [default: its advertised address]
     #[arg(long, env = "DOYEN_NAME")]
     name: String,

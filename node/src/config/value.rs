@@ -1,10 +1,12 @@
 //! Values as people write them: `512mb`, `30s`, `off`, `reset:10m`. Each parses from a flag, from the environment and
 //! from TOML alike, and an error says what was expected.
 
+use crate::net::address::canonical;
 use doyen_placement::{Assignment, Eviction, OnLoss, Rule};
 use serde::de::{Deserialize, Deserializer, Error as _, Visitor};
 use serde::{Serialize, Serializer};
 use std::fmt;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -119,6 +121,131 @@ impl FromStr for Toggle {
             "" => Err("an address, or the word off, is expected".into()),
             "off" | "none" => Ok(Self::Off),
             _ => Ok(Self::On(text.into())),
+        }
+    }
+}
+
+/// A name or text of an address has at most this many bytes.
+const ADDRESS_BYTES_MAX: usize = 255;
+
+/// An address: `HOST`, `HOST:PORT` or `:PORT`, where a host is a name or an IP address. IPv6 addresses stand in brackets
+/// where a port follows. Every flag that takes an address reads it here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address {
+    host: Host,
+    port: Option<u16>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Host {
+    /// Not written.
+    Default,
+    /// An IP address, with its scope and without a port.
+    Ip(SocketAddr),
+    /// A name.
+    Name(String),
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = |hint: &str| Err(format!("`{}` is not an address: write {hint}", shown(text)));
+        if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
+            // A resolver takes a bare number for an address: 7440 is 0.0.29.16.
+            return wrong(&format!(":{} for the port, or HOST:PORT", shown(text)));
+        }
+        let ip = |address: SocketAddr| {
+            let mut host = canonical(address);
+            host.set_port(0);
+            Host::Ip(host)
+        };
+        if let Ok(address) = text.parse::<SocketAddr>() {
+            return Ok(Self { host: ip(address), port: Some(address.port()) });
+        }
+        let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text);
+        if let Ok(address) = bare.parse::<IpAddr>() {
+            return Ok(Self { host: ip(SocketAddr::new(address, 0)), port: None });
+        }
+        let (host, port) = match text.rsplit_once(':') {
+            None => (text, None),
+            Some((host, port)) => match port.parse() {
+                Ok(port) => (host, Some(port)),
+                Err(_) => return wrong("HOST:PORT with a port from 0 to 65535, as in 10.0.0.1:7400"),
+            },
+        };
+        let is_name = |host: &str| host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
+        match (host, port) {
+            ("", Some(_)) => Ok(Self { host: Host::Default, port }),
+            ("", None) => wrong("HOST:PORT, as in 10.0.0.1:7400"),
+            (name, _) if text.len() <= ADDRESS_BYTES_MAX && is_name(name) => Ok(Self { host: Host::Name(name.to_owned()), port }),
+            (ip, Some(port)) if ip.parse::<std::net::Ipv6Addr>().is_ok() => wrong(&format!("[{ip}]:{port}")),
+            _ => wrong("HOST:PORT, as in 10.0.0.1:7400 or [2001:db8::1]:7400"),
+        }
+    }
+}
+
+/// As much of a text as an error repeats.
+fn shown(text: &str) -> String {
+    text.chars().take(ADDRESS_BYTES_MAX).collect::<String>().escape_debug().to_string()
+}
+
+impl Address {
+    /// The port, where one is written.
+    #[must_use]
+    pub const fn port(&self) -> Option<u16> {
+        self.port
+    }
+
+    /// The name, where the host is none of the IP addresses.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        match &self.host {
+            Host::Name(name) => Some(name),
+            Host::Default | Host::Ip(_) => None,
+        }
+    }
+
+    /// `HOST:PORT`, with this port where none is written. Names are not resolved.
+    ///
+    /// # Errors
+    /// No host is written.
+    pub fn with_port(&self, port: u16) -> Result<String, String> {
+        let port = self.port.unwrap_or(port);
+        match &self.host {
+            Host::Default => Err(format!("`:{port}` names no host: write HOST:PORT, as in 10.0.0.1:{port}")),
+            Host::Ip(ip) => {
+                let mut address = *ip;
+                address.set_port(port);
+                Ok(address.to_string())
+            }
+            Host::Name(name) => Ok(format!("{name}:{port}")),
+        }
+    }
+
+    /// The socket addresses that it stands for, at least one. What is not written comes from `default`. Blocks while a
+    /// name is looked up.
+    ///
+    /// # Errors
+    /// The name does not resolve.
+    pub fn resolve(&self, default: SocketAddr) -> Result<Vec<SocketAddr>, String> {
+        let port = self.port.unwrap_or(default.port());
+        let at = |mut address: SocketAddr| {
+            address.set_port(port);
+            vec![address]
+        };
+        let name = match &self.host {
+            Host::Default => return Ok(at(default)),
+            Host::Ip(ip) => return Ok(at(*ip)),
+            Host::Name(name) => name,
+        };
+        let cannot = |why: &str| format!("cannot resolve `{name}`: {why}: check the name, or write an IP address");
+        match (name.as_str(), port).to_socket_addrs() {
+            Ok(found) => Some(found.map(canonical).collect::<Vec<_>>()).filter(|f| !f.is_empty()).ok_or_else(|| cannot("no address")),
+            Err(e) => {
+                let why = e.to_string();
+                Err(cannot(why.strip_prefix("failed to lookup address information: ").unwrap_or(&why)))
+            }
         }
     }
 }
@@ -301,6 +428,46 @@ mod tests {
         assert!("5".parse::<Span>().is_err_and(|why| why.contains("5s")));
         assert!("soon".parse::<Span>().is_err());
         assert!("18446744073709551615h".parse::<Span>().is_err());
+    }
+
+    #[test]
+    fn addresses_read_as_people_write_them() {
+        let default = SocketAddr::from(([127, 0, 0, 1], 7400));
+        let read = |text: &str| text.parse::<Address>().and_then(|a| a.resolve(default)).map(|found| found[0].to_string());
+        for (text, means) in [
+            ("127.0.0.2", "127.0.0.2:7400"),
+            ("127.0.0.2:1", "127.0.0.2:1"),
+            (":0", "127.0.0.1:0"),
+            ("::1", "[::1]:7400"),
+            ("[::1]", "[::1]:7400"),
+            ("[::1]:9", "[::1]:9"),
+            ("[fe80::1%3]:9", "[fe80::1%3]:9"),
+            ("::ffff:10.0.0.1", "10.0.0.1:7400"),
+            ("[::ffff:10.0.0.1]:9", "10.0.0.1:9"),
+        ] {
+            assert_eq!(read(text).as_deref(), Ok(means), "{text}");
+        }
+        for (text, says) in [
+            ("7440", "write :7440"),
+            ("", "is not an address"),
+            ("no such name at all:1", "is not an address"),
+            ("http://a:1", "is not an address"),
+            ("a:b:c", "is not an address"),
+            ("127.0.0.1:99999", "a port from 0 to 65535"),
+            ("fe80::1%3", "is not an address"),
+            ("no-such-host.invalid:1", "cannot resolve `no-such-host.invalid`"),
+        ] {
+            assert!(read(text).is_err_and(|why| why.contains(says)), "{text}: {:?}", read(text));
+        }
+    }
+
+    #[test]
+    fn names_stay_names_and_get_the_port_that_is_not_written() {
+        let with_port = |text: &str| text.parse::<Address>().and_then(|a| a.with_port(7400));
+        assert_eq!(with_port("db.internal").as_deref(), Ok("db.internal:7400"));
+        assert_eq!(with_port("db_1:9").as_deref(), Ok("db_1:9"));
+        assert_eq!(with_port("::ffff:10.0.0.1").as_deref(), Ok("10.0.0.1:7400"));
+        assert!(with_port(":9").is_err_and(|why| why.contains("names no host")));
     }
 
     #[test]

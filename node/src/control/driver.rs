@@ -1,6 +1,7 @@
 //! The loop of the control thread.
 
 use super::alive::Alive;
+use super::catching_up::CatchingUp;
 use super::counted::Counted;
 use super::seeds::{self, Company, Resolved};
 use super::{ClusterStatus, Command, ControlOptions, Coordinated, Upcall};
@@ -66,8 +67,9 @@ pub(super) async fn run(options: ControlOptions, shared: Arc<Shared>, ends: Ends
     // Fails only if `start` panicked.
     let _ = started.send(Ok(()));
 
+    let choice = seeds::Choice { reach: peers.reach(), own: Some(config.addresses.control.ip()) };
     let resolved = tokio::select! {
-        resolved = seeds::resolve(&seeds) => resolved,
+        resolved = seeds::resolve(&seeds, choice) => resolved,
         () = ends.stop.notified() => return peers.close().await,
     };
     let names = seeds::names(&seeds);
@@ -76,7 +78,7 @@ pub(super) async fn run(options: ControlOptions, shared: Arc<Shared>, ends: Ends
     let mut tasks = JoinSet::new();
     let (company, has_company) = watch::channel(Company::None);
     let (seeds_in, seeds_changed) = mpsc::channel(1);
-    tasks.spawn_local(seeds::watch_names(seeds, resolved.clone(), has_company, seeds_in));
+    tasks.spawn_local(seeds::watch_names(seeds, choice, resolved.clone(), has_company, seeds_in));
     let (hints, supervisor) = Hints::new();
     tasks.spawn_local(supervisor);
     let (plans_in, plans) = mpsc::channel(1);
@@ -104,6 +106,7 @@ pub(super) async fn run(options: ControlOptions, shared: Arc<Shared>, ends: Ends
         proposed: None,
         leaving: Leaving::default(),
         tickets: Tickets::default(),
+        catching_up: CatchingUp::default(),
         planning: Planning { under_way: false, next: None, done: plans_in },
         pinged: BTreeMap::new(),
         minute: None,
@@ -126,7 +129,7 @@ struct Inputs {
     plans: mpsc::Receiver<(TableName, Proposal)>,
 }
 
-struct Driver {
+pub(super) struct Driver {
     agreement: Agreement,
     /// For the next machine, should this process be expelled.
     config: Config,
@@ -155,6 +158,7 @@ struct Driver {
     proposed: Option<((Term, Version), Time)>,
     leaving: Leaving,
     tickets: Tickets,
+    pub(super) catching_up: CatchingUp,
     planning: Planning,
     /// Whom this node pings, and when it last did.
     pinged: BTreeMap<MemberId, Time>,
@@ -256,6 +260,7 @@ impl Driver {
             }
             self.carry_out();
             self.expire_status(now);
+            self.go_on_catching_up(now);
         }
     }
 
@@ -278,7 +283,7 @@ impl Driver {
         due.into_iter().chain(asked).fold(self.config.timing.ping_interval, Duration::min)
     }
 
-    fn handle(&mut self, input: Input) {
+    pub(super) fn handle(&mut self, input: Input) {
         if !self.leaving.gone {
             self.agreement.handle(clock::now(), input);
         }
@@ -383,6 +388,7 @@ impl Driver {
                 self.tell(Event::Differed { partition, learner });
             }
             Upcall::Newer(name) => self.handle(Input::Pull(name)),
+            Upcall::CatchUp(answer) => self.catch_up(answer),
             Upcall::MakeMap { keyspace, name, answer } => {
                 let request = AdminRequest::CreateMap { name, keyspace };
                 self.on_command(Command::Admin(request, answer));
@@ -408,6 +414,7 @@ impl Driver {
                     self.handle(Input::Recover { dead, ticket });
                 }
             }
+            Command::CatchUp(answer) => self.catch_up(answer),
             Command::Status(answer) => self.on_status(answer),
             Command::Loads(answer) => self.on_loads(answer),
             Command::Coordinated(answer) => {
@@ -450,7 +457,7 @@ impl Driver {
         Some(ticket)
     }
 
-    fn on_status(&mut self, answer: oneshot::Sender<ClusterStatus>) {
+    pub(super) fn on_status(&mut self, answer: oneshot::Sender<ClusterStatus>) {
         let now = clock::now();
         let status = self.agreement.status(now);
         match status.coordinator {
@@ -509,7 +516,7 @@ impl Driver {
         ClusterStatus { status, from_coordinator, installed: self.installed(), former: self.before(), unheard }
     }
 
-    fn installed(&self) -> Option<Arc<Table>> {
+    pub(super) fn installed(&self) -> Option<Arc<Table>> {
         self.view.as_ref().map(|view| view.installed.clone())
     }
 
@@ -518,7 +525,7 @@ impl Driver {
     }
 
     /// Carries out what the machine wants, in its order: a view is visible to the data threads before an ack leaves.
-    fn carry_out(&mut self) {
+    pub(super) fn carry_out(&mut self) {
         while let Some(output) = self.agreement.poll_output() {
             if self.leaving.gone {
                 continue;

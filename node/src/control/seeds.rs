@@ -1,8 +1,9 @@
 //! Seed names to addresses, again and again: names move, and in some places do not resolve until their node runs.
 
+use crate::net::address::{Reach, canonical};
 use doyen_gossip::agreement::Seeds;
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use tokio::net::lookup_host;
 use tokio::sync::{mpsc, watch};
@@ -35,25 +36,47 @@ impl Resolved {
     }
 }
 
+/// Which addresses of a name are of use to a process.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Choice {
+    /// The families of its socket.
+    pub(crate) reach: Reach,
+    /// Of a node: where others reach it. A node takes the addresses of one family only, if possible of this one, because
+    /// a host with addresses of both would count as two seeds. A client takes all.
+    pub(crate) own: Option<IpAddr>,
+}
+
+impl Choice {
+    fn choose(self, mut found: Vec<SocketAddr>) -> Vec<SocketAddr> {
+        // Where none is in reach, the attempt to dial says so.
+        if found.iter().any(|a| self.reach.takes(a.ip())) {
+            found.retain(|a| self.reach.takes(a.ip()));
+        }
+        if let (Some(own), Some(first)) = (self.own, found.first()) {
+            let v4 = if found.iter().any(|a| a.is_ipv4() == own.is_ipv4()) { own.is_ipv4() } else { first.is_ipv4() };
+            found.retain(|a| a.is_ipv4() == v4);
+        }
+        found.truncate(ADDRESSES_MAX);
+        found
+    }
+}
+
 /// Resolves every seed once.
-pub(crate) async fn resolve(seeds: &[String]) -> Resolved {
+pub(crate) async fn resolve(seeds: &[String], choice: Choice) -> Resolved {
     let mut addresses = BTreeSet::new();
     let mut unresolved = Vec::new();
     for seed in seeds {
         if let Ok(address) = seed.parse() {
-            addresses.insert(address);
+            addresses.insert(canonical(address));
             continue;
         }
         match tokio::time::timeout(TIMEOUT, lookup_host(seed.as_str())).await {
             Ok(Ok(found)) => {
-                // A host with addresses of both families would count twice; the first family that answers is enough.
-                let found: Vec<SocketAddr> = found.collect();
-                let of_family = |a: &SocketAddr| found.first().is_some_and(|first| first.is_ipv4() == a.is_ipv4());
-                let all: BTreeSet<SocketAddr> = found.iter().copied().filter(of_family).collect();
-                if all.is_empty() {
+                let chosen = choice.choose(found.map(canonical).collect());
+                if chosen.is_empty() {
                     unresolved.push(seed.clone());
                 }
-                addresses.extend(all.into_iter().take(ADDRESSES_MAX));
+                addresses.extend(chosen);
             }
             Ok(Err(_)) | Err(_) => unresolved.push(seed.clone()),
         }
@@ -80,6 +103,7 @@ pub(super) fn names(seeds: &[String]) -> Vec<String> {
 /// Resolves names for as long as somebody listens, and tells changes. Without names there is nothing to do.
 pub(super) async fn watch_names(
     seeds: Vec<String>,
+    choice: Choice,
     mut last: Resolved,
     mut company: watch::Receiver<Company>,
     changes: mpsc::Sender<Resolved>,
@@ -98,7 +122,7 @@ pub(super) async fn watch_names(
             // A node that is part of no cluster any more does not wait for half a minute.
             changed = company.changed() => if changed.is_err() { return } else { continue },
         }
-        let now = resolve(&seeds).await;
+        let now = resolve(&seeds, choice).await;
         if now != last {
             last = now.clone();
             if changes.send(now).await.is_err() {
@@ -112,10 +136,13 @@ pub(super) async fn watch_names(
 mod tests {
     use super::*;
 
+    /// Addresses of both families.
+    const ANY: Choice = Choice { reach: Reach::Both, own: None };
+
     #[tokio::test]
     async fn addresses_are_distinct_and_failures_are_named() {
         let seeds = ["127.0.0.1:7400", "127.0.0.1:7400", "localhost:7401", "no-such-host.invalid:1", "no port"].map(str::to_owned);
-        let resolved = resolve(&seeds).await;
+        let resolved = resolve(&seeds, ANY).await;
         assert!(resolved.addresses.contains(&([127, 0, 0, 1], 7400).into()));
         assert!(resolved.addresses.iter().any(|a| a.port() == 7401));
         assert_eq!(resolved.unresolved, ["no-such-host.invalid:1", "no port"]);
@@ -130,14 +157,29 @@ mod tests {
         let (company, has_company) = watch::channel(Company::None);
         let (changes_in, mut changes) = mpsc::channel(1);
         // Nothing was resolved before, so the first look is a change.
-        let watching = tokio::spawn(watch_names(seeds.clone(), Resolved::default(), has_company, changes_in));
+        let watching = tokio::spawn(watch_names(seeds.clone(), ANY, Resolved::default(), has_company, changes_in));
         let began = tokio::time::Instant::now();
         company.send_replace(Company::Others);
         tokio::task::yield_now().await;
         // It is left alone: the next look does not wait for the half minute that was begun.
         company.send_replace(Company::Alone);
-        assert_eq!(changes.recv().await, Some(resolve(&seeds).await));
+        assert_eq!(changes.recv().await, Some(resolve(&seeds, ANY).await));
         assert!(began.elapsed() <= INTERVAL_ALONE + TIMEOUT, "{:?}", began.elapsed());
         watching.abort();
+    }
+
+    /// A node on 127.0.0.1 was told of `localhost`, which is ::1 first, and found nobody.
+    #[test]
+    fn of_a_name_a_node_takes_the_family_that_it_is_reached_at_and_a_client_takes_both() {
+        let (v4, v6) = (SocketAddr::from(([127, 0, 0, 1], 7400)), SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, 7400)));
+        let choose =
+            |reach, own: Option<SocketAddr>, found: &[SocketAddr]| Choice { reach, own: own.map(|a| a.ip()) }.choose(found.to_vec());
+        assert_eq!(choose(Reach::V4, Some(v4), &[v6, v4]), [v4]);
+        assert_eq!(choose(Reach::Both, Some(v4), &[v6, v4]), [v4]);
+        assert_eq!(choose(Reach::Both, Some(v6), &[v4, v6]), [v6]);
+        assert_eq!(choose(Reach::Both, Some(v4), &[v6]), [v6]);
+        assert_eq!(choose(Reach::Both, None, &[v6, v4]), [v6, v4]);
+        assert_eq!(choose(Reach::V4, None, &[v6, v4]), [v4]);
+        assert_eq!(choose(Reach::V4, Some(v4), &[v6]), [v6], "the dial says that it is out of reach");
     }
 }

@@ -39,7 +39,15 @@ impl Node {
             name: name.to_owned(),
             role: Role::Data,
             // Nobody uses the data address here.
-            addresses: Addresses { control, data: control, resp: None, resp_cluster: None, http: None, further: Vec::new() },
+            addresses: Addresses {
+                control,
+                data: control,
+                resp: None,
+                resp_cluster: None,
+                http: None,
+                further: Vec::new(),
+                hostname: None,
+            },
             location: Location::default(),
             weight: 100,
             seeds: doyen_gossip::agreement::Seeds::default(),

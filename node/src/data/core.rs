@@ -65,6 +65,8 @@ pub(crate) struct Core {
     clients_max: usize,
     /// Maps that clients have asked for, and the coordinator's answers.
     making: Vec<MapWanted>,
+    /// RESP connections that look up a keyspace, and the control thread's answer.
+    catching_up: Option<Lookup>,
     /// Of a client: who waits for a map, by ticket.
     maps: BTreeMap<u64, oneshot::Sender<Result<MapEntry, String>>>,
     ticket_last: u64,
@@ -85,12 +87,17 @@ pub(crate) struct Core {
 /// Of a core in thousandths, from when on a thread has no time to spare.
 const BUSY: u16 = 900;
 
+/// Connections that look up a keyspace, the control thread's answer, and until when it is waited for.
+type Lookup = (Vec<u64>, oneshot::Receiver<()>, Time);
+
 /// A client, its ticket, and the coordinator's answer.
 type MapWanted = (MemberId, u64, oneshot::Receiver<AdminReply>);
 
 /// How long reads of a process that was expelled wait until it is in again. That takes a fifth of a second, unless something keeps it outside:
 /// then others can answer its clients.
 const REDO_MAX: Duration = Duration::from_secs(1);
+/// A connection waits this long for the lookup of a keyspace, at most: the control thread answers earlier, unless it hangs.
+const LOOKUP_MAX: Duration = Duration::from_secs(5);
 /// How long a lease may be over before this node says that the cluster is down.
 const LED_MAX: Duration = Duration::from_secs(2);
 
@@ -103,6 +110,10 @@ pub(crate) struct Inner {
     pub(crate) view: Option<View>,
     /// The least number of in-sync backups that any partition has in it.
     pub(crate) backups_least: i64,
+    /// What cluster-aware clients are told of it.
+    pub(crate) topology: cluster::Answers,
+    /// Connections that look up a keyspace which this node does not know (yet).
+    pub(crate) looking: Vec<u64>,
     generation: Option<u64>,
     waiters: Waiters,
     /// For callers of other threads, at the end of the pass.
@@ -322,6 +333,8 @@ impl Core {
             crew: options.crew.clone(),
             view: None,
             backups_least: 0,
+            topology: cluster::Answers::default(),
+            looking: Vec::new(),
             generation: None,
             waiters: Waiters::default(),
             answers: Vec::new(),
@@ -357,6 +370,7 @@ impl Core {
             wakers: Vec::new(),
             clients_max: options.clients_max,
             making: Vec::new(),
+            catching_up: None,
             maps: BTreeMap::new(),
             ticket_last: 0,
             met_others: false,
@@ -567,6 +581,28 @@ impl Core {
         }
     }
 
+    /// Asks for the newest table on behalf of connections that look up a keyspace, and lets them go on once it is here.
+    fn look_for_keyspaces(&mut self) {
+        if let Some((_, answered, until)) = &mut self.catching_up {
+            let waits = matches!(answered.try_recv(), Err(oneshot::error::TryRecvError::Empty));
+            if waits && self.inner.now < *until {
+                return;
+            }
+            // What was published before the answer is to be seen by those that go on.
+            self.begin();
+            for id in self.catching_up.take().map(|(waiting, ..)| waiting).into_iter().flatten() {
+                if let Some(connection) = self.inner.connections.get(&id) {
+                    connection.looked();
+                }
+            }
+        }
+        if !self.inner.looking.is_empty() {
+            let (answer, answered) = oneshot::channel();
+            self.catching_up = Some((std::mem::take(&mut self.inner.looking), answered, self.inner.now + LOOKUP_MAX));
+            self.upcall(Upcall::CatchUp(answer));
+        }
+    }
+
     /// Whether the control thread has marked the cluster as used.
     fn look_for_used(&mut self) {
         let Some((me, marked)) = &mut self.asked_used else { return };
@@ -605,6 +641,7 @@ impl Core {
     pub(crate) fn tick(&mut self) {
         self.look_for_used();
         self.look_for_maps();
+        self.look_for_keyspaces();
         let inner = &mut self.inner;
         let now = inner.now;
         if inner.shard.poll_timeout().is_some_and(|due| due <= now) {
@@ -655,7 +692,8 @@ impl Core {
     pub(crate) fn idle(&self) -> Duration {
         let inner = &self.inner;
         let mut due = self.alive_at;
-        if !inner.waiters.is_empty() || !self.waiting_upcalls.is_empty() || self.asked_used.is_some() || !self.making.is_empty() {
+        let asks_control = self.asked_used.is_some() || !self.making.is_empty() || self.catching_up.is_some() || !inner.looking.is_empty();
+        if !inner.waiters.is_empty() || !self.waiting_upcalls.is_empty() || asks_control {
             due = due.min(inner.now + WAITING_INTERVAL);
         }
         if !inner.sweeping.is_empty() {

@@ -124,6 +124,7 @@ fn member(me: MemberId, resp: SocketAddr, clusters: &[SocketAddr]) -> Member {
             resp_cluster: Some(clusters[0]),
             http: None,
             further: clusters[1..].iter().zip(2..).map(|(at, data)| ThreadPorts { data, resp_cluster: Some(at.port()) }).collect(),
+            hostname: None,
         },
         location: Location::default(),
         weight: 100,
@@ -548,7 +549,7 @@ async fn the_cluster_port_refuses_keys_of_several_slots_and_names_itself() {
     assert_eq!(ask("SELECT 1").await, Reply::Error("ERR SELECT is not allowed in cluster mode".to_owned()));
     let slot = doyen_placement::hash::slot(b"t");
     assert_eq!(ask(&format!("CLUSTER COUNTKEYSINSLOT {slot}")).await, Reply::Int(2));
-    let id = Reply::Bulk(b"000000000000000000000000000000000000abc0".to_vec());
+    let id = Reply::Bulk(crate::resp::cluster::node_id(ME).into_bytes());
     assert_eq!(ask("CLUSTER MYID").await, id);
     let endpoint = [Reply::Bulk(b"127.0.0.1".to_vec()), Reply::Int(node.cluster.port().into()), id, Reply::Array(Vec::new())];
     let slots = Reply::Array(vec![Reply::Array(vec![Reply::Int(0), Reply::Int(16383), Reply::Array(endpoint.to_vec())])]);

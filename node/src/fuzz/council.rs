@@ -52,7 +52,7 @@ fn config(place: usize) -> Config {
         id: id(place),
         name: format!("n{place}"),
         role: Role::Data,
-        addresses: Addresses { control, data: control, resp: None, resp_cluster: None, http: None, further: Vec::new() },
+        addresses: Addresses { control, data: control, resp: None, resp_cluster: None, http: None, further: Vec::new(), hostname: None },
         location: Location::default(),
         weight: 100,
         seeds,

@@ -1,5 +1,6 @@
 //! Accepts connections, few at a time, and closes those that do nothing: after a while, and at once where somebody else waits.
 
+use crate::net::address::canonical;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
@@ -105,7 +106,7 @@ impl axum::serve::Listener for Bounded {
             match self.listener.accept().await {
                 Ok((stream, from)) => {
                     let place = self.place().await;
-                    return (self.seat(stream, place), from);
+                    return (self.seat(stream, place), canonical(from));
                 }
                 Err(e) => {
                     tracing::warn!("HTTP connection not accepted: {e}");

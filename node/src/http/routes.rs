@@ -401,8 +401,13 @@ async fn keyspaces(Shared(state): Shared<Arc<State>>) -> Answer<Json<Vec<Keyspac
 }
 
 async fn keyspace(Shared(state): Shared<Arc<State>>, Named(name): Named) -> Answer<Json<KeyspaceReport>> {
-    let cluster = state.control.status().await.map_err(|_| stopped())?;
-    let keyspaces = ClusterReport::new(&cluster).keyspaces;
+    let known = async || Ok(ClusterReport::new(&state.control.status().await.map_err(|_| stopped())?).keyspaces);
+    let mut keyspaces = known().await?;
+    if !keyspaces.iter().any(|k| k.name == name) {
+        // Another member may have made it a moment ago.
+        state.control.catch_up().await;
+        keyspaces = known().await?;
+    }
     let unknown = Refused::no_keyspace(&name, keyspaces.iter().map(|k| &k.name)).to_string();
     keyspaces.into_iter().find(|k| k.name == name).map(Json).ok_or(Failure(StatusCode::NOT_FOUND, unknown))
 }

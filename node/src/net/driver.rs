@@ -9,6 +9,7 @@
 //! A pass of the loop touches a connection once however much happened on it, so a batch of calls leaves in one packet train
 //! together with the acks for what came in. Tasks and channels between socket and stream cost as much again as the protocol.
 
+use super::address::{Reach, canonical};
 use super::detour::Way;
 use super::endpoint::{Configs, Failure, HANDSHAKES_BEFORE_RETRY, HANDSHAKES_MAX, Purpose, data_config, prepare, transport};
 use super::identity::{Identity, ROLE};
@@ -34,6 +35,7 @@ const SENDS_MAX: usize = 32;
 
 pub(super) struct Driver {
     socket: UdpSocket,
+    reach: Reach,
     state: UdpSocketState,
     endpoint: quinn_proto::Endpoint,
     identity: Arc<Identity>,
@@ -72,9 +74,11 @@ impl Driver {
         let configs = Configs::new(identity.tls(), &transport);
         prepare(&socket, Purpose::Data)?;
         let state = UdpSocketState::new((&socket).into())?;
+        let reach = Reach::of(socket.local_addr()?);
         let endpoint = quinn_proto::Endpoint::new(Arc::new(data_config()), accepts.then(|| configs.server()), !state.may_fragment(), None);
         Ok(Self {
             socket,
+            reach,
             state,
             endpoint,
             identity,
@@ -109,6 +113,15 @@ impl Driver {
 
     /// Dials; `Event::Connected` tells of success.
     pub(super) fn dial(&mut self, now: Instant, address: SocketAddr) -> Result<ConnectionHandle, Failure> {
+        let address = canonical(address);
+        if !self.reach.takes(address.ip()) {
+            return Err(Failure::OutOfReach(self.reach.refusal(address)));
+        }
+        if self.identity.is_loopback_only() && !address.ip().is_loopback() {
+            return Err(Failure::OutOfReach(format!(
+                "{address} is on another machine, and without a secret this process talks on this machine only: give all nodes and clients one secret"
+            )));
+        }
         self.renew();
         let client = self.configs.client();
         let (handle, connection) = self.endpoint.connect(now, client, address, ROLE).map_err(|e| Failure::Unreachable(e.to_string()))?;
@@ -204,7 +217,8 @@ impl Driver {
             };
             // Fewer than fit: there were no more, and the next one is announced.
             self.readable = received == BATCH;
-            for (meta, slice) in metas.iter().zip(&slices).take(received) {
+            for (meta, slice) in metas.iter_mut().zip(&slices).take(received) {
+                meta.addr = canonical(meta.addr);
                 let mut rest = BytesMut::from(&slice[..meta.len.min(DATAGRAMS_BYTES)]);
                 while !rest.is_empty() {
                     let datagram = rest.split_to(meta.stride.clamp(1, rest.len()));
@@ -354,7 +368,7 @@ impl Driver {
 
     /// Answers of the endpoint itself are sent once; who needs them asks again.
     fn respond(&self, transmit: &Transmit, contents: &[u8]) {
-        let _ = self.state.send((&self.socket).into(), &datagrams(transmit, contents));
+        let _ = self.state.send((&self.socket).into(), &datagrams(self.reach, transmit, contents));
     }
 
     /// Connections that something happened to, since the last `transmit`.
@@ -448,7 +462,7 @@ impl Driver {
     /// What the socket does not take for now is kept: `blocked`.
     fn send(&mut self, transmit: Transmit) {
         // What cannot be sent otherwise is lost, as on the way; the protocol notices.
-        if let Err(e) = self.state.send((&self.socket).into(), &datagrams(&transmit, &self.output[..transmit.size]))
+        if let Err(e) = self.state.send((&self.socket).into(), &datagrams(self.reach, &transmit, &self.output[..transmit.size]))
             && e.kind() == io::ErrorKind::WouldBlock
         {
             self.blocked = Some(transmit);
@@ -456,9 +470,9 @@ impl Driver {
     }
 }
 
-fn datagrams<'a>(transmit: &Transmit, contents: &'a [u8]) -> quinn_udp::Transmit<'a> {
+fn datagrams<'a>(reach: Reach, transmit: &Transmit, contents: &'a [u8]) -> quinn_udp::Transmit<'a> {
     quinn_udp::Transmit {
-        destination: transmit.destination,
+        destination: reach.wire(transmit.destination),
         ecn: transmit.ecn.and_then(|ecn| quinn_udp::EcnCodepoint::from_bits(ecn as u8)),
         contents,
         segment_size: transmit.segment_size,

@@ -1,5 +1,6 @@
 //! One QUIC socket: how it is configured, whom it dials and lets in, and what its failures mean for people.
 
+use super::address::{Reach, canonical};
 use super::identity::{Identity, ROLE, Tls};
 use super::socket::ControlRuntime;
 use quinn::{AckFrequencyConfig, Connection, ConnectionError, EndpointConfig, Incoming, MtuDiscoveryConfig, TransportConfig, VarInt};
@@ -103,6 +104,9 @@ pub enum Failure {
     /// It does not count us among its peers, for now.
     #[error("it does not know this node yet")]
     Stranger,
+    /// The socket of this process does not serve such an address.
+    #[error("{0}")]
+    OutOfReach(String),
     /// It does not answer, or stopped answering.
     #[error("{0}")]
     Unreachable(String),
@@ -113,7 +117,7 @@ impl Failure {
     #[must_use]
     pub const fn is_lasting(&self) -> bool {
         match self {
-            Self::OtherSecret | Self::OtherProtocol | Self::Hello(_) | Self::Refused(_) => true,
+            Self::OtherSecret | Self::OtherProtocol | Self::Hello(_) | Self::Refused(_) | Self::OutOfReach(_) => true,
             Self::Stranger | Self::Unreachable(_) => false,
         }
     }
@@ -153,6 +157,7 @@ fn printable(reason: &[u8]) -> String {
 #[derive(Debug)]
 pub struct Endpoint {
     quinn: quinn::Endpoint,
+    reach: Reach,
     identity: Arc<Identity>,
     transport: Arc<TransportConfig>,
     configs: RefCell<Configs>,
@@ -226,8 +231,9 @@ impl Endpoint {
         let configs = Configs::new(identity.tls(), &transport);
         prepare(&socket, Purpose::Control)?;
         let server = (*configs.server).clone();
+        let reach = Reach::of(socket.local_addr()?);
         let quinn = quinn::Endpoint::new(EndpointConfig::default(), Some(server), socket, Arc::new(ControlRuntime))?;
-        Ok(Self { quinn, identity, transport, configs: RefCell::new(configs), handshakes: Rc::default() })
+        Ok(Self { quinn, reach, identity, transport, configs: RefCell::new(configs), handshakes: Rc::default() })
     }
 
     /// On a port of the system's choosing, towards this address: to dial, and let nobody in.
@@ -240,8 +246,9 @@ impl Endpoint {
         socket.set_nonblocking(true)?;
         let transport = Arc::new(transport(Purpose::Control));
         let configs = Configs::new(identity.tls(), &transport);
+        let reach = Reach::of(socket.local_addr()?);
         let quinn = quinn::Endpoint::new(EndpointConfig::default(), None, socket, Arc::new(ControlRuntime))?;
-        Ok(Self { quinn, identity, transport, configs: RefCell::new(configs), handshakes: Rc::default() })
+        Ok(Self { quinn, reach, identity, transport, configs: RefCell::new(configs), handshakes: Rc::default() })
     }
 
     /// The bound address.
@@ -252,11 +259,20 @@ impl Endpoint {
         self.quinn.local_addr()
     }
 
+    /// Which families of addresses its socket serves.
+    #[must_use]
+    pub const fn reach(&self) -> Reach {
+        self.reach
+    }
+
     /// Dials; the hello comes next.
     ///
     /// # Errors
     /// Nobody answers, or who answers is not of our cluster.
     pub async fn dial(&self, address: SocketAddr) -> Result<Connection, Failure> {
+        if !self.reach.takes(address.ip()) {
+            return Err(Failure::OutOfReach(self.reach.refusal(address)));
+        }
         let client = self.configs().client;
         let connecting = self.quinn.connect_with(client, address, ROLE).map_err(|e| Failure::Unreachable(e.to_string()))?;
         match tokio::time::timeout(DIAL_TIMEOUT, connecting).await {
@@ -269,7 +285,7 @@ impl Endpoint {
     pub async fn accept(&self) -> Option<(SocketAddr, Admission)> {
         loop {
             let incoming = self.quinn.accept().await?;
-            let address = incoming.remote_address();
+            let address = canonical(incoming.remote_address());
             if let Some(admission) = self.admit(incoming) {
                 return Some((address, admission));
             }

@@ -68,6 +68,7 @@ pub enum IdentityError {
 pub struct Identity {
     name: String,
     source: Source,
+    loopback_only: bool,
     http_token: Option<String>,
     /// A lock, because both network threads ask; held for a copy of two pointers, and for a reload.
     current: Mutex<Current>,
@@ -161,6 +162,7 @@ impl Identity {
             name: name.to_owned(),
             source: Source::Secret,
             http_token: Some(hex(&expand(secret, "http"))),
+            loopback_only: false,
             current: Current::new(tls, Vec::new()),
         })
     }
@@ -170,7 +172,7 @@ impl Identity {
     /// # Errors
     /// None in practice: the well-known secret is long enough.
     pub fn insecure_loopback(name: &str) -> Result<Self, IdentityError> {
-        Self::from_secret(NO_SECRET, name).map(|identity| Self { http_token: None, ..identity })
+        Self::from_secret(NO_SECRET, name).map(|identity| Self { http_token: None, loopback_only: true, ..identity })
     }
 
     /// A client's, without a secret: for nodes on this machine that have none either.
@@ -178,7 +180,7 @@ impl Identity {
     /// # Errors
     /// As for [`Identity::insecure_loopback`].
     pub fn insecure_client(name: &str) -> Result<Self, IdentityError> {
-        Self::of_client(NO_SECRET, name)
+        Self::of_client(NO_SECRET, name).map(|identity| Self { loopback_only: true, ..identity })
     }
 
     /// From PEM files: the authority's certificates, this node's chain and its key. They are read again when they
@@ -190,13 +192,25 @@ impl Identity {
         let files = Files { ca: ca.to_owned(), cert: cert.to_owned(), key: key.to_owned() };
         let modified = files.modified();
         let tls = files.load()?;
-        Ok(Self { name: name.to_owned(), source: Source::Files(files), http_token: None, current: Current::new(tls, modified) })
+        Ok(Self {
+            name: name.to_owned(),
+            source: Source::Files(files),
+            http_token: None,
+            loopback_only: false,
+            current: Current::new(tls, modified),
+        })
     }
 
     /// This node's name, which its certificate bears and its hellos say.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whether it proves nothing, so that its process talks to this machine only.
+    #[must_use]
+    pub const fn is_loopback_only(&self) -> bool {
+        self.loopback_only
     }
 
     /// The token that HTTP demands for changes, as hex; empty where no secret is there to derive it from.
@@ -231,12 +245,12 @@ impl Identity {
         current.tls.clone()
     }
 
-    /// Reads changed PEM files now rather than at the next connection some seconds later.
-    pub fn refresh(&self) {
-        if let Source::Files(files) = &self.source {
-            let mut current = self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            files.reload(&mut current);
-        }
+    /// Reads changed PEM files now rather than at the next connection some seconds later. False: there are none.
+    pub fn refresh(&self) -> bool {
+        let Source::Files(files) = &self.source else { return false };
+        let mut current = self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        files.reload(&mut current);
+        true
     }
 
     /// What is known of this node's certificate: of the files as they are now.

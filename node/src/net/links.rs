@@ -745,7 +745,7 @@ impl Links {
         self.failures.push(failure.clone());
         match failure {
             Failure::Stranger | Failure::Unreachable(_) => tracing::debug!(%address, "{what} {address}: {failure}"),
-            Failure::OtherSecret | Failure::OtherProtocol | Failure::Hello(_) | Failure::Refused(_) => {
+            Failure::OtherSecret | Failure::OtherProtocol | Failure::Hello(_) | Failure::Refused(_) | Failure::OutOfReach(_) => {
                 let text = format!("{what} {}: {failure}", address.ip());
                 if self.notices.due(&text) {
                     tracing::warn!("{text}");

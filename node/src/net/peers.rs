@@ -10,6 +10,7 @@
 //!
 //! Nothing here waits: what cannot be sent now is dropped and counted, and the machines ask again.
 
+use super::address::Reach;
 use super::backoff::Backoff;
 use super::endpoint::{ADMISSION_TIMEOUT, Admission, Close, Endpoint, Failure, Purpose};
 use super::envelope::Envelope;
@@ -210,6 +211,12 @@ impl Peers {
     /// The socket is broken.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.endpoint.local_addr()
+    }
+
+    /// Which families of addresses its socket serves.
+    #[must_use]
+    pub fn reach(&self) -> Reach {
+        self.endpoint.reach()
     }
 
     /// Where members are and what they are called. Who is no member any more and does not talk is disconnected.

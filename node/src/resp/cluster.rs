@@ -2,21 +2,48 @@
 //! the cluster-aware one. To such a client each data thread of a member is a node, which leads what is that thread's of what its member
 //! leads; so it goes straight to the thread.
 
-use super::encode::Encoder;
+use super::encode::{Encoder, Protocol};
 use crate::shard::{self, Threads};
+use bytes::{Bytes, BytesMut};
 use doyen_gossip::agreement::View;
 use doyen_placement::hash::SLOTS;
-use doyen_placement::{Keyspace, KeyspaceId, Member, MemberId, MemberState, Partition};
-use std::collections::BTreeMap;
+use doyen_placement::{ClusterId, Keyspace, KeyspaceId, Member, MemberId, MemberState, Partition, Term, Version};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::SocketAddr;
 
 /// The keyspace in which Redis clients begin; its map 0 is their database 0.
 pub const KEYSPACE: KeyspaceId = KeyspaceId(0);
 
 /// The id of a member's data thread as Redis Cluster writes node ids: 40 hex digits.
+///
+/// People tell nodes apart by the first digits of these ids, so the number is mixed: threads of one member would differ in
+/// the last digit only. The first 16 digits are a bijection of the number, so no two ids are equal.
 #[must_use]
 pub fn node_id(id: MemberId) -> String {
-    format!("{:040x}", id.0)
+    hex_id(id.0)
+}
+
+/// The id of the shard that a data thread is: it has no replicas, and its shard is itself.
+fn shard_id(id: MemberId) -> String {
+    hex_id(!id.0)
+}
+
+fn hex_id(number: u64) -> String {
+    let (first, second) = (mix(number), mix(number.rotate_left(32) ^ SECOND));
+    format!("{first:016x}{second:016x}{:08x}", mix(first ^ second) >> 32)
+}
+
+/// Any constant will do: it makes the second digits independent of the first.
+const SECOND: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The finalizer of `SplitMix64`: a bijection in which each bit of the input changes half of the output.
+const fn mix(number: u64) -> u64 {
+    let number = number.wrapping_add(SECOND);
+    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ (number >> 31)
 }
 
 /// The keyspace of Redis clients, once it has partitions.
@@ -47,17 +74,38 @@ pub fn leads(me: MemberId, threads: u8, partition: &Partition) -> bool {
 /// Where a client is sent for this slot; `None` where this thread answers: it is the primary, or the primary has no
 /// cluster-aware port and this node forwards.
 #[must_use]
-pub fn redirect(view: &View, me: MemberId, threads: u8, partition: &Partition) -> Option<SocketAddr> {
+pub fn redirect<'a>(view: &'a View, me: MemberId, threads: u8, partition: &Partition) -> Option<Endpoint<'a>> {
     if leads(me, threads, partition) {
         return None;
     }
     let member = view.installed.member(partition.primary())?;
-    address(member, member.id.thread(shard::thread_of(partition.id, member.addresses.threads())))
+    let thread = member.id.thread(shard::thread_of(partition.id, member.addresses.threads()));
+    Endpoint::of(member, member.addresses.resp_cluster_of(thread.thread_number())?)
 }
 
-/// Where a thread of a member answers cluster-aware clients.
-fn address(member: &Member, thread: MemberId) -> Option<SocketAddr> {
-    member.addresses.resp_cluster_of(thread.thread_number())
+/// Where clients reach a node of the cluster that they see. Redis writes IPv6 addresses without brackets here, and clients
+/// take what stands before the last colon for the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Endpoint<'a> {
+    at: SocketAddr,
+    hostname: Option<&'a str>,
+}
+
+impl<'a> Endpoint<'a> {
+    fn of(member: &'a Member, at: SocketAddr) -> Option<Self> {
+        Some(Self { at, hostname: member.addresses.hostname.as_deref() })
+    }
+
+    /// The host that clients shall use: the name, where the member has one.
+    fn host(&self) -> Cow<'a, str> {
+        self.hostname.map_or_else(|| self.at.ip().to_string().into(), Cow::Borrowed)
+    }
+}
+
+impl fmt::Display for Endpoint<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host(), self.at.port())
+    }
 }
 
 /// The least number of in-sync backups that any partition of this keyspace has: so many other nodes hold every acknowledged write.
@@ -67,125 +115,269 @@ pub fn backups_least(view: Option<&View>, keyspace: KeyspaceId) -> i64 {
     least.and_then(|n| i64::try_from(n).ok()).unwrap_or(0)
 }
 
-/// Slots from..=to of one primary: a data thread of a member.
-///
-/// Copies are not shown: they serve nothing here, and clients such as redis-py give a node one role, so that a node that leads
-/// some slots and copies others would be taken for a replica, and left out of DBSIZE, KEYS and FLUSHALL.
+/// Slots from..=to of one node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Run {
     from: u16,
     to: u16,
-    primary: MemberId,
+    owner: MemberId,
 }
 
-fn runs(view: Option<&View>) -> Vec<Run> {
-    let mut runs: Vec<Run> = Vec::new();
-    let (Some(view), Some(keyspace)) = (view, keyspace(view)) else { return runs };
-    let threads = Threads::of(&[&view.installed]);
-    for partition in &keyspace.partitions {
-        let (from, to) = keyspace.slots_of(partition.id).into_inner();
-        let primary = threads.peer_of(partition.primary(), partition.id);
-        match runs.last_mut() {
-            Some(last) if last.primary == primary && last.to.checked_add(1) == Some(from) => last.to = to,
-            _ => runs.push(Run { from, to, primary }),
+/// A node as cluster-aware clients see it: a data thread with a port for them, or the node that answers.
+#[derive(Debug)]
+struct Seen<'a> {
+    member: &'a Member,
+    thread: MemberId,
+    endpoint: Endpoint<'a>,
+}
+
+/// The cluster as cluster-aware clients see it: every slot has a node, because they refuse a map with holes.
+///
+/// What a member without a cluster-aware port leads, as an embedded node, and slots that no partition has, are shown as
+/// the answering node's own: it forwards, or answers `CLUSTERDOWN`.
+///
+/// Copies are not shown: they serve nothing here, and clients such as redis-py give a node one role, so that a node that
+/// leads some slots and copies others would be taken for a replica, and left out of DBSIZE, KEYS and FLUSHALL.
+#[derive(Debug)]
+struct Map<'a> {
+    version: u64,
+    me: MemberId,
+    nodes: Vec<Seen<'a>>,
+    /// In order, without gaps, and neighbours of one node merged.
+    runs: Vec<Run>,
+    /// The same by node.
+    slots: BTreeMap<MemberId, Vec<(u16, u16)>>,
+}
+
+impl<'a> Map<'a> {
+    /// `None` before slots are assigned, and where the view does not name the answering node.
+    fn of(view: Option<&'a View>, me: MemberId) -> Option<Self> {
+        let (view, keyspace) = (view?, keyspace(view)?);
+        let members = view.installed.members.iter().map(|m| &**m);
+        let threads = members.flat_map(|m| (0..m.addresses.threads()).map(move |t| (m, m.id.thread(t))));
+        let seen = |(member, thread): (&'a Member, MemberId)| {
+            let endpoint = Endpoint::of(member, member.addresses.resp_cluster_of(thread.thread_number())?)?;
+            Some(Seen { member, thread, endpoint })
+        };
+        let mut nodes: Vec<Seen<'a>> = threads.filter_map(seen).collect();
+        let own = view.installed.member(me.member())?;
+        let me = if own.addresses.resp_cluster.is_some() {
+            me
+        } else {
+            // Its plain port serves every slot. All of its threads are one node there.
+            let endpoint = Endpoint::of(own, own.addresses.resp?)?;
+            nodes.push(Seen { member: own, thread: own.id, endpoint });
+            own.id
+        };
+        let reached: BTreeSet<MemberId> = nodes.iter().map(|n| n.thread).collect();
+        let owners = Threads::of(&[&view.installed]);
+        let mut led: Vec<Run> = Vec::with_capacity(keyspace.partitions.len());
+        for partition in &keyspace.partitions {
+            let (from, to) = keyspace.slots_of(partition.id).into_inner();
+            let primary = owners.peer_of(partition.primary(), partition.id);
+            led.push(Run { from, to, owner: if reached.contains(&primary) { primary } else { me } });
         }
+        led.retain(|run| run.from <= run.to);
+        led.sort_unstable_by_key(|run| run.from);
+        let runs = covering(&led, me);
+        let mut slots: BTreeMap<MemberId, Vec<(u16, u16)>> = BTreeMap::new();
+        for run in &runs {
+            slots.entry(run.owner).or_default().push((run.from, run.to));
+        }
+        Some(Self { version: view.installed.version.0, me, nodes, runs, slots })
+    }
+
+    fn runs_of(&self, thread: MemberId) -> &[(u16, u16)] {
+        self.slots.get(&thread).map_or(&[], Vec::as_slice)
+    }
+
+    /// `CLUSTER SLOTS`.
+    fn encode_slots(&self, encoder: &mut Encoder<'_>, protocol: Protocol) {
+        let encoded = |Seen { thread, endpoint, .. }: &Seen<'a>| {
+            let mut bytes = BytesMut::new();
+            let mut node = Encoder::new(&mut bytes, protocol);
+            node.array(4);
+            node.bulk(endpoint.host().as_bytes());
+            node.integer(endpoint.at.port().into());
+            node.bulk(node_id(*thread).as_bytes());
+            node.map(usize::from(endpoint.hostname.is_some()));
+            if endpoint.hostname.is_some() {
+                node.bulk(b"ip");
+                node.bulk(endpoint.at.ip().to_string().as_bytes());
+            }
+            (*thread, bytes)
+        };
+        let nodes: BTreeMap<MemberId, BytesMut> = self.nodes.iter().map(encoded).collect();
+        encoder.array(self.runs.len());
+        for run in &self.runs {
+            encoder.array(3);
+            encoder.integer(run.from.into());
+            encoder.integer(run.to.into());
+            // Every run has a node that is there: `of` has seen to it.
+            encoder.encoded(nodes.get(&run.owner).map_or(&b"*0\r\n"[..], |node| &node[..]));
+        }
+    }
+
+    /// `CLUSTER SHARDS`: one shard a primary, without copies, because each partition may have its copies elsewhere.
+    fn encode_shards(&self, encoder: &mut Encoder<'_>) {
+        encoder.array(self.nodes.len());
+        for Seen { member, thread, endpoint } in &self.nodes {
+            let runs = self.runs_of(*thread);
+            encoder.map(2);
+            encoder.bulk(b"slots");
+            encoder.array(runs.len() * 2);
+            for (from, to) in runs {
+                encoder.integer((*from).into());
+                encoder.integer((*to).into());
+            }
+            encoder.bulk(b"nodes");
+            encoder.array(1);
+            encoder.map(7 + usize::from(endpoint.hostname.is_some()));
+            encoder.bulk(b"id");
+            encoder.bulk(node_id(*thread).as_bytes());
+            encoder.bulk(b"port");
+            encoder.integer(endpoint.at.port().into());
+            encoder.bulk(b"ip");
+            encoder.bulk(endpoint.at.ip().to_string().as_bytes());
+            encoder.bulk(b"endpoint");
+            encoder.bulk(endpoint.host().as_bytes());
+            if let Some(hostname) = endpoint.hostname {
+                encoder.bulk(b"hostname");
+                encoder.bulk(hostname.as_bytes());
+            }
+            encoder.bulk(b"role");
+            encoder.bulk(b"master");
+            encoder.bulk(b"replication-offset");
+            encoder.integer(0);
+            encoder.bulk(b"health");
+            encoder.bulk(if member.state == MemberState::Silent { b"fail" } else { b"online" });
+        }
+    }
+
+    /// `CLUSTER NODES`: every thread as a master, because each leads some partitions and backs up others.
+    fn lines(&self) -> String {
+        let mut text = String::new();
+        for Seen { member, thread, endpoint } in &self.nodes {
+            let (ip, port, bus) = (endpoint.at.ip(), endpoint.at.port(), member.addresses.control.port());
+            let hostname = endpoint.hostname.map(|name| format!(",{name}")).unwrap_or_default();
+            let myself = if *thread == self.me { "myself," } else { "" };
+            let (fail, link) = if member.state == MemberState::Silent { (",fail", "disconnected") } else { ("", "connected") };
+            let (id, version) = (node_id(*thread), self.version);
+            text += &format!("{id} {ip}:{port}@{bus}{hostname} {myself}master{fail} - 0 0 {version} {link}");
+            for (from, to) in self.runs_of(*thread) {
+                text += &if from == to { format!(" {from}") } else { format!(" {from}-{to}") };
+            }
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// All slots: those that are led, in order, and the others as `rest`'s.
+fn covering(led: &[Run], rest: MemberId) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    let mut push = |from: u32, to: u32, owner| {
+        let (Ok(from), Ok(to)) = (u16::try_from(from), u16::try_from(to)) else { return };
+        match runs.last_mut() {
+            Some(last) if last.owner == owner => last.to = to,
+            _ => runs.push(Run { from, to, owner }),
+        }
+    };
+    // The first slot that has no node yet.
+    let mut next = 0_u32;
+    for run in led {
+        let (from, to) = (u32::from(run.from).max(next), u32::from(run.to));
+        if from > next {
+            push(next, from - 1, rest);
+        }
+        if to >= from {
+            push(from, to, run.owner);
+            next = to + 1;
+        }
+    }
+    if next < u32::from(SLOTS) {
+        push(next, u32::from(SLOTS) - 1, rest);
     }
     runs
 }
 
-/// The data threads that answer cluster-aware clients, and where.
-fn threads(view: Option<&View>) -> impl Iterator<Item = (&Member, MemberId, SocketAddr)> {
-    let members = view.into_iter().flat_map(|v| v.installed.members.iter());
-    let threads = members.flat_map(|m| (0..m.addresses.threads()).map(move |t| (&**m, m.id.thread(t))));
-    threads.filter_map(|(m, thread)| Some((m, thread, address(m, thread)?)))
+/// What clients ask to learn which node has which slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// `CLUSTER SLOTS`
+    Slots,
+    /// `CLUSTER SHARDS`
+    Shards,
+    /// `CLUSTER NODES`
+    Nodes,
 }
 
-/// Slot runs of which each data thread is primary.
-fn runs_by_primary(view: Option<&View>) -> BTreeMap<MemberId, Vec<(u16, u16)>> {
-    let mut by: BTreeMap<MemberId, Vec<(u16, u16)>> = BTreeMap::new();
-    for run in runs(view) {
-        let list = by.entry(run.primary).or_default();
-        match list.last_mut() {
-            Some((_, to)) if to.checked_add(1) == Some(run.from) => *to = run.to,
-            _ => list.push((run.from, run.to)),
+/// What is answered where no slot is assigned yet. Clients take it for a node that starts, and try again.
+const NOT_YET: &str = "LOADING Doyen is starting: its slots are not assigned yet";
+
+/// Encoded answers, kept for as long as the table is the same: clients all ask anew when a node fails, and a map of many
+/// partitions takes long to write.
+#[derive(Debug, Default)]
+pub struct Answers {
+    /// Of which table, and of which answering node.
+    of: Option<(ClusterId, Term, Version, MemberId)>,
+    /// By what is asked and in which protocol.
+    encoded: [[Option<Bytes>; 2]; 3],
+}
+
+impl Answers {
+    /// The answer of this node, in this protocol.
+    pub fn answer(&mut self, view: Option<&View>, me: MemberId, asked: Asked, protocol: Protocol) -> Bytes {
+        let of = view.map(|v| (v.installed.cluster, v.installed.term, v.installed.version, me));
+        if self.of != of {
+            *self = Self { of, ..Self::default() };
         }
-    }
-    by
-}
-
-/// `CLUSTER SLOTS`.
-pub fn slots(encoder: &mut Encoder<'_>, view: Option<&View>) {
-    let reached: BTreeMap<MemberId, SocketAddr> = threads(view).map(|(_, thread, at)| (thread, at)).collect();
-    let runs: Vec<_> = runs(view).into_iter().filter_map(|run| Some((run.primary, *reached.get(&run.primary)?, run))).collect();
-    encoder.array(runs.len());
-    for (id, at, run) in runs {
-        encoder.array(3);
-        encoder.integer(run.from.into());
-        encoder.integer(run.to.into());
-        encoder.array(4);
-        encoder.bulk(at.ip().to_string().as_bytes());
-        encoder.integer(at.port().into());
-        encoder.bulk(node_id(id).as_bytes());
-        encoder.map(0);
+        let kept = &mut self.encoded[asked as usize][protocol as usize];
+        kept.get_or_insert_with(|| {
+            let mut bytes = BytesMut::new();
+            let mut encoder = Encoder::new(&mut bytes, protocol);
+            match (Map::of(view, me), asked) {
+                (None, _) => encoder.error(NOT_YET),
+                (Some(map), Asked::Slots) => map.encode_slots(&mut encoder, protocol),
+                (Some(map), Asked::Shards) => map.encode_shards(&mut encoder),
+                (Some(map), Asked::Nodes) => encoder.text(&map.lines()),
+            }
+            bytes.freeze()
+        })
+        .clone()
     }
 }
 
-/// `CLUSTER SHARDS`: one shard a primary, without copies, because each partition may have its copies elsewhere.
-pub fn shards(encoder: &mut Encoder<'_>, view: Option<&View>) {
-    let by = runs_by_primary(view);
-    let threads: Vec<_> = threads(view).collect();
-    encoder.array(threads.len());
-    for (member, thread, at) in threads {
-        let runs = by.get(&thread).map_or(&[][..], Vec::as_slice);
-        encoder.map(2);
-        encoder.bulk(b"slots");
-        encoder.array(runs.len() * 2);
-        for (from, to) in runs {
-            encoder.integer((*from).into());
-            encoder.integer((*to).into());
-        }
-        encoder.bulk(b"nodes");
-        encoder.array(1);
-        let ip = at.ip().to_string();
-        encoder.map(7);
-        encoder.bulk(b"id");
-        encoder.bulk(node_id(thread).as_bytes());
-        encoder.bulk(b"port");
-        encoder.integer(at.port().into());
-        encoder.bulk(b"ip");
-        encoder.bulk(ip.as_bytes());
-        encoder.bulk(b"endpoint");
-        encoder.bulk(ip.as_bytes());
-        encoder.bulk(b"role");
-        encoder.bulk(b"master");
-        encoder.bulk(b"replication-offset");
-        encoder.integer(0);
-        encoder.bulk(b"health");
-        encoder.bulk(if member.state == MemberState::Silent { b"fail" } else { b"online" });
+/// `CLUSTER REPLICAS` of this node id: every node is a master, and none has replicas.
+pub fn replicas(encoder: &mut Encoder<'_>, view: Option<&View>, me: MemberId, of: &[u8]) {
+    match Map::of(view, me) {
+        None => encoder.error(NOT_YET),
+        Some(map) if map.nodes.iter().any(|n| node_id(n.thread).as_bytes().eq_ignore_ascii_case(of)) => encoder.array(0),
+        Some(_) => encoder.error(&format!("ERR Unknown node {}", String::from_utf8_lossy(of))),
     }
 }
 
-/// `CLUSTER NODES`: every thread as a master, because each leads some partitions and backs up others.
+/// The id by which the answers call this node, one of its data threads.
 #[must_use]
-pub fn nodes(view: Option<&View>, me: MemberId) -> String {
-    let by = runs_by_primary(view);
-    let version = view.map_or(0, |v| v.installed.version.0);
-    let mut text = String::new();
-    for (member, thread, at) in threads(view) {
-        let myself = if thread == me { "myself," } else { "" };
-        let (fail, link) = if member.state == MemberState::Silent { (",fail", "disconnected") } else { ("", "connected") };
-        let (id, bus) = (node_id(thread), member.addresses.control.port());
-        text += &format!("{id} {at}@{bus} {myself}master{fail} - 0 0 {version} {link}");
-        for (from, to) in by.get(&thread).map_or(&[][..], Vec::as_slice) {
-            text += &if from == to { format!(" {from}") } else { format!(" {from}-{to}") };
-        }
-        text.push('\n');
-    }
-    text
+pub fn my_id(view: Option<&View>, me: MemberId) -> String {
+    node_id(seen_as(view, me))
+}
+
+/// `CLUSTER MYSHARDID`.
+#[must_use]
+pub fn my_shard_id(view: Option<&View>, me: MemberId) -> String {
+    shard_id(seen_as(view, me))
+}
+
+/// Without a cluster-aware port all threads of a member are one node.
+fn seen_as(view: Option<&View>, me: MemberId) -> MemberId {
+    let own = view.and_then(|v| v.installed.member(me.member()));
+    if own.is_some_and(|m| m.addresses.resp_cluster.is_none()) { me.member() } else { me }
 }
 
 /// `CLUSTER INFO`.
 #[must_use]
-pub fn info(view: Option<&View>, served: bool) -> String {
+pub fn info(view: Option<&View>, me: MemberId, served: bool) -> String {
     let assigned = if keyspace(view).is_some() { SLOTS } else { 0 };
     let silent = |v: &View, p: &Partition| v.installed.member(p.primary()).is_none_or(|m| m.state == MemberState::Silent);
     let failed: usize =
@@ -194,8 +386,9 @@ pub fn info(view: Option<&View>, served: bool) -> String {
     let failed = if served { failed } else { usize::from(assigned) };
     let ok = if served { ok } else { 0 };
     let state = if assigned > 0 && failed == 0 { "ok" } else { "fail" };
-    let known: usize = view.map_or(0, |v| v.installed.members.iter().map(|m| usize::from(m.addresses.threads())).sum());
-    let size = runs_by_primary(view).len();
+    let map = Map::of(view, me);
+    let known = map.as_ref().map_or(1, |m| m.nodes.len());
+    let size = map.as_ref().map_or(0, |m| m.slots.len());
     let version = view.map_or(0, |v| v.installed.version.0);
     let lines = [
         ("cluster_state", state.to_owned()),
@@ -211,4 +404,170 @@ pub fn info(view: Option<&View>, served: bool) -> String {
         ("cluster_stats_messages_received", "0".to_owned()),
     ];
     lines.map(|(name, value)| format!("{name}:{value}\r\n")).concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use doyen_placement::planner;
+    use doyen_placement::{Addresses, Age, Location, Role, Settings, ThreadPorts};
+    use std::sync::Arc;
+
+    const ME: MemberId = MemberId(0x10);
+    const OTHER: MemberId = MemberId(0x20);
+
+    fn at(text: &str) -> Option<SocketAddr> {
+        Some(text.parse().expect("an address"))
+    }
+
+    fn member(id: MemberId, resp_cluster: Option<SocketAddr>) -> Member {
+        let any = SocketAddr::from(([10, 0, 0, 9], 7400));
+        Member {
+            id,
+            age: Age(id.0),
+            name: format!("m{}", id.0),
+            role: Role::Data,
+            state: MemberState::Live,
+            addresses: Addresses {
+                control: any,
+                data: any,
+                resp: at("10.0.0.9:7379"),
+                resp_cluster,
+                http: None,
+                further: Vec::new(),
+                hostname: None,
+            },
+            location: Location::default(),
+            weight: 100,
+        }
+    }
+
+    fn view(members: Vec<Member>) -> View {
+        let keyspace =
+            crate::keyspace::KeyspaceOptions { partitions: Some(64), backups: Some(0), ..crate::keyspace::KeyspaceOptions::new() };
+        let keyspace = keyspace.create("default").expect("it holds").numbered(KEYSPACE);
+        let table = Arc::new(planner::first(ClusterId(7), Settings::default(), keyspace, members));
+        View { installed: table.clone(), accepted: table, opens_at: Arc::default() }
+    }
+
+    fn answer(view: Option<&View>, asked: Asked) -> String {
+        String::from_utf8(Answers::default().answer(view, ME, asked, Protocol::Resp2).to_vec()).expect("text")
+    }
+
+    /// Each slot's host and port, and how many runs there are.
+    fn owners(view: &View) -> (Vec<String>, usize) {
+        let map = Map::of(Some(view), ME).expect("slots are assigned");
+        let host = |owner| map.nodes.iter().find(|n| n.thread == owner).expect("it is shown").endpoint.to_string();
+        let each = map.runs.iter().flat_map(|r| (r.from..=r.to).map(move |_| host(r.owner)));
+        (each.collect(), map.runs.len())
+    }
+
+    /// Clients refuse a map with holes, and every embedded node made some.
+    #[test]
+    fn what_a_member_without_a_cluster_aware_port_leads_is_shown_as_the_answering_nodes_own() {
+        let (me, open, closed) = (member(ME, at("10.0.0.1:7380")), member(OTHER, at("10.0.0.2:7380")), member(OTHER, None));
+        let (all, _) = owners(&view(vec![me.clone(), open]));
+        assert_eq!(all.len(), 16384);
+        assert!(["10.0.0.1:7380", "10.0.0.2:7380"].iter().all(|host| all.iter().filter(|h| *h == host).count() == 8192));
+        let (all, runs) = owners(&view(vec![me, closed.clone()]));
+        assert!(all.len() == 16384 && runs == 1 && all.iter().all(|h| h == "10.0.0.1:7380"), "{runs}");
+        // Where no member has such a port, the plain one serves everything.
+        let (all, runs) = owners(&view(vec![member(ME, None), closed]));
+        assert!(all.len() == 16384 && runs == 1 && all.iter().all(|h| h == "10.0.0.9:7379"), "{runs}");
+    }
+
+    #[test]
+    fn slots_that_nobody_leads_go_to_the_answering_node_and_neighbours_are_merged() {
+        let run = |from, to, owner| Run { from, to, owner };
+        assert_eq!(covering(&[], ME), [run(0, 16383, ME)]);
+        let led = [run(10, 19, OTHER), run(20, 29, OTHER), run(30, 39, ME), run(41, 16383, OTHER)];
+        let covered = [run(0, 9, ME), run(10, 29, OTHER), run(30, 40, ME), run(41, 16383, OTHER)];
+        assert_eq!(covering(&led, ME), covered);
+        assert_eq!(covering(&[run(5, 9, OTHER), run(7, 8, ME)], ME), [run(0, 4, ME), run(5, 9, OTHER), run(10, 16383, ME)]);
+    }
+
+    /// `*0` made clients believe in a cluster without slots, which they report as broken.
+    #[test]
+    fn before_slots_are_assigned_clients_are_told_to_try_again() {
+        let mut stranger = view(vec![member(OTHER, at("10.0.0.2:7380"))]);
+        for asked in [Asked::Slots, Asked::Shards, Asked::Nodes] {
+            assert!(answer(None, asked).starts_with("-LOADING "));
+            assert!(answer(Some(&stranger), asked).starts_with("-LOADING "), "the table does not name this node");
+        }
+        let mut table = (*stranger.installed).clone();
+        table.members = vec![member(ME, at("10.0.0.1:7380")).into()];
+        table.keyspaces[0].partitions = Default::default();
+        stranger.installed = Arc::new(table);
+        assert!(answer(Some(&stranger), Asked::Slots).starts_with("-LOADING "));
+    }
+
+    #[test]
+    fn answers_are_kept_until_the_table_is_another() {
+        let mut answers = Answers::default();
+        let one = view(vec![member(ME, at("10.0.0.1:7380"))]);
+        let first = answers.answer(Some(&one), ME, Asked::Slots, Protocol::Resp2);
+        assert_eq!(first.as_ptr(), answers.answer(Some(&one), ME, Asked::Slots, Protocol::Resp2).as_ptr());
+        let resp3 = answers.answer(Some(&one), ME, Asked::Slots, Protocol::Resp3);
+        assert!(first.ends_with(b"*0\r\n") && resp3.ends_with(b"%0\r\n"));
+        let mut table = (*one.installed).clone();
+        table.version = Version(table.version.0 + 1);
+        table.members = vec![member(ME, at("10.0.0.3:7380")).into()];
+        let other = View { installed: Arc::new(table), ..one };
+        let moved = answers.answer(Some(&other), ME, Asked::Slots, Protocol::Resp2);
+        assert!(String::from_utf8_lossy(&moved).contains("10.0.0.3"));
+    }
+
+    /// Redis writes them so, and redis-cli and ioredis take what stands before the last colon for the host.
+    #[test]
+    fn ipv6_addresses_stand_without_brackets() {
+        let view = view(vec![member(ME, at("[2001:db8::1]:7380")), member(OTHER, at("[2001:db8::2]:7380"))]);
+        let keyspace = keyspace(Some(&view)).expect("assigned");
+        let theirs = keyspace.partitions.iter().find(|p| p.primary() == OTHER).expect("it leads half");
+        assert_eq!(redirect(&view, ME, 1, theirs).map(|e| e.to_string()).as_deref(), Some("2001:db8::2:7380"));
+        assert!(answer(Some(&view), Asked::Nodes).contains(" 2001:db8::1:7380@7400 myself,master - 0 0 "));
+        for asked in [Asked::Slots, Asked::Shards] {
+            let text = answer(Some(&view), asked);
+            assert!(text.contains("\r\n2001:db8::1\r\n") && !text.contains('['), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_member_with_a_host_name_is_shown_by_it_and_its_address_stands_beside() {
+        let mut named = member(OTHER, at("10.0.0.2:7380"));
+        named.addresses.hostname = Some("redis-2.example.com".into());
+        named.addresses.further = vec![ThreadPorts { data: 7500, resp_cluster: Some(7381) }];
+        let view = view(vec![member(ME, at("10.0.0.1:7380")), named]);
+        let slots = answer(Some(&view), Asked::Slots);
+        assert!(slots.contains("*4\r\n$19\r\nredis-2.example.com\r\n:7381\r\n$40\r\n"), "{slots}");
+        assert!(slots.contains("*2\r\n$2\r\nip\r\n$8\r\n10.0.0.2\r\n"), "{slots}");
+        let shards = answer(Some(&view), Asked::Shards);
+        assert!(shards.contains("$8\r\nhostname\r\n$19\r\nredis-2.example.com\r\n") && shards.contains("$2\r\nip\r\n$8\r\n10.0.0.2\r\n"));
+        assert!(answer(Some(&view), Asked::Nodes).contains(" 10.0.0.2:7381@7400,redis-2.example.com master - "));
+        let keyspace = keyspace(Some(&view)).expect("assigned");
+        let theirs = keyspace.partitions.iter().find(|p| p.primary() == OTHER).expect("it leads half");
+        let sent = redirect(&view, ME, 1, theirs).expect("they are not led here").to_string();
+        assert!(["redis-2.example.com:7380", "redis-2.example.com:7381"].contains(&&*sent), "{sent}");
+    }
+
+    #[test]
+    fn node_ids_differ_in_their_first_digits_also_between_threads_of_one_member() {
+        let ids: BTreeSet<String> = (0..256).map(|n| node_id(MemberId(0xabc0 + n))).collect();
+        assert!(ids.iter().all(|id| id.len() == 40 && id.bytes().all(|b| b.is_ascii_hexdigit())));
+        let prefixes: BTreeSet<&str> = ids.iter().map(|id| &id[..8]).collect();
+        assert_eq!(prefixes.len(), 256);
+        assert_eq!(node_id(ME), node_id(ME));
+        assert!(node_id(ME) != shard_id(ME) && shard_id(ME).len() == 40);
+    }
+
+    #[test]
+    fn every_node_has_no_replicas_and_others_are_unknown() {
+        let view = view(vec![member(ME, at("10.0.0.1:7380")), member(OTHER, at("10.0.0.2:7380"))]);
+        let ask = |of: &str| {
+            let mut bytes = BytesMut::new();
+            replicas(&mut Encoder::new(&mut bytes, Protocol::Resp2), Some(&view), ME, of.as_bytes());
+            String::from_utf8_lossy(&bytes).into_owned()
+        };
+        assert_eq!(ask(&node_id(OTHER)), "*0\r\n");
+        assert_eq!(ask("abc"), "-ERR Unknown node abc\r\n");
+    }
 }

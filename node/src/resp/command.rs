@@ -4,6 +4,7 @@ mod client;
 mod looks;
 pub mod table;
 
+use super::cluster::Asked;
 use super::frame::{Args, integer};
 use super::session::client::{Chosen, Lib, Mute};
 use super::session::pause::Pause;
@@ -141,6 +142,13 @@ pub enum All {
     },
     /// How many keys one slot has.
     CountInSlot(u16),
+    /// Some keys of one slot.
+    KeysInSlot {
+        /// The slot.
+        slot: u16,
+        /// How many, at most.
+        count: u32,
+    },
     /// Keys in the order of their bytes, and their values if they are wanted: so many, at most.
     Range(RangeQuery),
 }
@@ -186,14 +194,16 @@ pub enum Connection {
 }
 
 /// About the cluster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)] // Each is named after its command.
 pub enum Cluster {
-    Slots,
-    Shards,
-    Nodes,
+    /// `SLOTS`, `SHARDS`, `NODES`.
+    Topology(Asked),
     Info,
     MyId,
+    MyShardId,
+    Replicas(Bytes),
+    Links,
     KeySlot(u16),
 }
 
@@ -667,19 +677,40 @@ fn subcommand(container: &str, args: Args<'_>, known: &[(&str, i64)]) -> Result<
 }
 
 fn cluster(args: Args<'_>) -> Result<Request, ErrorText> {
-    let known = [("slots", 2), ("shards", 2), ("nodes", 2), ("info", 2), ("myid", 2), ("keyslot", 3), ("countkeysinslot", 3)];
-    Ok(Request::Cluster(match subcommand("CLUSTER", args, &known)?.as_str() {
-        "slots" => Cluster::Slots,
-        "shards" => Cluster::Shards,
-        "nodes" => Cluster::Nodes,
+    let known = [
+        ("slots", 2),
+        ("shards", 2),
+        ("nodes", 2),
+        ("info", 2),
+        ("myid", 2),
+        ("myshardid", 2),
+        ("links", 2),
+        ("replicas", 3),
+        ("slaves", 3),
+        ("keyslot", 3),
+        ("countkeysinslot", 3),
+        ("getkeysinslot", 4),
+    ];
+    let subcommand = subcommand("CLUSTER", args, &known)?;
+    let slot = || integer(args.get(2)).ok_or(NOT_AN_INTEGER).map(|n| u16::try_from(n).ok().filter(|s| *s < doyen_placement::hash::SLOTS));
+    Ok(Request::Cluster(match subcommand.as_str() {
+        "slots" => Cluster::Topology(Asked::Slots),
+        "shards" => Cluster::Topology(Asked::Shards),
+        "nodes" => Cluster::Topology(Asked::Nodes),
         "info" => Cluster::Info,
         "myid" => Cluster::MyId,
+        "myshardid" => Cluster::MyShardId,
+        "links" => Cluster::Links,
+        "replicas" | "slaves" => Cluster::Replicas(args.bytes(2)),
         "keyslot" => Cluster::KeySlot(doyen_placement::hash::slot(args.get(2))),
-        _ => {
-            let slot = integer(args.get(2)).ok_or(NOT_AN_INTEGER)?;
-            let slot = u16::try_from(slot).ok().filter(|s| *s < doyen_placement::hash::SLOTS).ok_or("ERR Invalid slot")?;
-            return Ok(Request::All(All::CountInSlot(slot)));
+        "getkeysinslot" => {
+            let (slot, count) = (slot()?, integer(args.get(3)).ok_or(NOT_AN_INTEGER)?);
+            let wrong = "ERR Invalid slot or number of keys";
+            // More keys than this no reply has room for.
+            let count = u64::try_from(count).map_err(|_| wrong)?.min(u32::MAX.into());
+            return Ok(Request::All(All::KeysInSlot { slot: slot.ok_or(wrong)?, count: u32::try_from(count).unwrap_or(u32::MAX) }));
         }
+        _ => return Ok(Request::All(All::CountInSlot(slot()?.ok_or("ERR Invalid slot")?))),
     }))
 }
 

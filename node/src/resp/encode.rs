@@ -57,6 +57,12 @@ impl<'a> Encoder<'a> {
         self.out.extend_from_slice(b"\r\n");
     }
 
+    /// A reply that was encoded before, for the same protocol.
+    pub fn encoded(&mut self, reply: &[u8]) {
+        self.errors += u64::from(reply.first() == Some(&b'-'));
+        self.out.extend_from_slice(reply);
+    }
+
     /// An integer.
     pub fn integer(&mut self, value: i64) {
         self.line(b':', itoa::Buffer::new().format(value).as_bytes());

@@ -90,6 +90,12 @@ enum Answer {
     Count(i64),
     Cleared,
     CountInSlot(u16, i64),
+    /// How many more are wanted, and what was found.
+    KeysInSlot {
+        slot: u16,
+        left: u32,
+        keys: Vec<Bytes>,
+    },
     Keys {
         pattern: Bytes,
         keys: Vec<Bytes>,
@@ -145,6 +151,7 @@ impl Gather {
             All::Count => (Answer::Count(0), 0),
             All::Clear => (Answer::Cleared, 0),
             All::CountInSlot(slot) => (Answer::CountInSlot(slot, 0), 0),
+            All::KeysInSlot { slot, count } => (Answer::KeysInSlot { slot, left: count, keys: Vec::new() }, 0),
             All::Keys { pattern } => (Answer::Keys { pattern: Bytes::copy_from_slice(&pattern), keys: Vec::new() }, 0),
             All::Scan { cursor, count, pattern, strings } => {
                 let pattern = pattern.map(|p| Bytes::copy_from_slice(&p));
@@ -162,7 +169,7 @@ impl Gather {
             return None;
         }
         Some(match &self.answer {
-            Answer::CountInSlot(slot, _) => Wanted::Slot(*slot),
+            Answer::CountInSlot(slot, _) | Answer::KeysInSlot { slot, .. } => Wanted::Slot(*slot),
             Answer::Range { wanted, .. } => Wanted::Range(wanted),
             _ if self.own_only => Wanted::Own,
             _ => Wanted::All,
@@ -182,6 +189,11 @@ impl Gather {
         };
         match &mut self.answer {
             Answer::Count(sum) | Answer::CountInSlot(_, sum) => *sum = 0,
+            Answer::KeysInSlot { left, keys, .. } => {
+                // Those that were found are looked for again.
+                *left = left.saturating_add(u32::try_from(keys.len()).unwrap_or(u32::MAX));
+                self.drop_found();
+            }
             Answer::Keys { .. } => self.drop_found(),
             _ => {}
         }
@@ -265,6 +277,7 @@ impl Gather {
             // One partition after the other: the cursor names one place.
             Answer::Scan { left, .. } => *left > 0 && self.waiting.is_empty(),
             Answer::Range { wanted, .. } => wanted.count > 0 && self.waiting.is_empty(),
+            Answer::KeysInSlot { left, .. } => *left > 0 && self.waiting.is_empty(),
             _ => self.waiting.len() < IN_FLIGHT_MAX,
         }
     }
@@ -324,6 +337,17 @@ impl Gather {
                 *sum = sum.saturating_add(i64::try_from(found).unwrap_or(i64::MAX));
                 go_on(&mut self.next, part, next);
             }
+            (Answer::KeysInSlot { slot, left, keys }, Outcome::Keys { next, keys: found }) => {
+                let most = usize::try_from(*left).unwrap_or(usize::MAX);
+                let before = keys.len();
+                keys.extend(found.into_iter().filter(|k| doyen_placement::hash::slot(k) == *slot).take(most));
+                *left = left.saturating_sub(u32::try_from(keys.len() - before).unwrap_or(u32::MAX));
+                self.held += keys[before..].iter().map(|k| k.len() + KEY_OVERHEAD).sum::<usize>();
+                go_on(&mut self.next, part, next);
+                if self.held > session::REPLY_BYTES_MAX {
+                    return self.fail(Failure::TooLarge);
+                }
+            }
             (Answer::Keys { .. }, Outcome::Keys { next, keys: found }) => {
                 self.held += found.iter().map(|k| k.len() + KEY_OVERHEAD).sum::<usize>();
                 self.unmatched.extend(found);
@@ -363,7 +387,9 @@ impl Gather {
         self.unmatched.clear();
         match &mut self.answer {
             Answer::Values(found) => found.clear(),
-            Answer::Keys { keys, .. } | Answer::Scan { keys, .. } | Answer::Range { keys, .. } => keys.clear(),
+            Answer::Keys { keys, .. } | Answer::Scan { keys, .. } | Answer::Range { keys, .. } | Answer::KeysInSlot { keys, .. } => {
+                keys.clear();
+            }
             Answer::Number(..) | Answer::Written | Answer::Count(_) | Answer::Cleared | Answer::CountInSlot(..) => {}
         }
         self.held = 0;
@@ -427,7 +453,7 @@ impl Gather {
                 encoder.simple("OK");
                 0
             }
-            Answer::Keys { keys, .. } | Answer::Scan { keys, .. } | Answer::Range { keys, .. } => {
+            Answer::Keys { keys, .. } | Answer::Scan { keys, .. } | Answer::Range { keys, .. } | Answer::KeysInSlot { keys, .. } => {
                 if begins {
                     if is_scan {
                         let cursor = self.next.front().map_or(0, |(p, within)| u64::from(p.0) << CURSOR_BITS | within);
@@ -454,7 +480,9 @@ impl Gather {
     fn encode_failure(&self, encoder: &mut Encoder<'_>, why: Failure) {
         let writes = matches!(self.answer, Answer::Written | Answer::Cleared | Answer::Number(_, Kind::Deleted));
         let text = reply::failure(why, Shape::Plain);
-        if matches!(self.answer, Answer::Keys { .. } | Answer::Range { .. } | Answer::Values(_)) && why == Failure::TooLarge {
+        if matches!(self.answer, Answer::Keys { .. } | Answer::Range { .. } | Answer::KeysInSlot { .. } | Answer::Values(_))
+            && why == Failure::TooLarge
+        {
             encoder.error("ERR the reply would be too large");
         } else if writes && self.done > 0 && why != Failure::Unknown {
             encoder.error(&format!("UNKNOWN some keys were written and others were not: {text}"));

@@ -11,6 +11,7 @@ use super::session::Connection;
 use crate::data::core::Core;
 use crate::data::crew::Seat;
 use crate::grow;
+use crate::net::address::canonical;
 use bytes::{Bytes, BytesMut};
 use doyen_placement::MapId;
 use mio::event::Event;
@@ -318,7 +319,7 @@ impl Clients {
 
     fn begin(&mut self, core: &mut Core, mut stream: TcpStream, cluster_port: bool, seat: Seat) -> io::Result<()> {
         let inner = &mut core.inner;
-        let (Ok(local), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) else { return Ok(()) };
+        let (Ok(local), Ok(peer)) = (stream.local_addr().map(canonical), stream.peer_addr().map(canonical)) else { return Ok(()) };
         if let Err(why) = stream.set_nodelay(true) {
             tracing::debug!("TCP_NODELAY: {why}");
         }

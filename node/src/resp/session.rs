@@ -125,6 +125,8 @@ pub(crate) struct Session {
     pub(crate) out: Output,
     /// The command of which not all keys are submitted: its slot is the last.
     partway: Option<Partway>,
+    /// Whether the next command waits for the newest table, because it names a keyspace that this node does not know.
+    looking: Looking,
     /// What the next answer of another node is expected to weigh: what they weighed of late, and the most at first.
     expected: usize,
     /// Until then what is taken has waited already, behind what was waited for in vain.
@@ -135,6 +137,18 @@ pub(crate) struct Session {
     /// What it counts for there: commands, answers and output.
     charged: usize,
     unwritten: usize,
+}
+
+/// A lookup of a keyspace that this node does not know (yet).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Looking {
+    /// None is under way.
+    #[default]
+    No,
+    /// The newest table is waited for. No command is taken meanwhile: those that follow are about that keyspace.
+    Waits,
+    /// It is here, and the command is run again.
+    Over,
 }
 
 /// How far the submission of a command's keys has come.
@@ -235,6 +249,7 @@ impl Connection {
             closing: false,
             out: Output::default(),
             partway: None,
+            looking: Looking::No,
             expected: budget.value_bytes_max().max(EXPECTED_BYTES_MIN),
             hurried_until: Time::ZERO,
             waits_until: Time::ZERO,
@@ -400,7 +415,8 @@ impl Connection {
         if inner.is_paused() && session.waits_for_pause(self, inner, args) {
             return false;
         }
-        inner.counters.commands += 1;
+        // One that is run again after a lookup was counted before.
+        inner.counters.commands += u64::from(session.looking == Looking::No);
         session.silent = session.take_mute();
         let began = inner.times_plain().then(Instant::now);
         if session.read_at_once(self, inner, args) || session.write_at_once(self, inner, args) {
@@ -412,7 +428,16 @@ impl Connection {
             return true;
         }
         session.timed(self, inner, args);
-        session.partway.is_none()
+        session.partway.is_none() && session.looking != Looking::Waits
+    }
+
+    /// The newest table is here, or cannot be had: what waited for it is run again.
+    pub(crate) fn looked(&self) {
+        let mut session = self.session.borrow_mut();
+        if session.looking == Looking::Waits {
+            session.looking = Looking::Over;
+            self.wake();
+        }
     }
 
     /// The pass was judged: what was read in it may leave, or is taken back.
@@ -587,6 +612,9 @@ impl Session {
 
     /// Whether no further command is taken for now.
     pub(crate) fn is_blocked(&self) -> bool {
+        if self.looking == Looking::Waits {
+            return true;
+        }
         if let Some(way) = &self.partway {
             // Its own answers do not hold it up while there is room for them, but what it asks of others does.
             let expected = self.slots.back().map_or(0, |s| s.expected);
@@ -1039,7 +1067,7 @@ fn here<'a>(inner: &Inner, keys: impl Iterator<Item = &'a [u8]>) -> Result<(), E
         return Err("CLUSTERDOWN The cluster is down: no majority of its voters answers this node".into());
     }
     match cluster::redirect(view, inner.me, inner.crew.threads(), partition) {
-        Some(at) => Err(format!("MOVED {slot} {at}").into()),
+        Some(endpoint) => Err(format!("MOVED {slot} {endpoint}").into()),
         None => Ok(()),
     }
 }

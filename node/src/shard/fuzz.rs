@@ -155,7 +155,15 @@ fn table() -> Table {
             name: format!("n{n}"),
             role: Role::Data,
             state: MemberState::Live,
-            addresses: Addresses { control: address, data: address, resp: None, resp_cluster: None, http: None, further: Vec::new() },
+            addresses: Addresses {
+                control: address,
+                data: address,
+                resp: None,
+                resp_cluster: None,
+                http: None,
+                further: Vec::new(),
+                hostname: None,
+            },
             location: Location::default(),
             weight: 100,
         })

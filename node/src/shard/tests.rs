@@ -95,6 +95,7 @@ fn table_of_threads(members: u64, threads: impl Fn(u64) -> u8, holders: impl Fn(
             resp_cluster: None,
             http: None,
             further: (1..threads(n)).map(|t| ThreadPorts { data: u16::from(t) + 1, resp_cluster: None }).collect(),
+            hostname: None,
         },
         location: Location::default(),
         weight: 100,

@@ -4,6 +4,8 @@ use crate::embedded::safe;
 use doyen::{Departure, KeyspaceOptions, Map, Node, NodeError, OnLoss, RangeScan, StartError};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct User {
@@ -93,7 +95,7 @@ async fn a_range_is_scanned_page_by_page_and_goes_on_anywhere() {
     let two = node("two", &[&one]).await;
     safe(&one, 2).await;
     one.create_keyspace("names", &KeyspaceOptions::new().ranges(["key-30", "key-60"])).await.expect("made");
-    let names = one.database_in("names").expect("it is known here");
+    let names = one.database_in("names").await.expect("it is known here");
     let keys: Vec<String> = (0..90).map(|i| format!("key-{i:02}")).collect();
     for key in &keys {
         names.set(key.clone(), format!("of {key}")).await.expect("written");
@@ -124,10 +126,53 @@ async fn a_range_is_scanned_page_by_page_and_goes_on_anywhere() {
         begun.next().await.expect("read").expect("there are more");
     }
     let (from, to) = begun.rest().expect("there is more");
-    let (elsewhere, rest) = (two.database_in("names").expect("it is known there"), keys[28..80].to_vec());
+    let (elsewhere, rest) = (two.database_in("names").await.expect("it is known there"), keys[28..80].to_vec());
     assert_eq!(read(elsewhere.range(from, to).expect("they have an order").page(7)).await, rest);
     two.kill().await;
     one.kill().await;
+}
+
+/// Of forty lookups of a keyspace that another node had just made, 39 failed.
+#[tokio::test]
+async fn a_keyspace_made_on_one_node_is_found_at_once_on_every_other() {
+    let one = node("one", &[]).await;
+    let two = crate::embedded::node_with("two", &[&one], |builder| builder.resp("127.0.0.1:0").http("127.0.0.1:0")).await;
+    let three = node("three", &[&one]).await;
+    safe(&one, 3).await;
+    let (resp, http) = (two.addresses().resp.expect("it has one"), two.addresses().http.expect("it has one"));
+    let mut redis = TcpStream::connect(resp).await.expect("it listens");
+    for i in 0..20 {
+        let name = format!("made-{i}");
+        one.create_keyspace(&name, &KeyspaceOptions::new().partitions(2)).await.expect("made");
+        // What follows in a pipeline is about the keyspace that was chosen before it.
+        let pipeline = format!("CLIENT KEYSPACE {name}\r\nSET a {i}\r\nGET a\r\nCLIENT KEYSPACE\r\n");
+        let expected = format!("+OK\r\n+OK\r\n${}\r\n{i}\r\n${}\r\n{name}\r\n", i.to_string().len(), name.len());
+        let ask_redis = async {
+            redis.write_all(pipeline.as_bytes()).await.expect("written");
+            let mut answer = vec![0; expected.len()];
+            redis.read_exact(&mut answer).await.expect("answered");
+            assert_eq!(String::from_utf8_lossy(&answer), expected);
+        };
+        let ask_http = async {
+            let mut web = TcpStream::connect(http).await.expect("it listens");
+            let request = format!("GET /keyspaces/{name} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+            web.write_all(request.as_bytes()).await.expect("written");
+            let mut answer = String::new();
+            web.read_to_string(&mut answer).await.expect("answered");
+            assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        };
+        let ask_library = async {
+            three.database_in(&name).await.expect("found").set("b", "1").await.expect("written");
+            let map: Map<u64, u64> = three.map_in(&name, &format!("map-{i}")).await.expect("found");
+            map.insert(&1, &1).await.expect("written");
+        };
+        tokio::join!(ask_redis, ask_http, ask_library);
+    }
+    let why = three.database_in("nothing").await.expect_err("there is none").to_string();
+    assert!(why.contains("nothing"), "{why}");
+    for node in [three, two, one] {
+        node.kill().await;
+    }
 }
 
 #[tokio::test]

@@ -200,6 +200,7 @@ impl Cluster {
                 resp_cluster: None,
                 http: None,
                 further: Vec::new(),
+                hostname: None,
             },
             location: Location { zone: zone.unwrap_or_default(), ..Location::default() },
             weight,

@@ -33,6 +33,8 @@ pub const REPLICAS_MAX: usize = 32;
 pub const MAPS_MAX: usize = 10_000;
 /// Bytes of a name: of a member, a keyspace, a map, a zone, a rack, a host.
 pub const NAME_BYTES_MAX: usize = 64;
+/// Bytes of the host name at which clients reach a member.
+pub const HOSTNAME_BYTES_MAX: usize = 255;
 /// Largest capacity of a member; 100 is the default, 1 the least.
 pub const WEIGHT_MAX: u32 = 100_000;
 
@@ -78,6 +80,9 @@ pub enum Invalid {
     /// A member bears an id of the numbers that are for clients.
     #[error("member {0} has an id of those that are for clients")]
     ClientId(MemberId),
+    /// The host name of a member is none.
+    #[error("the host name of member {0} must have 1 to {max} letters, digits, dots, hyphens and underscores", max = HOSTNAME_BYTES_MAX)]
+    Hostname(MemberId),
     /// A member bears the id of a thread, or names ports of its threads that cannot be.
     #[error("member {id}: {why}")]
     Threads {
@@ -238,6 +243,9 @@ impl Member {
             return Err(Invalid::ClientId(self.id));
         }
         self.validate_threads().map_err(|why| Invalid::Threads { id: self.id, why })?;
+        if !self.addresses.hostname.as_deref().is_none_or(may_be_host) {
+            return Err(Invalid::Hostname(self.id));
+        }
         for part in [&self.location.zone, &self.location.rack, &self.location.host] {
             if part.len() > NAME_BYTES_MAX {
                 return Err(Invalid::Name { what: "location" });
@@ -268,6 +276,12 @@ impl Member {
         }
         Ok(())
     }
+}
+
+/// Whether this may be the host name at which clients reach a member: it stands in lines of text that they read.
+fn may_be_host(name: &str) -> bool {
+    let may = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'-' | b'_');
+    (1..=HOSTNAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(may)
 }
 
 /// Whether a keyspace may have this name: it stands in addresses of HTTP, in metrics and on terminals as it is.

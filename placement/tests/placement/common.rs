@@ -45,6 +45,7 @@ pub fn member(number: u64, sketch: &Sketch) -> Member {
             resp_cluster: None,
             http: None,
             further: Vec::new(),
+            hostname: None,
         },
         location: Location { zone: name("z", sketch.zone), rack: String::new(), host: name("h", sketch.host) },
         weight: sketch.weight,

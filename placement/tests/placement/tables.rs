@@ -49,6 +49,15 @@ fn members_are_unique_in_order_of_age_and_say_sensible_things() {
     assert!(spoilt_member(|m| m.weight = 0).is_err());
 }
 
+#[test]
+fn the_host_name_of_a_member_fits_into_a_line_of_text() {
+    let called = |name: &str| spoilt_member(|m| m.addresses.hostname = Some(name.to_owned()));
+    assert_eq!(called("redis_1.example.com"), Ok(()));
+    for wrong in ["", "a b", "a\nb", "a,b", &"x".repeat(256)] {
+        assert!(called(wrong).is_err(), "{wrong:?}");
+    }
+}
+
 /// On the data plane the lowest bits of an id say which thread of a member is meant.
 #[test]
 fn members_are_no_threads_and_their_threads_are_reached_at_ports_of_their_own() {
@@ -154,12 +163,15 @@ fn a_table_is_called_the_same_everywhere() {
     let mut other = table();
     Arc::make_mut(&mut other.members[0]).addresses.further.push(ThreadPorts { data: 1, resp_cluster: None });
     assert_ne!(other.name().hash, PINNED, "where threads are reached is part of it");
+    let mut named = table();
+    Arc::make_mut(&mut named.members[0]).addresses.hostname = Some("a".into());
+    assert_ne!(named.name().hash, PINNED, "what clients are sent to is part of it");
     let later = Table { term: Term(3), version: Version(9), ..table() };
     assert_eq!(later.name().hash, PINNED, "term and version stand beside the digest");
     assert!(later.name().order() > table().name().order());
 }
 
-const PINNED: u64 = 2_201_671_189_403_321_329;
+const PINNED: u64 = 1_373_116_885_644_835_111;
 
 #[test]
 fn a_delta_applies_to_its_base_only() {

@@ -102,7 +102,15 @@ pub(super) fn table(members: u64, in_sync: &[Place]) -> Table {
         name: format!("n{n}"),
         role: Role::Data,
         state: MemberState::Live,
-        addresses: Addresses { control: address, data: address, resp: None, resp_cluster: None, http: None, further: Vec::new() },
+        addresses: Addresses {
+            control: address,
+            data: address,
+            resp: None,
+            resp_cluster: None,
+            http: None,
+            further: Vec::new(),
+            hostname: None,
+        },
         location: Location::default(),
         weight: 100,
     };

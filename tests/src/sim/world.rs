@@ -363,6 +363,7 @@ impl World {
                 resp_cluster: None,
                 http: None,
                 further: (1..mix.threads[slot]).map(|t| ThreadPorts { data: 7401 + u16::from(t), resp_cluster: None }).collect(),
+                hostname: None,
             },
             location: Location::default(),
             weight: 100,

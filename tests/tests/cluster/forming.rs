@@ -1,6 +1,6 @@
 //! How clusters begin, whom they let in, and how few may go on.
 
-use doyen_tests::cluster::{Cluster, free_ports, last_lines};
+use doyen_tests::cluster::{Cluster, free_ports, last_lines, write_secret};
 use doyen_tests::resp::Reply;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, UdpSocket};
@@ -95,11 +95,35 @@ fn five_that_start_at_once_form_one_cluster() {
     one_cluster(&["a", "b", "c", "d", "e"]);
 }
 
+/// Members that listened on `[::]` and advertised IPv4 were live, and no data connection ever came up between them.
+#[test]
+fn nodes_on_one_family_and_on_both_copy_to_each_other_and_serve_native_clients() {
+    let mut cluster = Cluster::new(BINARY);
+    let both = ["--listen", "[::]:0", "--data", "[::]:0", "--advertise", "127.0.0.1"];
+    for (name, more) in [("n0", &both[..]), ("n1", &["--advertise", "127.0.0.1"]), ("n2", &both)] {
+        cluster.join_with(name, more);
+    }
+    cluster.await_safe(3);
+    for name in ["n0", "n1", "n2"] {
+        assert_eq!(cluster.command_at(name, &["SET", name, "1"]), Reply::Simple("OK".into()));
+    }
+    let data: Vec<String> = ["n0", "n1"].iter().map(|n| cluster.node(n).ready.data.to_string()).collect();
+    let secret = cluster.secret_file();
+    tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
+        let client = doyen::Client::builder().seeds(data).secret_file(secret).connect().await.expect("members are reached");
+        let map: doyen::Map<String, String> = client.map("both families").await.expect("a map");
+        for name in ["n0", "n1", "n2"] {
+            map.insert(name, &"2".to_owned()).await.expect("whichever member leads it takes it");
+        }
+        client.close().await;
+    });
+}
+
 #[test]
 fn a_wrong_secret_is_refused_on_both_sides_in_one_clear_line() {
     let mut cluster = Cluster::of(BINARY, 1);
     let other = cluster.file("other-secret");
-    std::fs::write(&other, "another secret, just as long as the first\n").expect("a file in our own directory");
+    write_secret(&other, "another secret, just as long as the first\n");
     let seed = cluster.node("n0").ready.listen;
     let started = cluster.try_start("stranger", &[seed], &["--secret-file", &other.display().to_string()]);
     started.expect("its ports are open before it is refused");

@@ -197,7 +197,7 @@ fn operations_of_a_client_take_one_hop_and_again_after_a_split() {
     let use_all = || {
         runtime.block_on(async {
             for name in ["default", "names", "ring"] {
-                let database = client.database_in(name).expect("a keyspace");
+                let database = client.database_in(name).await.expect("a keyspace");
                 for i in 0..KEYS {
                     let key = format!("key-{i}");
                     database.set(key.clone(), name).await.expect("written");

@@ -59,7 +59,11 @@ struct Node {
 
 impl Node {
     fn new(id: u64, secret: &[u8]) -> Self {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        Self::on("127.0.0.1:0", id, secret)
+    }
+
+    fn on(listen: &str, id: u64, secret: &[u8]) -> Self {
+        let socket = UdpSocket::bind(listen).unwrap();
         let name = format!("node {id}");
         let identity = if MemberId(id).is_client() { Identity::of_client(secret, &name) } else { Identity::from_secret(secret, &name) };
         let identity = Arc::new(identity.unwrap());
@@ -159,6 +163,43 @@ impl Pair {
     fn seen_nothing(&self) -> bool {
         self.nodes.iter().all(|n| n.seen.0.is_empty())
     }
+}
+
+/// The socket on `[::]` heard of the peer at `127.0.0.1` as of `::ffff:127.0.0.1`, and dropped every datagram.
+#[test]
+fn a_node_on_both_families_is_connected_with_nodes_of_either() {
+    for (listens, advertised) in [
+        (["[::]:0", "[::]:0"], ["127.0.0.1", "127.0.0.1"]),
+        (["[::]:0", "127.0.0.1:0"], ["127.0.0.1", "127.0.0.1"]),
+        (["127.0.0.1:0", "[::]:0"], ["127.0.0.1", "127.0.0.1"]),
+        (["[::]:0", "[::1]:0"], ["::1", "::1"]),
+        (["[::]:0", "[::]:0"], ["::1", "127.0.0.1"]),
+    ] {
+        let mut pair = Pair::of(Node::on(listens[A], 1, SECRET), Node::on(listens[B], 2, SECRET));
+        let entries = [A, B].map(|at| {
+            let (id, name, mut address) = pair.nodes[at].entry();
+            address.set_ip(advertised[at].parse().unwrap());
+            (id, name, address)
+        });
+        pair.nodes.iter_mut().for_each(|n| n.links.set_peers(&entries));
+        pair.expect(A, Seen::Connected(MemberId(2)));
+        pair.expect(B, Seen::Connected(MemberId(1)));
+        let large = vec![7; 1 << 20];
+        for (from, to) in [(A, B), (B, A)] {
+            let (sender, receiver) = (pair.nodes[from].id, pair.nodes[to].id);
+            pair.nodes[from].send(receiver, Lane::Bulk, &large);
+            pair.expect(to, Seen::Frame(sender, Lane::Bulk, large.clone()));
+        }
+    }
+}
+
+#[test]
+fn a_node_says_which_peers_are_out_of_the_reach_of_its_socket() {
+    let mut pair = Pair::of(Node::new(1, SECRET), Node::on("[::1]:0", 2, SECRET));
+    let entries = [pair.nodes[A].entry(), pair.nodes[B].entry()];
+    pair.nodes[A].links.set_peers(&entries);
+    let failure = pair.failure(A).to_string();
+    assert!(failure.contains("has an IPv4 socket only") && failure.contains("--listen [::]"), "{failure}");
 }
 
 /// Three nodes behind relays, which may cut the ways between them; all are connected but for those that are cut from the beginning.

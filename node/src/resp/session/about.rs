@@ -6,6 +6,14 @@ use crate::config::value::EvictionPolicy;
 use crate::resp::settings;
 use doyen_placement::planner::{DEFAULT_KEYSPACE, Refused};
 
+/// Why a keyspace is not used, and the error that says so.
+enum Unusable {
+    /// The installed table does not have it.
+    Missing(String),
+    /// It cannot be used here.
+    Refused(String),
+}
+
 impl Session {
     pub(super) fn about_connection(&mut self, connection: &Connection, inner: &mut Inner, asked: command::Connection) {
         use command::Connection as C;
@@ -60,9 +68,14 @@ impl Session {
                     None => self.answer(|e| e.nil()),
                 }
             }
-            C::ClientUse(name) => match self.choose_keyspace(inner, &name) {
-                Ok(()) => self.answer(|e| e.simple("OK")),
-                Err(text) => self.answer(|e| e.error(&text)),
+            C::ClientUse(name) => match (self.choose_keyspace(inner, &name), std::mem::take(&mut self.looking)) {
+                (Ok(()), _) => self.answer(|e| e.simple("OK")),
+                // Another member may have made it a moment ago.
+                (Err(Unusable::Missing(_)), Looking::No) => {
+                    self.looking = Looking::Waits;
+                    inner.looking.push(self.id);
+                }
+                (Err(Unusable::Missing(text) | Unusable::Refused(text)), _) => self.answer(|e| e.error(&text)),
             },
             C::ClientInfo => {
                 let line = self.line(inner.now, connection.moved_at.get());
@@ -94,16 +107,17 @@ impl Session {
     }
 
     /// Commands that follow are about this keyspace; those before keep theirs.
-    fn choose_keyspace(&mut self, inner: &Inner, name: &[u8]) -> Result<(), String> {
+    fn choose_keyspace(&mut self, inner: &Inner, name: &[u8]) -> Result<(), Unusable> {
         if self.cluster_port && name != DEFAULT_KEYSPACE.as_bytes() {
-            return Err(
-                "ERR CLIENT KEYSPACE is for the plain port (--resp): slots tell cluster-aware clients where keys of `default` are".into()
-            );
+            return Err(Unusable::Refused(
+                "ERR CLIENT KEYSPACE is for the plain port (--resp): slots tell cluster-aware clients where keys of `default` are".into(),
+            ));
         }
-        let table = inner.view.as_ref().map(|v| &v.installed).ok_or("CLUSTERDOWN this node knows no cluster yet")?;
+        let table = inner.view.as_ref().map(|v| &v.installed);
+        let table = table.ok_or_else(|| Unusable::Refused("CLUSTERDOWN this node knows no cluster yet".into()))?;
         let wanted = std::str::from_utf8(name).ok().and_then(|name| table.keyspace_named(name));
         let known = || table.keyspaces.iter().map(|k| &k.name);
-        let missing = || format!("ERR {}", Refused::no_keyspace(&String::from_utf8_lossy(name), known()));
+        let missing = || Unusable::Missing(format!("ERR {}", Refused::no_keyspace(&String::from_utf8_lossy(name), known())));
         self.keyspace = wanted.ok_or_else(missing)?.id;
         Ok(())
     }
@@ -162,14 +176,19 @@ impl Session {
         Ok(())
     }
 
-    pub(super) fn about_cluster(&mut self, inner: &Inner, asked: Cluster) {
-        let view = inner.view.as_ref();
+    pub(super) fn about_cluster(&mut self, inner: &mut Inner, asked: Cluster) {
+        let (view, me) = (inner.view.as_ref(), inner.me);
         match asked {
-            Cluster::Slots => self.answer(|e| cluster::slots(e, view)),
-            Cluster::Shards => self.answer(|e| cluster::shards(e, view)),
-            Cluster::Nodes => self.answer(|e| e.text(&cluster::nodes(view, inner.me))),
-            Cluster::Info => self.answer(|e| e.text(&cluster::info(view, inner.is_led()))),
-            Cluster::MyId => self.answer(|e| e.bulk(cluster::node_id(inner.me).as_bytes())),
+            Cluster::Topology(asked) => {
+                let reply = inner.topology.answer(view, me, asked, self.protocol);
+                self.answer(|e| e.encoded(&reply));
+            }
+            Cluster::Info => self.answer(|e| e.text(&cluster::info(view, me, inner.is_led()))),
+            Cluster::MyId => self.answer(|e| e.bulk(cluster::my_id(view, me).as_bytes())),
+            Cluster::MyShardId => self.answer(|e| e.bulk(cluster::my_shard_id(view, me).as_bytes())),
+            Cluster::Replicas(of) => self.answer(|e| cluster::replicas(e, view, me, &of)),
+            // Members are connected by QUIC, and not by the cluster bus of Redis, whose links these would be.
+            Cluster::Links => self.answer(|e| e.array(0)),
             Cluster::KeySlot(slot) => self.answer(|e| e.integer(slot.into())),
         }
     }

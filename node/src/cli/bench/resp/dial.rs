@@ -5,7 +5,7 @@ use super::connection::foreign;
 use super::route::Router;
 use crate::cli::runtime;
 use crate::resp::client::{Client, ClientError, Reply};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 /// How long a server may take to answer before any load is on it.
@@ -76,7 +76,7 @@ fn unanswered(address: SocketAddr, e: &ClientError) -> Failed {
     }
 }
 
-/// `[[from, to, [host, port, ..], ..], ..]`; a host that is empty is the one that was asked.
+/// `[[from, to, [host, port, ..], ..], ..]`; a host is an IP address or a name, and an empty one is the one that was asked.
 fn runs(asked: SocketAddr, reply: Reply) -> Option<Vec<(u16, u16, SocketAddr)>> {
     let Reply::Array(runs) = reply else { return None };
     runs.into_iter()
@@ -84,11 +84,16 @@ fn runs(asked: SocketAddr, reply: Reply) -> Option<Vec<(u16, u16, SocketAddr)>> 
             let Reply::Array(run) = run else { return None };
             let [Reply::Int(from), Reply::Int(to), Reply::Array(master), ..] = &run[..] else { return None };
             let [host, Reply::Int(port), ..] = &master[..] else { return None };
-            let host = match host {
-                Reply::Bulk(host) if !host.is_empty() => std::str::from_utf8(host).ok()?.parse().ok()?,
-                _ => asked.ip(),
+            let port: u16 = (*port).try_into().ok()?;
+            let master = match host {
+                Reply::Bulk(host) if !host.is_empty() => {
+                    let host = std::str::from_utf8(host).ok()?;
+                    let mut found = (host, port).to_socket_addrs().ok()?;
+                    found.next()?
+                }
+                _ => SocketAddr::new(asked.ip(), port),
             };
-            Some(((*from).try_into().ok()?, (*to).try_into().ok()?, SocketAddr::new(host, (*port).try_into().ok()?)))
+            Some(((*from).try_into().ok()?, (*to).try_into().ok()?, master))
         })
         .collect()
 }
@@ -108,10 +113,13 @@ mod tests {
             run(0, 5, Reply::Bulk(b"10.0.0.1".to_vec()), 7),
             run(6, 9, Reply::Bulk(Vec::new()), 8),
             run(10, 11, Reply::Nil, 9),
+            run(12, 13, Reply::Bulk(b"::1".to_vec()), 10),
         ]);
-        let [a, b, c] = [("10.0.0.1:7", 0, 5), ("10.0.0.9:8", 6, 9), ("10.0.0.9:9", 10, 11)]
+        let expected = [("10.0.0.1:7", 0, 5), ("10.0.0.9:8", 6, 9), ("10.0.0.9:9", 10, 11), ("[::1]:10", 12, 13)]
             .map(|(at, from, to)| (from, to, at.parse().expect("an address")));
-        assert_eq!(runs(asked, reply), Some(vec![a, b, c]));
+        assert_eq!(runs(asked, reply), Some(expected.to_vec()));
+        let named = runs(asked, Reply::Array(vec![run(0, 1, Reply::Bulk(b"localhost".to_vec()), 7)])).expect("it resolves");
+        assert!(matches!(named[..], [(0, 1, at)] if at.ip().is_loopback() && at.port() == 7), "{named:?}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::super::plan::{Operation, Plan};
 use super::connection::Sent;
 use doyen_placement::hash::{SLOTS, slot};
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 
 /// A slot that nobody owns.
 const NOBODY: u16 = u16::MAX;
@@ -130,7 +130,7 @@ impl Router {
     pub(super) fn moved(&mut self, error: &str, sent: Sent) -> bool {
         let mut words = error.split_whitespace().skip(1);
         let (Some(slot), Some(address)) = (words.next().and_then(|s| s.parse::<u16>().ok()), words.next()) else { return false };
-        let (Ok(address), true) = (address.parse(), slot < SLOTS && !sent.moved) else { return false };
+        let (Some(address), true) = (endpoint(address), slot < SLOTS && !sent.moved) else { return false };
         let master = self.master(address);
         self.masters[master].moved.push_back(sent.sent_on());
         self.moved += 1;
@@ -140,6 +140,12 @@ impl Router {
         }
         true
     }
+}
+
+/// `HOST:PORT` as Redis writes it: a name, or an IP address without brackets.
+fn endpoint(text: &str) -> Option<SocketAddr> {
+    let (host, port) = text.rsplit_once(':')?;
+    (host, port.parse::<u16>().ok()?).to_socket_addrs().ok()?.next()
 }
 
 #[cfg(test)]
@@ -209,6 +215,7 @@ mod tests {
         let again = router.next_moved(3).expect("it waits");
         assert!(again.operation.key == 7 && again.intended == 5 && !router.has_moved());
         assert!(!router.moved(&format!("MOVED {slot} 127.0.0.1:1"), again));
+        assert_eq!(endpoint("::1:27630"), "[::1]:27630".parse().ok());
         assert!(!router.moved("MOVED where", sent(7)) && !router.moved("MOVED 99999 127.0.0.1:1", sent(7)));
     }
 

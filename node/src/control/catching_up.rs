@@ -1,0 +1,132 @@
+//! Lookups of names that this node does not know (yet). A keyspace or a map that another member has just made is committed,
+//! and its table is on the way here: the coordinator is asked which table is committed, and that one is waited for.
+//!
+//! One question serves all lookups that were waiting when it was asked. Questions are limited in rate, so lookups of names
+//! that do not exist cannot load the coordinator, however many there are.
+
+use super::ClusterStatus;
+use super::driver::Driver;
+use crate::clock;
+use doyen_gossip::{Input, Time};
+use doyen_placement::TableName;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// In the long run a question this often, at most.
+const INTERVAL: Duration = Duration::from_millis(200);
+/// After a rest, questions may follow each other at once until they are this far ahead of that pace.
+const AHEAD_MAX: Duration = Duration::from_secs(4);
+/// A lookup waits this long for the coordinator and for its table, at most.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Lookups that wait at the same time, at most. Others are answered by what this node knows.
+const WAITING_MAX: usize = 4096;
+
+/// Lookups that wait for the newest table.
+#[derive(Debug, Default)]
+pub(super) struct CatchingUp {
+    /// For the next question.
+    waiting: Vec<oneshot::Sender<()>>,
+    round: Option<Round>,
+    pace: Pace,
+}
+
+/// A question that is under way, and the lookups that it serves.
+#[derive(Debug)]
+struct Round {
+    waiting: Vec<oneshot::Sender<()>>,
+    until: Time,
+    step: Step,
+}
+
+#[derive(Debug)]
+enum Step {
+    /// The coordinator is asked.
+    Asked(oneshot::Receiver<ClusterStatus>),
+    /// This table is committed.
+    Named(TableName),
+}
+
+/// When the next question may be asked.
+#[derive(Debug, Default)]
+struct Pace {
+    next: Time,
+}
+
+impl Pace {
+    fn may_ask(&mut self, now: Time) -> bool {
+        let may = self.next <= now + AHEAD_MAX;
+        if may {
+            self.next = self.next.max(now) + INTERVAL;
+        }
+        may
+    }
+}
+
+impl Driver {
+    /// `answer` is told once this node has installed what was committed before now, or cannot find out.
+    pub(super) fn catch_up(&mut self, answer: oneshot::Sender<()>) {
+        self.catching_up.waiting.retain(|waiting| !waiting.is_closed());
+        if self.catching_up.waiting.len() < WAITING_MAX {
+            self.catching_up.waiting.push(answer);
+        }
+    }
+
+    /// Goes on with the question that is under way, or asks the next one.
+    pub(super) fn go_on_catching_up(&mut self, now: Time) {
+        if let Some(mut round) = self.catching_up.round.take() {
+            if let Step::Asked(answered) = &mut round.step {
+                match answered.try_recv() {
+                    Ok(ClusterStatus { status, from_coordinator: true, .. }) if status.installed.is_some() => {
+                        // Usually the table arrives by itself a moment later.
+                        if let Some(name) = status.installed {
+                            self.handle(Input::Pull(name));
+                            self.carry_out();
+                            round.step = Step::Named(name);
+                        }
+                    }
+                    Err(oneshot::error::TryRecvError::Empty) => {}
+                    // Nobody coordinates: what this node knows has to do.
+                    Ok(_) | Err(oneshot::error::TryRecvError::Closed) => round.until = now,
+                }
+            }
+            let reached = matches!(&round.step, Step::Named(name) if self.has_installed(*name));
+            if !reached && now < round.until {
+                self.catching_up.round = Some(round);
+                return;
+            }
+            for answer in round.waiting {
+                let _ = answer.send(());
+            }
+        }
+        if !self.catching_up.waiting.is_empty() && self.catching_up.pace.may_ask(now) {
+            let (answer, answered) = oneshot::channel();
+            let waiting = std::mem::take(&mut self.catching_up.waiting);
+            self.catching_up.round = Some(Round { waiting, until: now + PATIENCE, step: Step::Asked(answered) });
+            self.on_status(answer);
+            // Where this node coordinates, it has answered already.
+            self.go_on_catching_up(clock::now());
+        }
+    }
+
+    /// Whether data threads see this table or a later one. A table of another cluster is not waited for.
+    fn has_installed(&self, name: TableName) -> bool {
+        let Some(table) = self.installed() else { return false };
+        table.cluster != name.cluster || (table.term, table.version) >= name.order()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_follow_at_once_after_a_rest_and_are_limited_in_the_long_run() {
+        let (mut pace, begin) = (Pace::default(), Time::ZERO + Duration::from_secs(100));
+        let burst = (0..1000).filter(|_| pace.may_ask(begin)).count();
+        assert_eq!(burst, 21);
+        let minute = (0..60_000).filter(|ms| pace.may_ask(begin + Duration::from_millis(*ms))).count();
+        assert!((295..=301).contains(&minute), "{minute}");
+        let rested = (0..1000).filter(|_| pace.may_ask(begin + Duration::from_secs(120))).count();
+        assert_eq!(rested, 21);
+    }
+}
