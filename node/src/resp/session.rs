@@ -5,6 +5,7 @@
 
 mod about;
 mod asking;
+mod transaction;
 
 use super::budget::{Budget, FREE_ANSWER_BYTES, FREE_INPUT_BYTES, Room, STALLED_MAX};
 use super::command::{self, All, Cluster, ErrorText, Many, Request, Server, Shape};
@@ -90,6 +91,8 @@ pub(crate) struct Session {
     peer: SocketAddr,
     protocol: Protocol,
     pub(crate) authenticated: bool,
+    /// `MULTI` was refused, and the transaction that it began has not ended: nothing of it is executed.
+    in_refused_transaction: bool,
     name: Bytes,
     /// What commands are about.
     keyspace: KeyspaceId,
@@ -198,6 +201,7 @@ impl Connection {
             peer,
             protocol: Protocol::Resp2,
             authenticated,
+            in_refused_transaction: false,
             name: Bytes::new(),
             keyspace: cluster::KEYSPACE,
             slots: VecDeque::new(),
@@ -359,6 +363,9 @@ impl Connection {
             return session.partway.is_none();
         }
         inner.counters.commands += 1;
+        if session.in_refused_transaction && session.refuse_in_transaction(args) {
+            return true;
+        }
         if session.read_at_once(self, inner, args) || session.write_at_once(self, inner, args) {
             return true;
         }
@@ -373,6 +380,7 @@ impl Connection {
         }
         match session.understand(inner, args) {
             Ok(request) => session.run(self, inner, args, request),
+            Err(_) if session.refuse_transaction(args) => {}
             Err(error) => {
                 session.answer(|e| e.error(&error.0));
             }

@@ -34,6 +34,7 @@ impl Session {
                 self.authenticated = inner.password.is_none();
                 self.name = Bytes::new();
                 self.keyspace = cluster::KEYSPACE;
+                self.in_refused_transaction = false;
                 self.answer(|e| e.simple("RESET"));
             }
             C::ClientId => {
