@@ -25,6 +25,7 @@ mod dispatch;
 mod entry;
 mod eviction;
 mod execute;
+mod extended;
 mod following;
 mod forwarding;
 mod frame;
@@ -77,6 +78,7 @@ use std::time::Duration;
 use store::{Map, Store};
 
 pub use api::{Lane, Limits, Malformed, Patience, Request, Stats, Token};
+pub use extended::Extended;
 #[doc(hidden)]
 pub use inspect::{Asked, Inspection};
 pub(crate) use threads::Threads;

@@ -3,6 +3,7 @@
 pub mod table;
 
 use super::frame::{Args, integer};
+use crate::shard::Extended;
 use crate::shard::op::{Action, Condition, ExpireCondition, Expiry, RangeQuery};
 use bytes::Bytes;
 use std::borrow::Cow;
@@ -25,6 +26,7 @@ impl From<String> for ErrorText {
 }
 
 const SYNTAX: &str = "ERR syntax error";
+const NOT_A_FLOAT: &str = "ERR value is not a valid float";
 const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
 
 /// How an outcome reads as this command's reply.
@@ -203,7 +205,7 @@ pub fn parse(spec: &Spec, args: Args<'_>, unix_ms: u64) -> Result<Request, Error
         Verb::Decr => one(Action::IncrBy(-1)),
         Verb::IncrBy => one(Action::IncrBy(number(2)?)),
         Verb::DecrBy => one(Action::IncrBy(number(2)?.checked_neg().ok_or("ERR decrement would overflow")?)),
-        Verb::IncrByFloat => shaped(Action::IncrByFloat(float(args.get(2))?), Shape::Float),
+        Verb::IncrByFloat => shaped(Action::IncrByFloat(Extended::parse(args.get(2)).ok_or(NOT_A_FLOAT)?), Shape::Float),
         Verb::Type => shaped(Action::Exists, Shape::Type),
         Verb::Expire => one(Action::Expire { condition: expire_condition(args)?, expiry: expiry(Unit::Seconds, number(2)?)? }),
         Verb::PExpire => one(Action::Expire { condition: expire_condition(args)?, expiry: expiry(Unit::Milliseconds, number(2)?)? }),
@@ -274,11 +276,6 @@ fn lower(bytes: &[u8]) -> String {
 
 fn is(arg: &[u8], word: &str) -> bool {
     arg.eq_ignore_ascii_case(word.as_bytes())
-}
-
-fn float(text: &[u8]) -> Result<f64, ErrorText> {
-    let value: Option<f64> = std::str::from_utf8(text).ok().and_then(|t| t.parse().ok());
-    value.filter(|v| !v.is_nan()).ok_or("ERR value is not a valid float".into())
 }
 
 /// In what a command gives a deadline.

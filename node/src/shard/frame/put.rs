@@ -221,7 +221,10 @@ pub(super) fn put_action(out: &mut Out, action: &Action) {
         }
         Action::IncrByFloat(by) => {
             out.bytes.put_u8(11);
-            out.bytes.put_f64_le(*by);
+            let (negative, mantissa, exponent) = by.parts();
+            out.bytes.put_u8(u8::from(negative));
+            out.bytes.put_u64_le(mantissa);
+            out.bytes.put_i32_le(exponent);
         }
         Action::Delete => out.bytes.put_u8(12),
         Action::Expire { expiry, condition } => {
