@@ -20,6 +20,7 @@ mod api;
 pub mod bench;
 pub(crate) mod clients;
 mod copying;
+mod deadline;
 mod dedup;
 mod dispatch;
 mod entry;

@@ -1,6 +1,7 @@
 //! What an action makes of a key: a pure function of the action, the entry and the clocks.
 
 use super::Extended;
+use super::deadline;
 use super::entry::Entry;
 use super::op::{Action, Condition, ExpireCondition, Expiry, Failure, Outcome, Value};
 use bytes::Bytes;
@@ -10,12 +11,29 @@ use bytes::Bytes;
 pub(super) struct Context {
     /// The partition's clock in milliseconds.
     pub(super) clock: u64,
-    /// Wall time in milliseconds, to convert deadlines.
+    /// The same moment as wall time in milliseconds, to convert deadlines.
     pub(super) unix_ms: u64,
     /// Expiry for keys that are written without one.
     pub(super) default_ttl_ms: Option<u64>,
     /// Largest value.
     pub(super) value_bytes_max: usize,
+}
+
+impl Context {
+    /// By both clocks.
+    const fn now(&self) -> (u64, u64) {
+        (self.clock, self.unix_ms)
+    }
+
+    /// The deadline so many milliseconds from now.
+    fn after(&self, ms: u64) -> u64 {
+        after(self.now(), ms)
+    }
+
+    /// The wall time of a deadline, as it was given.
+    const fn unix_ms_of(&self, deadline: u64) -> u64 {
+        deadline::unix_ms(deadline, self.now())
+    }
 }
 
 /// What becomes of the key.
@@ -56,8 +74,8 @@ pub(super) fn apply(action: &Action, entry: Option<&Entry>, cx: &Context) -> (Ou
         Action::Get => (bulk(entry), Change::None),
         Action::Strlen => (Outcome::Int(entry.map_or(0, |e| length(e.value()))), Change::None),
         Action::Exists => (Outcome::Int(i64::from(entry.is_some())), Change::None),
-        Action::PTtl => (time(entry, |deadline| signed(deadline.saturating_sub(cx.clock))), Change::None),
-        Action::PExpireTime => (time(entry, |deadline| signed(cx.unix_ms.saturating_add(deadline.saturating_sub(cx.clock)))), Change::None),
+        Action::PTtl => (time(entry, |deadline| signed(deadline::clock(deadline).saturating_sub(cx.clock))), Change::None),
+        Action::PExpireTime => (time(entry, |deadline| signed(cx.unix_ms_of(deadline))), Change::None),
         Action::Set { value, condition, expiry, get } => set(entry, value, *condition, *expiry, *get, cx),
         Action::CompareAndSwap { expected, value } => {
             if entry.map(Entry::value) != expected.as_deref() {
@@ -126,20 +144,24 @@ fn deadline(expiry: Expiry, cx: &Context) -> Deadline {
         Expiry::At(unix_ms) => unix_ms.saturating_sub(signed(cx.unix_ms)),
     };
     match u64::try_from(left) {
-        // 0 stands for "never", so a clock that begins at 0 must not make one.
-        Ok(left) if left > 0 => Deadline::At(cx.clock.saturating_add(left)),
+        Ok(left) if left > 0 => Deadline::At(cx.after(left)),
         _ => Deadline::Past,
     }
 }
 
-/// The deadline of a key that is written anew without saying one.
-pub(super) fn fresh(default_ttl_ms: Option<u64>, clock: u64) -> u64 {
-    default_ttl_ms.map_or(0, |ttl| clock.saturating_add(ttl.max(1)))
+/// The deadline of a key that is written anew without saying one, at a moment of the partition's clock and of the wall's.
+pub(super) fn fresh(default_ttl_ms: Option<u64>, now: (u64, u64)) -> u64 {
+    default_ttl_ms.map_or(0, |ttl| after(now, ttl.max(1)))
+}
+
+/// The deadline so many milliseconds after this moment. Never 0, which is none: the partition's clock begins at 1.
+fn after((clock, unix_ms): (u64, u64), ms: u64) -> u64 {
+    deadline::new(clock.saturating_add(ms), unix_ms.saturating_add(ms))
 }
 
 /// The deadline of a key that is written without saying one: an existing key keeps its own.
 fn kept(entry: Option<&Entry>, cx: &Context) -> u64 {
-    entry.map_or_else(|| fresh(cx.default_ttl_ms, cx.clock), |e| e.deadline())
+    entry.map_or_else(|| fresh(cx.default_ttl_ms, cx.now()), |e| e.deadline())
 }
 
 fn redated(entry: &Entry, to: Deadline) -> Change {
@@ -171,7 +193,7 @@ fn set(entry: Option<&Entry>, value: &Bytes, condition: Condition, expiry: Expir
     }
     let at = match deadline(expiry, cx) {
         Deadline::Keep => kept(entry, cx),
-        Deadline::Never => fresh(cx.default_ttl_ms, cx.clock),
+        Deadline::Never => fresh(cx.default_ttl_ms, cx.now()),
         Deadline::At(at) => at,
         // It was written and is over at once.
         Deadline::Past => return (outcome, if entry.is_some() { Change::Delete } else { Change::None }),
@@ -226,14 +248,14 @@ fn add_float(entry: Option<&Entry>, by: Extended, cx: &Context) -> (Outcome, Cha
 fn expire(entry: Option<&Entry>, expiry: Expiry, condition: ExpireCondition, cx: &Context) -> (Outcome, Change) {
     let Some(entry) = entry else { return (Outcome::Int(0), Change::None) };
     let to = deadline(expiry, cx);
-    // No deadline counts as the latest of all.
+    // No deadline counts as the latest of all. Wall times are compared, which are what clients give and are told.
     let (old, new) = (
-        if entry.deadline() == 0 { u64::MAX } else { entry.deadline() },
+        if entry.deadline() == 0 { u64::MAX } else { cx.unix_ms_of(entry.deadline()) },
         match to {
             Deadline::Keep => return (Outcome::Int(0), Change::None),
             Deadline::Never => u64::MAX,
             Deadline::Past => 0,
-            Deadline::At(at) => at,
+            Deadline::At(at) => cx.unix_ms_of(at),
         },
     );
     let met = match condition {
@@ -253,12 +275,17 @@ mod tests {
 
     const CX: Context = Context { clock: 1_000, unix_ms: 50_000, default_ttl_ms: None, value_bytes_max: 64 };
 
-    fn entry(value: &str, deadline: u64) -> Entry {
-        Entry::new(b"k", value.as_bytes(), deadline, 1)
+    /// The deadline at this moment of the partition's clock; 0: never.
+    fn at(clock: u64) -> u64 {
+        if clock == 0 { 0 } else { CX.after(clock - CX.clock) }
     }
 
-    fn put(value: &str, deadline: u64) -> Change {
-        Change::Put(Bytes::copy_from_slice(value.as_bytes()), deadline)
+    fn entry(value: &str, clock: u64) -> Entry {
+        Entry::new(b"k", value.as_bytes(), at(clock), 1)
+    }
+
+    fn put(value: &str, clock: u64) -> Change {
+        Change::Put(Bytes::copy_from_slice(value.as_bytes()), at(clock))
     }
 
     fn text(value: &str) -> Outcome {
@@ -316,7 +343,8 @@ mod tests {
         assert_eq!(with(Expiry::None, Some(&e), &CX), put("new", 0));
         assert_eq!(with(Expiry::At(1), Some(&e), &CX), Change::Delete);
         assert_eq!(with(Expiry::In(0), None, &CX), Change::None);
-        assert_eq!(with(Expiry::In(i64::MAX), None, &CX), put("new", 1_000 + i64::MAX as u64));
+        let latest = with(Expiry::In(i64::MAX), None, &CX);
+        assert!(matches!(latest, Change::Put(_, latest) if deadline::moved(latest, 1) == latest), "{latest:?}");
         assert_eq!(with(Expiry::At(i64::MIN), Some(&e), &CX), Change::Delete);
         let cx = Context { default_ttl_ms: Some(500), ..CX };
         assert_eq!(with(Expiry::None, Some(&e), &cx), put("new", 1_500));
@@ -352,7 +380,7 @@ mod tests {
         let with = |expiry| apply(&Action::GetEx { expiry }, Some(&e), &CX);
         assert_eq!(with(Expiry::Keep), (text("v"), Change::None));
         assert_eq!(with(Expiry::None), (text("v"), Change::Deadline(0)));
-        assert_eq!(with(Expiry::In(5)), (text("v"), Change::Deadline(1_005)));
+        assert_eq!(with(Expiry::In(5)), (text("v"), Change::Deadline(at(1_005))));
         assert_eq!(with(Expiry::At(5)), (text("v"), Change::Delete));
         assert_eq!(apply(&Action::GetEx { expiry: Expiry::In(5) }, None, &CX), (Outcome::Nil, Change::None));
     }
@@ -408,7 +436,7 @@ mod tests {
     fn expire_changes_the_deadline_under_its_condition() {
         let (none, some) = (entry("v", 0), entry("v", 2_000));
         let with = |e: &Entry, ms, condition| apply(&Action::Expire { expiry: Expiry::In(ms), condition }, Some(e), &CX);
-        let (yes, no) = (|at| (Outcome::Int(1), Change::Deadline(at)), (Outcome::Int(0), Change::None));
+        let (yes, no) = (|clock| (Outcome::Int(1), Change::Deadline(at(clock))), (Outcome::Int(0), Change::None));
         assert_eq!(with(&none, 5, ExpireCondition::Always), yes(1_005));
         assert_eq!(with(&none, 5, ExpireCondition::IfNone), yes(1_005));
         assert_eq!(with(&some, 5, ExpireCondition::IfNone), no);
@@ -425,6 +453,36 @@ mod tests {
         assert_eq!(with(&none, 5, ExpireCondition::IfSomeEarlier), no);
         assert_eq!(with(&some, -5, ExpireCondition::Always), (Outcome::Int(1), Change::Delete));
         assert_eq!(apply(&Action::Expire { expiry: Expiry::In(5), condition: ExpireCondition::Always }, None, &CX), no);
+    }
+
+    /// A wall time was converted with the clocks of one moment and converted back with those of another: GT and LT were wrong
+    /// by a millisecond in every second case.
+    #[test]
+    fn wall_times_are_compared_and_told_as_they_were_given_whenever_the_clocks_tick() {
+        for (clock, unix_ms) in [(1_000, 50_000), (1_000, 50_001), (1_001, 50_000), (4_000, 60_000)] {
+            let given = 90_000;
+            let set = |expiry| match apply(&set_with(Condition::Always, expiry, false), None, &CX).1 {
+                Change::Put(value, deadline) => Entry::new(b"k", &value, deadline, 1),
+                other => panic!("{other:?}"),
+            };
+            let cx = Context { clock, unix_ms, ..CX };
+            for entry in [set(Expiry::At(given)), set(Expiry::In(given - CX.unix_ms as i64))] {
+                assert_eq!(apply(&Action::PExpireTime, Some(&entry), &cx).0, Outcome::Int(given));
+                let met = |unix_ms, condition| {
+                    apply(&Action::Expire { expiry: Expiry::At(unix_ms), condition }, Some(&entry), &cx).0 == Outcome::Int(1)
+                };
+                for condition in [ExpireCondition::IfLater, ExpireCondition::IfEarlier] {
+                    assert!(!met(given, condition), "{condition:?} {clock} {unix_ms}");
+                    assert_eq!(met(given + 1, condition), condition == ExpireCondition::IfLater);
+                    assert_eq!(met(given - 1, condition), condition == ExpireCondition::IfEarlier);
+                }
+                // What is given anew is exact, too.
+                let Change::Deadline(again) = apply(&Action::GetEx { expiry: Expiry::At(given + 7) }, Some(&entry), &cx).1 else {
+                    panic!()
+                };
+                assert_eq!(CX.unix_ms_of(again), given as u64 + 7);
+            }
+        }
     }
 
     #[test]

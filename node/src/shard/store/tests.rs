@@ -257,9 +257,7 @@ impl Course {
     fn of(mut from: Vec<(Self, u64)>, quarters: &[u8]) -> Self {
         let mut next = Self::new(from[0].0.store.sorted, quarters);
         for (course, behind_ms) in &from {
-            let late = |(value, deadline, version): &(Vec<u8>, u64, u64)| {
-                (value.clone(), if *deadline == 0 { 0 } else { deadline + behind_ms }, *version)
-            };
+            let late = |(value, deadline, version): &(Vec<u8>, u64, u64)| (value.clone(), deadline::moved(*deadline, *behind_ms), *version);
             next.model.extend(course.model.iter().map(|(key, entry)| (key.clone(), late(entry))));
         }
         let portion = next.portion.clone();
