@@ -75,6 +75,8 @@ pub enum Upcall {
     Differed(PartitionRef, MemberId),
     /// A peer knows a newer committed table.
     Newer(TableName),
+    /// A data thread has ended though nothing told it to, and for this reason: the node cannot go on.
+    Ended(String),
     /// A client asks for this map.
     MakeMap {
         /// The name of its keyspace.

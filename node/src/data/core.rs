@@ -19,6 +19,7 @@ use crate::resp::session::Connection;
 use crate::shard::op::{Failure, Operation, Outcome, PartitionAction, PartitionOperation, Work};
 use crate::shard::{Lane, Limits, Malformed, Patience, Request, Shard};
 use crate::shared::{Local, Shared};
+use crate::waking;
 use bytes::BytesMut;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{AdminReply, View};
@@ -467,8 +468,7 @@ impl Core {
                 Request::MakeMap { client, ticket, keyspace, name } => self.make_map(client, ticket, keyspace, name),
                 Request::MapMade { ticket, made } => {
                     if let Some(answer) = self.maps.remove(&ticket) {
-                        // The asker may be gone.
-                        let _ = answer.send(made);
+                        waking::answer(answer, made);
                     }
                 }
                 Request::Table(table) => {

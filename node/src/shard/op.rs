@@ -339,6 +339,9 @@ pub enum Failure {
     /// It may or may not have happened, or may still happen.
     #[error("it is not known whether the operation happened")]
     Unknown,
+    /// The process that was asked has stopped, or one of its data threads has. Nothing happened.
+    #[error("this node or client has stopped: nothing happened")]
+    Stopped,
     /// Too many operations wait already. Nothing happened.
     #[error("too many operations are waiting: nothing happened")]
     Overloaded,

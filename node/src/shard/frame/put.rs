@@ -126,7 +126,8 @@ pub(super) fn put_outcome(out: &mut Out, outcome: &Outcome) {
                 Failure::OutOfMemory => 4,
                 Failure::TooFewCopies => 5,
                 Failure::NoPartition => 6,
-                Failure::Unavailable => 7,
+                // Only callers of the process itself are told that it has stopped.
+                Failure::Unavailable | Failure::Stopped => 7,
                 Failure::Unknown => 8,
                 Failure::Overloaded => 9,
                 Failure::Overtaken => 10,
