@@ -43,6 +43,8 @@ const EXPECTED_BYTES_MIN: usize = 1 << 10;
 /// Keys, and bytes of keys and values, of one command that are submitted in one go.
 const SLICE_KEYS: usize = 512;
 const SLICE_BYTES: usize = 1 << 20;
+/// Keys of one command that wait for their outcomes at the same time, at most: further ones are submitted as outcomes come.
+const KEYS_ASKED_MAX: usize = 8192;
 /// Bytes of the keys of one command at the cluster-aware port, where all are hashed before the first is touched.
 const HASHED_BYTES_MAX: usize = 2 << 20;
 /// Keys are compared with a pattern so far as they come; what is beyond that waits for its turn.
@@ -144,6 +146,8 @@ enum Hold {
     Room(usize),
     /// What was asked already: it may weigh less than was expected, and there is too little room else.
     Answers,
+    /// Outcomes of what was asked, until no more than so many are lacking.
+    Outcomes(usize),
 }
 
 /// The place of one reply.
@@ -166,6 +170,16 @@ enum Provisional {
     Read { keyspace: KeyspaceId, key: Bytes, n: u64, value: Option<Range<usize>>, protocol: Protocol },
     /// It says the same at any time; where it stands in `out`.
     Encoded(Range<usize>),
+}
+
+impl Slot {
+    /// How many outcomes of its parts are lacking.
+    fn waits(&self) -> usize {
+        match &self.state {
+            State::Gathering(gather) => gather.waits(),
+            _ => 0,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -506,6 +520,7 @@ impl Session {
                     Hold::No => false,
                     Hold::Room(at) => self.room_to_ask(at) == Room::Later,
                     Hold::Answers => expected > 0,
+                    Hold::Outcomes(left) => self.slots.back().is_some_and(|s| s.waits() > left),
                 };
         }
         self.closing
@@ -768,9 +783,6 @@ impl Session {
             Many::Exists => (1, Kind::Sum),
         };
         let parts = (args.len() - 1) / step;
-        if parts > inner.shard.room() {
-            return self.answer(|e| e.error(super::reply::failure(Failure::Overloaded, Shape::Plain)));
-        }
         self.push(State::Gathering(Box::new(Gather::of_parts(kind, parts))), 0);
         self.partway = Some(Partway { many, at: 1, part: 0, hold: Hold::No });
         self.submit_slice(connection, inner, args);
@@ -788,6 +800,11 @@ impl Session {
         while way.at < args.len() && !gather.has_failed() {
             if keys >= SLICE_KEYS || bytes >= SLICE_BYTES || entry.expected >= PENDING_BYTES_MAX {
                 self.partway = Some(way);
+                return;
+            }
+            let waits = gather.waits();
+            if waits >= KEYS_ASKED_MAX || waits > 0 && inner.shard.room() == 0 {
+                self.partway = Some(Partway { hold: Hold::Outcomes(waits / 2), ..way });
                 return;
             }
             let action = match way.many {
