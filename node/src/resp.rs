@@ -9,6 +9,7 @@ pub(crate) mod budget;
 pub mod client;
 pub mod cluster;
 pub mod command;
+pub mod databases;
 pub mod describe;
 pub mod encode;
 pub mod frame;

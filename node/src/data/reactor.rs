@@ -114,7 +114,7 @@ impl Reactor {
         self.core.tick();
         self.take_messages();
         self.clients.input(&mut self.core, now);
-        self.core.pump();
+        self.more |= self.core.pump();
         // Clients first: they go on elsewhere while the peers are told.
         self.clients.output(&mut self.core, now);
         self.more |= self.transmit(now)?;

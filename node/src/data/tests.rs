@@ -13,7 +13,9 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+mod databases;
 mod ending;
+mod sweeps;
 mod threads;
 mod transactions;
 
@@ -298,6 +300,7 @@ async fn commands_with_thousands_of_keys_run_in_slices_and_answer_in_order() {
     node.stop().await;
 }
 
+/// Such a command was `BUSY`, on a node that did nothing else.
 #[tokio::test]
 async fn a_command_with_more_keys_than_may_wait_goes_on_as_outcomes_come() {
     for (waiting_max, count) in [(100, 1_000), (100_000, 131_071)] {

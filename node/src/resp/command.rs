@@ -88,8 +88,11 @@ pub enum Many {
 pub enum All {
     /// How many keys there are.
     Count,
-    /// Delete every key.
-    Clear,
+    /// Delete every key, of one database or of all.
+    Clear {
+        /// Of all of them.
+        databases: bool,
+    },
     /// Every key that matches.
     Keys {
         /// The pattern.
@@ -174,7 +177,7 @@ pub enum Server {
 /// # Errors
 /// Redis's texts for an unknown command and for a wrong number of arguments.
 pub fn find(args: Args<'_>) -> Result<&'static Spec, ErrorText> {
-    let Some(spec) = Spec::find(args.get(0)) else { return Err(unknown(args)) };
+    let Some(spec) = Spec::find(args.get(0)) else { return Err(unsupported(args).unwrap_or_else(|| unknown(args))) };
     // MSET's keys and values come in pairs, which its arity cannot say.
     let paired = spec.verb != Verb::MSet || args.len() % 2 == 1;
     if spec.takes(args.len()) && paired { Ok(spec) } else { Err(arity(spec.name)) }
@@ -223,7 +226,7 @@ pub fn parse(spec: &Spec, args: Args<'_>, unix_ms: u64) -> Result<Request, Error
         Verb::Exists if args.len() == 2 => one(Action::Exists),
         Verb::Exists => Ok(Request::Many(Many::Exists)),
         Verb::DbSize => Ok(Request::All(All::Count)),
-        Verb::Flush => flush(args),
+        Verb::Flush => flush(spec, args),
         Verb::Keys => Ok(Request::All(All::Keys { pattern: pattern_at(args, 1)? })),
         Verb::Scan => scan(args),
         Verb::ScanRange => scan_range(args),
@@ -251,6 +254,12 @@ pub fn parse(spec: &Spec, args: Args<'_>, unix_ms: u64) -> Result<Request, Error
         Verb::Info if args.len() - 1 > NAMES_MAX => Err(TOO_MANY_NAMES.into()),
         Verb::Info => Ok(Request::Server(Server::Info(args.iter_from(1).map(lower).collect()))),
     }
+}
+
+/// What a client would look for in vain, though databases are there.
+fn unsupported(args: Args<'_>) -> Option<ErrorText> {
+    let name = ["MOVE", "SWAPDB"].into_iter().find(|name| is(args.get(0), name))?;
+    Some(format!("ERR {name} is not supported: nothing goes from one database to another; SELECT each, and read and write").into())
 }
 
 fn unknown(args: Args<'_>) -> ErrorText {
@@ -401,9 +410,10 @@ fn expire_condition(args: Args<'_>) -> Result<ExpireCondition, ErrorText> {
     })
 }
 
-fn flush(args: Args<'_>) -> Result<Request, ErrorText> {
+fn flush(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText> {
+    let databases = spec.name == "flushall";
     let mode_known = args.len() == 1 || args.len() == 2 && (is(args.get(1), "SYNC") || is(args.get(1), "ASYNC"));
-    if mode_known { Ok(Request::All(All::Clear)) } else { Err(SYNTAX.into()) }
+    if mode_known { Ok(Request::All(All::Clear { databases })) } else { Err(SYNTAX.into()) }
 }
 
 /// Names that INFO, CONFIG GET, COMMAND INFO and COMMAND DOCS take at once: each is answered by up to a kilobyte, in one go.

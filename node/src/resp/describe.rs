@@ -1,6 +1,7 @@
 //! What the server says of itself: `INFO`, `CONFIG GET`, `COMMAND`.
 
 use super::command::table::{self, Spec};
+use super::databases;
 use super::encode::Encoder;
 use super::glob;
 use bytes::Bytes;
@@ -38,8 +39,8 @@ pub struct Counted {
     pub expired: u64,
     pub evicted: u64,
     pub parked: u64,
-    pub keys: u64,
-    pub expires: u64,
+    /// Keys of each database, and how many of them expire.
+    pub databases: [(u64, u64); databases::COUNT],
 }
 
 impl Counted {
@@ -53,8 +54,10 @@ impl Counted {
         self.expired += other.expired;
         self.evicted += other.evicted;
         self.parked += other.parked;
-        self.keys += other.keys;
-        self.expires += other.expires;
+        for ((keys, expires), (more, expire)) in self.databases.iter_mut().zip(other.databases) {
+            *keys += more;
+            *expires += expire;
+        }
     }
 }
 
@@ -74,6 +77,10 @@ pub fn info(facts: &Facts, sections: &[String]) -> String {
     }
     text
 }
+
+/// What `INFO` calls the databases.
+const DATABASES: [&str; databases::COUNT] =
+    ["db0", "db1", "db2", "db3", "db4", "db5", "db6", "db7", "db8", "db9", "db10", "db11", "db12", "db13", "db14", "db15"];
 
 type Lines = Vec<(&'static str, String)>;
 
@@ -130,14 +137,10 @@ fn info_sections(facts: &Facts) -> [(&'static str, Lines); 7] {
             vec![("role", "master".to_owned()), ("connected_slaves", facts.backups.to_string()), ("master_replid", facts.run_id.clone())],
         ),
         ("Cluster", vec![("cluster_enabled", u8::from(facts.cluster_port).to_string())]),
-        (
-            "Keyspace",
-            if counted.keys == 0 {
-                Vec::new()
-            } else {
-                vec![("db0", format!("keys={},expires={},avg_ttl=0", counted.keys, counted.expires))]
-            },
-        ),
+        ("Keyspace", {
+            let used = DATABASES.into_iter().zip(counted.databases).filter(|(_, (keys, _))| *keys > 0);
+            used.map(|(name, (keys, expires))| (name, format!("keys={keys},expires={expires},avg_ttl=0"))).collect()
+        }),
     ]
 }
 
@@ -146,7 +149,7 @@ pub fn config(encoder: &mut Encoder<'_>, facts: &Facts, patterns: &[Bytes]) {
     let settings = [
         ("appendonly", "no".to_owned()),
         ("cluster-enabled", if facts.cluster_port { "yes" } else { "no" }.to_owned()),
-        ("databases", "1".to_owned()),
+        ("databases", if facts.cluster_port { 1 } else { databases::COUNT }.to_string()),
         ("maxclients", facts.connections_max.to_string()),
         ("maxmemory", facts.memory_bytes_max.to_string()),
         ("maxmemory-policy", facts.memory_policy.to_owned()),

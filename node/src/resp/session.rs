@@ -14,7 +14,7 @@ use super::frame::{Args, TooLarge};
 use super::gather::{Gather, Kind, Wanted};
 use super::output::{APART_BYTES_MIN, Output};
 use super::ready::Ready;
-use super::{cluster, describe, reply};
+use super::{cluster, databases, describe, reply};
 use crate::data::core::Inner;
 use crate::data::crew::{Back, Question, Told};
 use crate::data::waiters::Waiter;
@@ -23,12 +23,13 @@ use crate::shard::op::{Action, Failure, Operation, Outcome, PartitionOperation};
 use asking::Asking;
 use bytes::{Bytes, BytesMut};
 use doyen_gossip::Time;
-use doyen_placement::{KeyspaceId, MapId, PartitionId};
+use doyen_placement::{KeyspaceId, MapId, Partition, PartitionId};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Replies that one connection may wait for.
@@ -96,8 +97,9 @@ pub(crate) struct Session {
     /// `MULTI` was refused, and the transaction that it began has not ended: nothing of it is executed.
     in_refused_transaction: bool,
     name: Bytes,
-    /// What commands are about.
+    /// What commands are about: a keyspace, and the map of it that is the selected database.
     keyspace: KeyspaceId,
+    map: MapId,
     slots: VecDeque<Slot>,
     /// The number of the first slot.
     first: u64,
@@ -167,7 +169,7 @@ struct Slot {
 #[derive(Debug)]
 enum Provisional {
     /// What was read under this key of this keyspace, as which operation of this node, and where the value stands in `out`.
-    Read { keyspace: KeyspaceId, key: Bytes, n: u64, value: Option<Range<usize>>, protocol: Protocol },
+    Read { keyspace: KeyspaceId, map: MapId, key: Bytes, n: u64, value: Option<Range<usize>>, protocol: Protocol },
     /// It says the same at any time; where it stands in `out`.
     Encoded(Range<usize>),
 }
@@ -218,6 +220,7 @@ impl Connection {
             in_refused_transaction: false,
             name: Bytes::new(),
             keyspace: cluster::KEYSPACE,
+            map: MapId(0),
             slots: VecDeque::new(),
             first: 0,
             provisional: Vec::new(),
@@ -248,8 +251,16 @@ impl Connection {
         })
     }
 
-    /// An outcome for a slot; true if its sweep has further steps. `read`: nothing is lost with the outcome.
-    pub(crate) fn deliver(&self, now: Time, (slot, part): (u64, u32), token: u64, outcome: Outcome, read: bool) -> bool {
+    /// An outcome for a slot; true if its sweep has further steps. `read`: nothing is lost with the outcome. `judged`: the
+    /// generation under which what this thread looked at before may be answered.
+    pub(crate) fn deliver(
+        &self,
+        (now, judged): (Time, Option<u64>),
+        (slot, part): (u64, u32),
+        token: u64,
+        outcome: Outcome,
+        read: bool,
+    ) -> bool {
         let mut session = self.session.borrow_mut();
         let session = &mut *session;
         let in_vain = matches!(outcome, Outcome::Failed(Failure::Unavailable | Failure::Unknown));
@@ -290,7 +301,7 @@ impl Connection {
                 let held = gather.held();
                 entry.weight += bytes;
                 session.pending_bytes += bytes;
-                gather.take(part, token, outcome, copied);
+                gather.take(part, token, outcome, copied, judged);
                 gather.compare(&mut COMPARE_AT_ONCE.clone());
                 charge(&session.budget, &mut session.charged, &mut entry.charged, |c| c + gather.held() - held);
                 goes_on = gather.has_next_step() || gather.is_matching();
@@ -455,33 +466,47 @@ fn charge(budget: &Budget, session: &mut usize, slot: &mut usize, change: impl F
     }
 }
 
-/// The partitions that a sweep has to ask, by the installed table; `None` where its keyspace has none any more.
-fn partitions_of(inner: &Inner, keyspace: KeyspaceId, wanted: &Wanted<'_>) -> Option<Vec<PartitionId>> {
+/// The partitions that a sweep has to ask, by the installed table, and the number from which on there are more of them; `None`
+/// where its keyspace has none any more.
+fn partitions_of(inner: &Inner, (keyspace, map): (KeyspaceId, MapId), wanted: &Wanted<'_>) -> Option<(Vec<PartitionId>, Option<u32>)> {
     let keyspace = inner.view.as_ref()?.installed.keyspace(keyspace).filter(|k| !k.partitions.is_empty())?;
-    let all = keyspace.partitions.iter();
-    Some(match wanted {
-        Wanted::All => all.map(|p| p.id).collect(),
-        Wanted::Own => all.filter(|p| cluster::leads(inner.me, inner.crew.threads(), p)).map(|p| p.id).collect(),
+    let all = &keyspace.partitions;
+    let found = match wanted {
+        Wanted::From { first, most, own } => {
+            let led = |p: &&Arc<Partition>| !own || cluster::leads(inner.me, inner.crew.threads(), p);
+            // They are in order.
+            let mut from = all[all.partition_point(|p| p.id.0 < *first)..].iter().filter(led).map(|p| p.id);
+            let found = from.by_ref().take(*most).collect();
+            return Some((found, from.next().map(|p| p.0)));
+        }
         Wanted::Slot(slot) => keyspace.partition_of_slot(*slot).into_iter().collect(),
         Wanted::Range(query) => {
-            let mut partitions = keyspace.partitions_within(MapId(0), &query.from, &query.to).ok()?;
+            let mut partitions = keyspace.partitions_within(map, &query.from, &query.to).ok()?;
             if query.reverse {
                 partitions.reverse();
             }
             partitions
         }
-    })
+    };
+    Some((found, None))
 }
 
 fn submit_steps(connection: &Rc<Connection>, inner: &mut Inner, (slot, patience): (u64, Patience), gather: &mut Gather) {
-    if let Some(wanted) = gather.wants() {
-        match partitions_of(inner, gather.keyspace(), &wanted) {
-            Some(partitions) => gather.renew(partitions),
-            None => gather.fail(Failure::NoPartition),
+    while gather.has_next_step() {
+        let about = gather.about();
+        if let Some(wanted) = gather.wants() {
+            match partitions_of(inner, about, &wanted) {
+                Some(partitions) => gather.renew(partitions),
+                None => gather.fail(Failure::NoPartition),
+            }
         }
-    }
-    while let Some((partition, action)) = gather.next_step() {
-        let operation = PartitionOperation { keyspace: gather.keyspace(), partition, map: MapId(0), action };
+        let (keyspace, map) = gather.about();
+        if let Some(generation) = inner.looks_under() {
+            gather.look(generation, |partition| inner.shard.keys_of(keyspace, partition, map));
+        }
+        // There is none where it was just found out that there are no partitions.
+        let Some((partition, action)) = gather.next_step() else { continue };
+        let operation = PartitionOperation { keyspace, partition, map, action };
         let connection = connection.clone();
         let part = partition.0;
         let token = inner.submit_partition(operation, patience, |read| Waiter::Reply { connection, slot, part, read });
@@ -560,7 +585,7 @@ impl Session {
         if key.len() > inner.limits.key_bytes_max {
             return false;
         }
-        let found = inner.shard.read(inner.now, self.keyspace, MapId(0), key);
+        let found = inner.shard.read(inner.now, self.keyspace, self.map, key);
         // What is larger is weighed first.
         let Some((n, value)) = found.filter(|(_, v)| v.is_none_or(|v| v.len() <= READ_AT_ONCE_MAX)) else { return false };
         let start = self.out.bytes.len();
@@ -580,7 +605,14 @@ impl Session {
             self.provisional_from = start;
             inner.provisional.push(connection.clone());
         }
-        self.provisional.push(Provisional::Read { keyspace: self.keyspace, key: args.bytes(1), n, value, protocol: self.protocol });
+        self.provisional.push(Provisional::Read {
+            keyspace: self.keyspace,
+            map: self.map,
+            key: args.bytes(1),
+            n,
+            value,
+            protocol: self.protocol,
+        });
         self.first += 1;
         true
     }
@@ -595,7 +627,7 @@ impl Session {
         let slot = self.next();
         let pair = (args.get(1), args.get(2));
         let waiter = || Waiter::Reply { connection: connection.clone(), slot, part: 0, read: false };
-        let Some(token) = inner.set(self.keyspace, MapId(0), pair, waiter) else { return false };
+        let Some(token) = inner.set(self.keyspace, self.map, pair, waiter) else { return false };
         self.waits_until = inner.now + inner.limits.park;
         self.push(State::Waiting { shape: Shape::Plain, token }, 0);
         true
@@ -611,9 +643,9 @@ impl Session {
         self.first -= provisional.len() as u64;
         for reply in provisional {
             match reply {
-                Provisional::Read { keyspace, key, n, value, protocol } => {
+                Provisional::Read { keyspace, map, key, n, value, protocol } => {
                     let outcome = value.map_or(Outcome::Nil, |at| Outcome::Bulk(taken[at.start - from..at.end - from].into()));
-                    let operation = Operation { keyspace, map: MapId(0), key, action: Action::Get };
+                    let operation = Operation { keyspace, map, key, action: Action::Get };
                     let waiter = Waiter::Reply { connection: connection.clone(), slot: self.next(), part: 0, read: true };
                     let token = inner.keep(n, operation, outcome, waiter);
                     self.push(State::Waiting { shape: Shape::Plain, token }, 0);
@@ -723,6 +755,11 @@ impl Session {
         self.slots.push_back(slot);
     }
 
+    /// What commands are about.
+    const fn about(&self) -> (KeyspaceId, MapId) {
+        (self.keyspace, self.map)
+    }
+
     /// The number of the next slot.
     fn next(&self) -> u64 {
         self.first + self.slots.len() as u64
@@ -755,7 +792,7 @@ impl Session {
         match request {
             Request::One { key, action, shape } => {
                 let (weight, answers) = (weight(&action), answers_value(&action));
-                let (token, elsewhere) = operation(connection, inner, self.keyspace, (self.next(), 0, self.patience(inner)), key, action);
+                let (token, elsewhere) = operation(connection, inner, self.about(), (self.next(), 0, self.patience(inner)), key, action);
                 let expected = if elsewhere && answers { self.expected } else { 0 };
                 self.expect(State::Waiting { shape, token }, weight, expected);
             }
@@ -816,7 +853,7 @@ impl Session {
             let (weight, answers) = (weight(&action), answers_value(&action));
             // Small answers to who holds little always pass, and what this thread leads is no copy.
             let much = self.charged >= FREE_ANSWER_BYTES || self.expected > FREE_ANSWER_BYTES;
-            if answers && self.budget.is_short() && much && !inner.leads(args.get(way.at)) {
+            if answers && self.budget.is_short() && much && !inner.leads(self.keyspace, self.map, args.get(way.at)) {
                 match self.budget.room_to_ask((self.id, connection.at), (entry.charged, self.charged), self.expected) {
                     Room::Now => {}
                     Room::Later => {
@@ -837,7 +874,8 @@ impl Session {
             }
             keys += 1;
             bytes += args.get(way.at).len() + weight;
-            let (token, elsewhere) = operation(connection, inner, self.keyspace, (slot, way.part, patience), args.bytes(way.at), action);
+            let (token, elsewhere) =
+                operation(connection, inner, (self.keyspace, self.map), (slot, way.part, patience), args.bytes(way.at), action);
             gather.waits_for(token);
             let expected = if elsewhere && answers { self.expected } else { 0 };
             entry.expected += expected;
@@ -861,11 +899,15 @@ impl Session {
             query.to = keyspace.end_from(&query.from).into();
         }
         if let All::Range(query) = &all
-            && let Err(why) = keyspace.partitions_within(MapId(0), &query.from, &query.to)
+            && let Err(why) = keyspace.partitions_within(self.map, &query.from, &query.to)
         {
             return self.answer(|e| e.error(&format!("ERR SCANRANGE: {why}")));
         }
-        let gather = Gather::of_sweep(all, keyspace.id, self.cluster_port);
+        let keyspace = keyspace.id;
+        let gather = match all {
+            All::Clear { databases: true } => Gather::of_sweep(all, keyspace, &databases::all(), self.cluster_port),
+            all => Gather::of_sweep(all, keyspace, &[self.map], self.cluster_port),
+        };
         self.gather(connection, inner, gather);
     }
 
@@ -885,12 +927,12 @@ const HELLO_NOAUTH: &str = "NOAUTH HELLO must be called with the client already 
 fn operation(
     connection: &Rc<Connection>,
     inner: &mut Inner,
-    keyspace: KeyspaceId,
+    (keyspace, map): (KeyspaceId, MapId),
     (slot, part, patience): (u64, u32, Patience),
     key: Bytes,
     action: Action,
 ) -> (u64, bool) {
-    let operation = Operation { keyspace, map: MapId(0), key, action };
+    let operation = Operation { keyspace, map, key, action };
     let connection = connection.clone();
     inner.submit(operation, patience, |read| Waiter::Reply { connection, slot, part, read })
 }

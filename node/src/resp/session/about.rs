@@ -22,9 +22,15 @@ impl Session {
                     self.answer(|e| e.error(WRONGPASS));
                 }
             }
-            C::Select(0) | C::Accept => self.answer(|e| e.simple("OK")),
-            C::Select(_) if self.cluster_port => self.answer(|e| e.error("ERR SELECT is not allowed in cluster mode")),
-            C::Select(_) => self.answer(|e| e.error("ERR DB index is out of range")),
+            C::Accept => self.answer(|e| e.simple("OK")),
+            C::Select(index) if self.cluster_port && index != 0 => self.answer(|e| e.error("ERR SELECT is not allowed in cluster mode")),
+            C::Select(index) => match databases::map(index) {
+                Some(map) => {
+                    self.map = map;
+                    self.answer(|e| e.simple("OK"));
+                }
+                None => self.answer(|e| e.error("ERR DB index is out of range")),
+            },
             C::Quit => {
                 self.answer(|e| e.simple("OK"));
                 self.closing = true;
@@ -34,6 +40,7 @@ impl Session {
                 self.authenticated = inner.password.is_none();
                 self.name = Bytes::new();
                 self.keyspace = cluster::KEYSPACE;
+                self.map = MapId(0);
                 self.in_refused_transaction = false;
                 self.answer(|e| e.simple("RESET"));
             }
@@ -87,6 +94,7 @@ impl Session {
         let known = || table.keyspaces.iter().map(|k| &k.name);
         let missing = || format!("ERR {}", Refused::no_keyspace(&String::from_utf8_lossy(name), known()));
         self.keyspace = wanted.ok_or_else(missing)?.id;
+        self.map = MapId(0);
         Ok(())
     }
 
@@ -148,8 +156,9 @@ impl Session {
         let version = if self.protocol == Protocol::Resp3 { 3 } else { 2 };
         let name = String::from_utf8_lossy(&self.name);
         let (id, peer, local, waiting) = (self.id, self.peer, self.local, self.slots.len());
+        let db = databases::index(self.map);
         format!(
-            "id={id} addr={peer} laddr={local} fd=-1 name={name} flags=N db=0 oll={waiting} omem={} user=default resp={version}\n",
+            "id={id} addr={peer} laddr={local} fd=-1 name={name} flags=N db={db} oll={waiting} omem={} user=default resp={version}\n",
             self.out.len()
         )
     }

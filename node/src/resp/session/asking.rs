@@ -97,7 +97,7 @@ impl Inner {
     pub(crate) fn counted(&self) -> describe::Counted {
         let stats = self.shard.stats();
         // Every key has one leader, so that what all nodes say adds up to `DBSIZE`.
-        let (keys, expires) = self.shard.led(cluster::KEYSPACE, MapId(0));
+        let databases = self.shard.led(cluster::KEYSPACE, databases::all());
         describe::Counted {
             connected_clients: self.connections.len() as u64,
             memory_bytes: stats.memory_bytes,
@@ -107,8 +107,7 @@ impl Inner {
             expired: stats.expired,
             evicted: stats.evicted,
             parked: stats.parked,
-            keys,
-            expires,
+            databases,
         }
     }
 
