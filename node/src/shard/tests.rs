@@ -563,7 +563,7 @@ fn keys_are_ordered_by_the_secret_of_the_cluster_and_by_its_id() {
     let (secret, cluster) = (1 << 100, w.tables[0].cluster);
     assert_eq!(order(secret, cluster), order(secret, cluster));
     let another = doyen_placement::ClusterId(cluster.0 ^ 1);
-    let orders = BTreeSet::from([order(0, cluster), order(secret, cluster), order(secret + 1, cluster), order(secret, another)]);
+    let orders = BTreeSet::from([order(0, cluster), order(secret, cluster), order(secret + 2, cluster), order(secret, another)]);
     assert_eq!(orders.len(), 4);
 }
 
