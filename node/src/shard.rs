@@ -121,8 +121,6 @@ struct Core {
     /// Who is about to go.
     leaving: BTreeSet<MemberId>,
     limits: Limits,
-    /// The secret part of what orders keys.
-    order_key: Seed,
     rng: u64,
     now: Time,
     /// Wall time, and when it was that.
@@ -416,7 +414,6 @@ impl Shard {
             threads: Threads::default(),
             leaving: BTreeSet::new(),
             limits,
-            order_key: Seed(0),
             rng: rng_seed | 1,
             now,
             wall: (0, now),
@@ -473,14 +470,6 @@ impl Shard {
             measured: (now, 0),
         };
         Self { core, slots: Slots::default() }
-    }
-
-    /// The same, which orders keys by a secret that all members of its cluster share: clients that do not know it cannot choose
-    /// keys that collide. To be said before the first table.
-    #[must_use]
-    pub fn ordering_by(mut self, key: u128) -> Self {
-        self.core.order_key = Seed(key);
-        self
     }
 
     /// Other tables are in force.
@@ -1198,7 +1187,7 @@ impl Core {
     /// What orders keys: the same at every member of the cluster, so that a place in a scan is, too. Clusters of one secret
     /// have different ones. The id alone is public.
     fn seed(&self) -> Seed {
-        Seed(self.order_key.0 ^ self.name.map_or(0, |name| name.cluster.0))
+        Seed(self.name.map_or(0, |name| (name.cluster.0 ^ (name.cluster.0 >> 64)) as u64))
     }
 
     /// Wall time now.

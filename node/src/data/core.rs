@@ -124,8 +124,6 @@ pub(crate) struct Inner {
     /// No more clients, and those that there are leave once they are answered.
     pub(crate) draining: bool,
     incarnations: u64,
-    /// What all members of the cluster order keys by.
-    order_key: u128,
     /// Reads of an earlier incarnation, which wait for a view so long at most.
     redo: Vec<(u64, Work)>,
     redo_until: Time,
@@ -214,7 +212,7 @@ impl Inner {
         self.incarnations += 1;
         self.me = me;
         self.view = None;
-        let shard = Shard::new(me, self.limits.clone(), seed(me, self.incarnations), self.now).ordering_by(self.order_key);
+        let shard = Shard::new(me, self.limits.clone(), seed(me, self.incarnations), self.now);
         let former = std::mem::replace(&mut self.shard, shard);
         self.redo_until = self.now + self.limits.park.min(REDO_MAX);
         let calls: Vec<_> = former.into_calls(&mut self.shard).filter(|(_, call, _)| !call.is_write()).collect();
@@ -307,8 +305,7 @@ impl Core {
         let now = clock::now();
         let me = options.me;
         let inner = Inner {
-            shard: Shard::new(me, options.limits.clone(), seed(me, 0), now).ordering_by(options.identity.order_key()),
-            order_key: options.identity.order_key(),
+            shard: Shard::new(me, options.limits.clone(), seed(me, 0), now),
             me,
             crew: options.crew.clone(),
             view: None,

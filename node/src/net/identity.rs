@@ -69,7 +69,6 @@ pub struct Identity {
     name: String,
     source: Source,
     http_token: Option<String>,
-    order_key: u128,
     /// A lock, because both network threads ask; held for a copy of two pointers, and for a reload.
     current: Mutex<Current>,
 }
@@ -162,7 +161,6 @@ impl Identity {
             name: name.to_owned(),
             source: Source::Secret,
             http_token: Some(hex(&expand(secret, "http"))),
-            order_key: first_half(expand(secret, "order")),
             current: Current::new(tls, Vec::new()),
         })
     }
@@ -192,8 +190,7 @@ impl Identity {
         let files = Files { ca: ca.to_owned(), cert: cert.to_owned(), key: key.to_owned() };
         let modified = files.modified();
         let tls = files.load()?;
-        let (name, source, current) = (name.to_owned(), Source::Files(files), Current::new(tls, modified));
-        Ok(Self { name, source, http_token: None, order_key: 0, current })
+        Ok(Self { name: name.to_owned(), source: Source::Files(files), http_token: None, current: Current::new(tls, modified) })
     }
 
     /// This node's name, which its certificate bears and its hellos say.
@@ -206,13 +203,6 @@ impl Identity {
     #[must_use]
     pub fn http_token(&self) -> String {
         self.http_token.clone().unwrap_or_default()
-    }
-
-    /// What the members of this cluster order keys by, so that no client can choose keys that collide. All have the same one,
-    /// from the secret that they share. 0 with PEM files: there is no such secret.
-    #[must_use]
-    pub const fn order_key(&self) -> u128 {
-        self.order_key
     }
 
     /// Plain configuration for accepting. `endpoint` adds limits and transport.
@@ -489,10 +479,6 @@ fn expand(secret: &[u8], purpose: &str) -> [u8; 32] {
     // HKDF refuses only outputs above 255 hashes; this is one.
     Hkdf::<Sha256>::new(Some(b"doyen/1"), secret).expand(purpose.as_bytes(), &mut out).expect("32 bytes are one hash");
     out
-}
-
-fn first_half(bytes: [u8; 32]) -> u128 {
-    bytes.iter().take(16).fold(0, |n, byte| n << 8 | u128::from(*byte))
 }
 
 /// A node's name as a DNS name, whatever characters it has and however long it is.

@@ -552,22 +552,6 @@ fn key_of(p: u32) -> String {
 }
 
 #[test]
-fn keys_are_ordered_by_the_secret_of_the_cluster_and_by_its_id() {
-    let w = World::new(1, 1, |_| vec![1]);
-    let order = |secret, cluster| {
-        let mut shard = Shard::new(id(1), limits(), 1, Time(1)).ordering_by(secret);
-        let table = Arc::new(Table { cluster, ..(*w.tables[0]).clone() });
-        shard.install(Time(1), View { installed: table.clone(), accepted: table, opens_at: Arc::default() });
-        shard.core.store_of(KeyspaceId(0)).order(b"key")
-    };
-    let (secret, cluster) = (1 << 100, w.tables[0].cluster);
-    assert_eq!(order(secret, cluster), order(secret, cluster));
-    let another = doyen_placement::ClusterId(cluster.0 ^ 1);
-    let orders = BTreeSet::from([order(0, cluster), order(secret, cluster), order(secret + 2, cluster), order(secret, another)]);
-    assert_eq!(orders.len(), 4);
-}
-
-#[test]
 fn a_cluster_of_one_holds_its_first_write_until_it_is_marked_used() {
     let mut w = World::new(1, 1, |_| vec![1]);
     assert_eq!(w.set(1, "a", "1"), Outcome::Ok);

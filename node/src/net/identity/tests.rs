@@ -51,16 +51,6 @@ fn the_http_token_follows_the_secret() {
     assert_eq!(Identity::insecure_loopback("a").unwrap().http_token(), "");
 }
 
-/// Keys were ordered by the cluster's id, which every node publishes: a client could choose keys that collide.
-#[test]
-fn what_orders_keys_follows_the_secret_and_is_nothing_else_that_is_shown() {
-    let of = |secret: &[u8]| Identity::from_secret(secret, "a").unwrap().order_key();
-    assert_eq!(of(SECRET), Identity::from_secret(SECRET, "b").unwrap().order_key(), "the same at every node");
-    assert_ne!(of(SECRET), of(b"another secret!!"));
-    let identity = Identity::from_secret(SECRET, "a").unwrap();
-    assert!(!identity.http_token().contains(&format!("{:032x}", identity.order_key())));
-}
-
 #[test]
 fn a_missing_file_is_named() {
     let error = Identity::from_pem(Path::new("/no/ca.pem"), Path::new("/no/cert.pem"), Path::new("/no/key.pem"), "a").unwrap_err();
