@@ -23,7 +23,7 @@ const CLOCK_MAX: u64 = (1 << (u64::BITS - WALL_BITS)) - 1;
 /// A deadline at this moment of the partition's clock, which was given as this wall time.
 pub(super) const fn new(clock: u64, unix_ms: u64) -> u64 {
     let clock = if clock > CLOCK_MAX { CLOCK_MAX } else { clock };
-    clock << WALL_BITS | unix_ms % WALL_SPAN
+    (clock << WALL_BITS) | (unix_ms % WALL_SPAN)
 }
 
 /// When it is, on the partition's clock in milliseconds.
