@@ -40,7 +40,7 @@ pub struct Counted {
     pub evicted: u64,
     pub parked: u64,
     /// Keys of each database, and how many of them expire.
-    pub databases: [(u64, u64); databases::COUNT],
+    pub databases: Box<[(u64, u64); databases::COUNT]>,
 }
 
 impl Counted {
@@ -54,7 +54,7 @@ impl Counted {
         self.expired += other.expired;
         self.evicted += other.evicted;
         self.parked += other.parked;
-        for ((keys, expires), (more, expire)) in self.databases.iter_mut().zip(other.databases) {
+        for ((keys, expires), (more, expire)) in self.databases.iter_mut().zip(*other.databases) {
             *keys += more;
             *expires += expire;
         }
@@ -138,7 +138,7 @@ fn info_sections(facts: &Facts) -> [(&'static str, Lines); 7] {
         ),
         ("Cluster", vec![("cluster_enabled", u8::from(facts.cluster_port).to_string())]),
         ("Keyspace", {
-            let used = DATABASES.into_iter().zip(counted.databases).filter(|(_, (keys, _))| *keys > 0);
+            let used = DATABASES.into_iter().zip(*counted.databases).filter(|(_, (keys, _))| *keys > 0);
             used.map(|(name, (keys, expires))| (name, format!("keys={keys},expires={expires},avg_ttl=0"))).collect()
         }),
     ]

@@ -125,9 +125,8 @@ impl Extended {
 /// The digits of a number, how many of them are behind the point, and its exponent; `None`: it is none.
 fn scientific(text: &[u8], radix: u32, mark: u8) -> Option<(Vec<u8>, i64, i64)> {
     let (mut digits, mut point) = (Vec::new(), None);
-    let mut rest = text.iter().copied().enumerate();
     let mut exponent = 0;
-    while let Some((at, c)) = rest.next() {
+    for (at, c) in text.iter().copied().enumerate() {
         match char::from(c).to_digit(radix) {
             Some(digit) => digits.push(u8::try_from(digit).ok()?),
             None if c == b'.' && point.is_none() => point = Some(digits.len()),

@@ -97,7 +97,7 @@ impl Inner {
     pub(crate) fn counted(&self) -> describe::Counted {
         let stats = self.shard.stats();
         // Every key has one leader, so that what all nodes say adds up to `DBSIZE`.
-        let databases = self.shard.led(cluster::KEYSPACE, databases::all());
+        let databases = Box::new(self.shard.led(cluster::KEYSPACE, databases::all()));
         describe::Counted {
             connected_clients: self.connections.len() as u64,
             memory_bytes: stats.memory_bytes,
