@@ -79,6 +79,8 @@ pub enum Upcall {
     /// A name is looked up that the installed table does not have: answered once everything is installed that was
     /// committed before, or when that cannot be found out.
     CatchUp(oneshot::Sender<()>),
+    /// A data thread has ended though nothing told it to, and for this reason: the node cannot go on.
+    Ended(String),
     /// A client asks for this map.
     MakeMap {
         /// The name of its keyspace.

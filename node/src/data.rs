@@ -302,6 +302,12 @@ impl DataHandle {
         self.0.desks[0].tell(Message::Seeds(addresses));
     }
 
+    /// Whether one of the threads has ended: what it had is gone, and nothing is served any more.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.0.desks.iter().any(|desk| desk.has_ended())
+    }
+
     /// Ends the threads at once.
     pub fn stop(&self) {
         self.0.desks.iter().for_each(|desk| desk.bell().stop());
@@ -360,16 +366,19 @@ fn start_one(poll: mio::Poll, options: ThreadOptions, shared: Arc<Shared>, upcal
     let name = if number == 0 { "doyen-data".to_owned() } else { format!("doyen-data-{number}") };
     let thread = std::thread::Builder::new().name(name).spawn(move || {
         let desk = options.crew.desk(number).clone();
-        let attended = Attended(desk.clone());
+        let attended = Attended::new(desk.clone(), upcalls.clone());
         match Reactor::new(poll, desk, options, shared, upcalls) {
             Ok(mut reactor) => {
-                // Whoever started us waits for this.
+                // The thread that started this one waits for this.
                 let _ = started.send(Ok(()));
-                reactor.run();
+                let ended = reactor.run();
+                attended.ends(ended.err().map(|why| why.to_string()));
             }
-            Err(why) => drop(started.send(Err(why))),
+            Err(why) => {
+                attended.ends(None);
+                let _ = started.send(Err(why));
+            }
         }
-        drop(attended);
     })?;
     // A thread that ended without a word has panicked.
     ready.recv().unwrap_or_else(|_| Err(io::Error::other("the thread ended")))?;

@@ -94,6 +94,9 @@ pub enum ReadError {
     /// Too many operations wait already.
     #[error("too many operations are waiting already: try again later")]
     Overloaded,
+    /// The node or the client was shut down, or failed. Trying again will not help.
+    #[error("this node or client has stopped")]
+    Stopped,
     /// Something that should not come of this operation.
     #[error("unexpected outcome: {0}")]
     Unexpected(String),
@@ -125,6 +128,9 @@ pub enum WriteError {
     /// Too many operations wait already. Nothing happened.
     #[error("too many operations are waiting already: nothing was written, try again later")]
     Overloaded,
+    /// The node or the client was shut down, or failed. Nothing happened; trying again will not help.
+    #[error("this node or client has stopped: nothing was written")]
+    Stopped,
     /// It may have happened, or may still happen: the answer did not arrive in time.
     #[error("it is not known whether this was written")]
     Unknown,
@@ -147,6 +153,7 @@ impl From<Failure> for ReadError {
             // A read changes nothing: not to know whether it happened is not to have an answer.
             Failure::Unavailable | Failure::NoPartition | Failure::Unknown | Failure::Overtaken | Failure::Stale => Self::Unavailable,
             Failure::Overloaded => Self::Overloaded,
+            Failure::Stopped => Self::Stopped,
             other => Self::Unexpected(other.to_string()),
         }
     }
@@ -161,6 +168,7 @@ impl From<Failure> for WriteError {
             Failure::NoPartition | Failure::Unavailable | Failure::Overtaken | Failure::Stale => Self::Unavailable,
             Failure::Overloaded => Self::Overloaded,
             Failure::Unknown => Self::Unknown,
+            Failure::Stopped => Self::Stopped,
             other @ (Failure::NotAnInteger | Failure::NotAFloat | Failure::Overflow) => Self::Unexpected(other.to_string()),
         }
     }

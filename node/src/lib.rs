@@ -87,6 +87,7 @@ pub mod testkit;
 #[cfg(not(feature = "testkit"))]
 #[allow(dead_code, unreachable_pub, unused_imports)]
 mod testkit;
+mod waking;
 
 pub use builder::{Builder, start};
 pub use client::{Client, ClientBuilder};

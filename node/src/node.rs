@@ -152,7 +152,7 @@ impl Node {
         self.control.events()
     }
 
-    /// Why this node cannot be a member, once that is certain.
+    /// Why this node cannot be a member, or goes on as one no more, once that is certain.
     #[must_use]
     pub fn fatal(&self) -> watch::Receiver<Option<String>> {
         self.control.fatal()
@@ -186,14 +186,15 @@ impl Node {
         }
     }
 
-    /// Whether this node is a member and keys have owners.
+    /// Whether this node is a member, keys have owners, and it serves those that it has.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         let local = self.shared.local();
-        local.view.as_ref().is_some_and(|view| {
-            let table = &view.installed;
-            table.member(local.me).is_some() && table.keyspaces.iter().all(|k| !k.partitions.is_empty())
-        })
+        !self.data.has_ended()
+            && local.view.as_ref().is_some_and(|view| {
+                let table = &view.installed;
+                table.member(local.me).is_some() && table.keyspaces.iter().all(|k| !k.partitions.is_empty())
+            })
     }
 
     /// The map of this name in the keyspace `default`; it is made if it is not there. Waits up to 30 s for the cluster.
@@ -502,6 +503,10 @@ impl Node {
     async fn leave(&self) -> Departure {
         if !self.is_member() {
             return Departure::Outside;
+        }
+        if self.data.has_ended() {
+            // What it had is gone with the thread: there is nothing to hand over, and no thread to do it.
+            return Departure::TimedOut { partitions: self.holds_alone() };
         }
         let end = Instant::now() + self.leave_timeout + OVERTIME_MAX;
         let left = |limit: Duration| limit.min(end.saturating_duration_since(Instant::now()));

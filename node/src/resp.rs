@@ -10,6 +10,7 @@ pub mod client;
 pub mod cluster;
 pub mod command;
 pub mod counts;
+pub mod databases;
 pub mod describe;
 pub mod encode;
 pub mod frame;

@@ -20,11 +20,13 @@ mod api;
 pub mod bench;
 pub(crate) mod clients;
 mod copying;
+mod deadline;
 mod dedup;
 mod dispatch;
 mod entry;
 mod eviction;
 mod execute;
+mod extended;
 mod following;
 mod forwarding;
 mod frame;
@@ -57,7 +59,9 @@ use doyen_gossip::agreement::{InSyncChange, InSyncRequest, View};
 use doyen_placement::loads::Meter;
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::planner;
-use doyen_placement::{Epoch, Eviction, KeyspaceId, Lineage, MapId, MemberId, Mode, Partition, PartitionRef, Reshape, Table, TableName};
+use doyen_placement::{
+    Epoch, Eviction, KeyspaceId, Lineage, MapId, MemberId, Mode, Partition, PartitionId, PartitionRef, Reshape, Table, TableName,
+};
 use eviction::Evicting;
 use following::Follow;
 use forwarding::{Call, Calls, Executed, Source};
@@ -77,6 +81,7 @@ use std::time::Duration;
 use store::{Map, Store};
 
 pub use api::{Lane, Limits, Malformed, Patience, Request, Stats, Token};
+pub use extended::Extended;
 #[doc(hidden)]
 pub use inspect::{Asked, Inspection};
 pub(crate) use threads::Threads;
@@ -1138,12 +1143,30 @@ impl Shard {
         stats
     }
 
-    /// How many keys of a map this shard leads, and how many of them expire.
+    /// How many keys of each of these maps this shard leads, and how many of them expire.
     #[must_use]
-    pub fn led(&self, keyspace: KeyspaceId, map: MapId) -> (u64, u64) {
-        let led =
-            self.slots.iter().filter(|(at, slot)| at.keyspace == keyspace && slot.serving()).filter_map(|(_, slot)| slot.held.as_ref());
-        led.fold((0, 0), |(keys, expire), held| (keys + held.store.about(map) as u64, expire + held.store.expiring(map) as u64))
+    pub fn led<const N: usize>(&self, keyspace: KeyspaceId, maps: [MapId; N]) -> [(u64, u64); N] {
+        let mut all = [(0, 0); N];
+        let led = self.slots.iter().filter(|(at, slot)| at.keyspace == keyspace && slot.serving());
+        for held in led.filter_map(|(_, slot)| slot.held.as_ref()) {
+            for ((keys, expire), map) in all.iter_mut().zip(maps) {
+                *keys += held.store.about(map) as u64;
+                *expire += held.store.expiring(map) as u64;
+            }
+        }
+        all
+    }
+
+    /// How many keys of a map a partition has, where this node can say so at once: it leads it, nothing waits there, and
+    /// everything is committed. It holds if `may_answer` agrees, asked with a clock, a lease and a generation that were read
+    /// *after* this, while the view is the same; if not, it is to be asked anew.
+    #[must_use]
+    pub fn keys_of(&self, keyspace: KeyspaceId, partition: PartitionId, map: MapId) -> Option<usize> {
+        let slot = self.slots.get(PartitionRef { keyspace, partition })?;
+        let waits = !slot.calls.parked.is_empty() || !slot.calls.later.is_empty();
+        let held = slot.held.as_deref().filter(|_| slot.serving() && !waits)?;
+        let open = held.lead.as_ref().is_some_and(|lead| lead.open);
+        (open && held.store.is_whole() && held.log.last() <= held.log.committed()).then(|| held.store.count(map))
     }
 
     fn pump_all(&mut self) {
@@ -1196,7 +1219,8 @@ impl Core {
         Store::new(self.seed()).sorted(keyspace.is_some_and(|k| k.mode == Mode::Range || k.ordered))
     }
 
-    /// What orders keys: the same at every member of the cluster, so that a place in a scan is, too.
+    /// What orders keys: the same at every member of the cluster, so that a place in a scan is, too. Clusters of one secret
+    /// have different ones. The id alone is public.
     fn seed(&self) -> Seed {
         Seed(self.name.map_or(0, |name| (name.cluster.0 ^ (name.cluster.0 >> 64)) as u64))
     }

@@ -16,6 +16,7 @@ use crate::net::notice::Notices;
 use crate::net::peers::{PeerEvent, PeerEvents, Peers};
 use crate::net::probe::{self, Probes};
 use crate::shared::{Local, Shared};
+use crate::waking;
 use doyen_gossip::agreement::{AdminReply, AdminRequest, Event, Peer, Severity, Status, View};
 use doyen_gossip::hints::Hint;
 use doyen_gossip::wire::Message;
@@ -302,7 +303,7 @@ impl Driver {
                         && let Some((_, _, answer)) = self.tickets.status.remove(&ticket)
                     {
                         let from_coordinator = status.leading;
-                        let _ = answer.send(self.cluster(*status, from_coordinator));
+                        waking::answer(answer, self.cluster(*status, from_coordinator));
                     }
                 }
                 Envelope::LoadsRequest { ticket } => {
@@ -313,7 +314,7 @@ impl Driver {
                     if self.tickets.loads.get(&ticket).is_some_and(|(_, asked, _)| *asked == from)
                         && let Some((_, _, answer)) = self.tickets.loads.remove(&ticket)
                     {
-                        let _ = answer.send(self.installed().map(|table| loads.checked(&table)).unwrap_or_default());
+                        waking::answer(answer, self.installed().map(|table| loads.checked(&table)).unwrap_or_default());
                     }
                 }
                 Envelope::Gossip(bytes) => {
@@ -387,6 +388,7 @@ impl Driver {
                 let learner = table.and_then(|t| t.member(learner).map(|m| m.name.clone())).unwrap_or_else(|| learner.to_string());
                 self.tell(Event::Differed { partition, learner });
             }
+            Upcall::Ended(why) => self.end(format!("a data thread has ended: {why}")),
             Upcall::Newer(name) => self.handle(Input::Pull(name)),
             Upcall::CatchUp(answer) => self.catch_up(answer),
             Upcall::MakeMap { keyspace, name, answer } => {
@@ -423,7 +425,7 @@ impl Driver {
                     (Some(table), Some(loads), Some(oversight)) => Some(Box::new(Coordinated { table, loads, oversight })),
                     _ => None,
                 };
-                let _ = answer.send(coordinated);
+                waking::answer(answer, coordinated);
             }
             Command::HandOver(pace, answer) => {
                 self.leaving.hand_over.push(answer);
@@ -445,11 +447,11 @@ impl Driver {
     fn admin_ticket(&mut self, answer: oneshot::Sender<AdminReply>) -> Option<u64> {
         self.tickets.admin.retain(|_, waiting| !waiting.is_closed());
         if self.tickets.admin.len() >= TICKETS_MAX {
-            let _ = answer.send(AdminReply::Refused("too many requests are waiting: try again".into()));
+            waking::answer(answer, AdminReply::Refused("too many requests are waiting: try again".into()));
             return None;
         }
         if self.leaving.gone {
-            let _ = answer.send(AdminReply::Refused("this node has left its cluster".into()));
+            waking::answer(answer, AdminReply::Refused("this node has left its cluster".into()));
             return None;
         }
         let ticket = self.tickets.issue();
@@ -468,7 +470,7 @@ impl Driver {
             }
             _ => {
                 let from_coordinator = status.leading;
-                let _ = answer.send(self.cluster(status, from_coordinator));
+                waking::answer(answer, self.cluster(status, from_coordinator));
             }
         }
     }
@@ -483,7 +485,7 @@ impl Driver {
                 self.peers.send(Peer::Member(coordinator), &Envelope::LoadsRequest { ticket });
             }
             _ => {
-                let _ = answer.send(self.agreement.loads().cloned().unwrap_or_default());
+                waking::answer(answer, self.agreement.loads().cloned().unwrap_or_default());
             }
         }
     }
@@ -492,13 +494,13 @@ impl Driver {
     fn expire_status(&mut self, now: Time) {
         while let Some(ticket) = self.tickets.loads.iter().find(|(_, (deadline, _, _))| *deadline <= now).map(|(ticket, _)| *ticket) {
             if let Some((_, _, answer)) = self.tickets.loads.remove(&ticket) {
-                let _ = answer.send(Loads::default());
+                waking::answer(answer, Loads::default());
             }
         }
         while let Some(ticket) = self.tickets.status.iter().find(|(_, (deadline, _, _))| *deadline <= now).map(|(ticket, _)| *ticket) {
             if let Some((_, _, answer)) = self.tickets.status.remove(&ticket) {
                 let status = self.agreement.status(now);
-                let _ = answer.send(self.cluster(status, false));
+                waking::answer(answer, self.cluster(status, false));
             }
         }
     }
@@ -547,13 +549,13 @@ impl Driver {
                 Output::Plan(table, loads) => self.plan(table, loads),
                 Output::AdminReply { ticket, reply } => {
                     if let Some(answer) = self.tickets.admin.remove(&ticket) {
-                        let _ = answer.send(reply);
+                        waking::answer(answer, reply);
                     }
                 }
                 Output::Event(event) => self.tell(event),
                 Output::UsedOk => {
                     for answer in self.tickets.used.drain(..) {
-                        let _ = answer.send(());
+                        waking::answer(answer, ());
                     }
                 }
                 Output::HandedOver => {
@@ -644,8 +646,8 @@ impl Driver {
         // Dropped unanswered: that cluster of one surrendered, and the write must not be applied.
         self.tickets.used.clear();
         for (_, answer) in std::mem::take(&mut self.tickets.admin) {
-            let _ =
-                answer.send(AdminReply::Refused("this node was expelled meanwhile: it is not known whether the change was made".into()));
+            let why = "this node was expelled meanwhile: it is not known whether the change was made";
+            waking::answer(answer, AdminReply::Refused(why.into()));
         }
         // The seeds may be gone; those who were members are the ones to ask. They are seeds before the machine begins: a
         // node without any would form a cluster of itself, and its waiting clients would use it at once.
@@ -675,12 +677,12 @@ impl Driver {
     fn settle_leaving(&mut self) {
         if self.leaving.handed_over || self.leaving.gone {
             for answer in self.leaving.hand_over.drain(..) {
-                let _ = answer.send(());
+                waking::answer(answer, ());
             }
         }
         if self.leaving.gone {
             for answer in self.leaving.depart.drain(..) {
-                let _ = answer.send(());
+                waking::answer(answer, ());
             }
         }
     }
@@ -747,7 +749,7 @@ impl Driver {
         }
         self.log.push(event.clone());
         // Nobody may be listening.
-        let _ = self.events.send(event);
+        waking::guarded(|| drop(self.events.send(event)));
     }
 
     fn end(&mut self, why: String) {

@@ -23,6 +23,7 @@ use crate::resp::slowlog::SlowLog;
 use crate::shard::op::{Failure, Operation, Outcome, PartitionAction, PartitionOperation, Work};
 use crate::shard::{Lane, Limits, Malformed, Patience, Request, Shard};
 use crate::shared::{Local, Shared};
+use crate::waking;
 use bytes::BytesMut;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{AdminReply, View};
@@ -115,6 +116,8 @@ pub(crate) struct Inner {
     /// Connections that look up a keyspace which this node does not know (yet).
     pub(crate) looking: Vec<u64>,
     generation: Option<u64>,
+    /// The generation under which what was looked at before may be answered, as of the last look at lease and generation.
+    pub(crate) judged: Option<u64>,
     waiters: Waiters,
     /// For callers of other threads, at the end of the pass.
     answers: Vec<(Slot, Outcome)>,
@@ -159,9 +162,14 @@ impl Inner {
         (token, elsewhere)
     }
 
-    /// Whether this thread leads a key of Redis clients.
-    pub(crate) fn leads(&self, key: &[u8]) -> bool {
-        self.shard.leads(cluster::KEYSPACE, MapId(0), key)
+    /// Whether this thread leads a key.
+    pub(crate) fn leads(&self, keyspace: KeyspaceId, map: MapId, key: &[u8]) -> bool {
+        self.shard.leads(keyspace, map, key)
+    }
+
+    /// The generation under which this thread may look at what it leads: the last pass was judged well under it.
+    pub(crate) fn looks_under(&self) -> Option<u64> {
+        self.judged.filter(|judged| self.generation == Some(*judged))
     }
 
     /// Hands a write without conditions to the shard, if this thread leads its key and nothing stands in its way; its token.
@@ -214,7 +222,7 @@ impl Inner {
     fn deliver(&mut self, token: u64, outcome: Outcome) {
         match self.waiters.remove(token) {
             Some(Waiter::Reply { connection, slot, part, read }) => {
-                let goes_on = connection.deliver(self.now, (slot, part), token, outcome, read);
+                let goes_on = connection.deliver((self.now, self.judged), (slot, part), token, outcome, read);
                 self.sweeping.extend(goes_on.then_some((connection, slot)));
             }
             Some(Waiter::Call(slot)) => self.answers.push((slot, outcome)),
@@ -336,6 +344,7 @@ impl Core {
             topology: cluster::Answers::default(),
             looking: Vec::new(),
             generation: None,
+            judged: None,
             waiters: Waiters::default(),
             answers: Vec::new(),
             now,
@@ -452,9 +461,10 @@ impl Core {
         self.links.transmit(now)
     }
 
-    /// Hands out what may be answered, and carries away the rest.
-    pub(crate) fn pump(&mut self) {
-        let mut work = COMPARE_WORK;
+    /// Hands out what may be answered, and carries away the rest. True: what went on in the last round may have answers for
+    /// the next pass, which need not wait for anything.
+    pub(crate) fn pump(&mut self) -> bool {
+        let (mut work, mut more) = (COMPARE_WORK, false);
         for round in 0..ROUNDS_MAX {
             if round > 0 {
                 self.begin();
@@ -463,7 +473,9 @@ impl Core {
             let lease = self.shared.lease();
             let now = clock::now();
             let current = inner.generation == Some(self.shared.generation());
-            inner.settle(Shard::may_answer(now, lease, current));
+            let well = Shard::may_answer(now, lease, current);
+            inner.judged = inner.generation.filter(|_| well);
+            inner.settle(well);
             inner.shard.release(now, lease, current);
             while let Some((token, outcome)) = inner.shard.poll_outcome() {
                 inner.deliver(token, outcome);
@@ -479,11 +491,13 @@ impl Core {
                 }
             }
             self.carry_away();
+            more = well && (steps > 0 || asks_again);
             if steps == 0 && !asks_again || work == 0 {
                 break;
             }
         }
         self.desk.answer(&mut self.inner.answers, &mut self.wakers);
+        more
     }
 
     /// Bytes to peers, requests to the control thread.
@@ -508,8 +522,7 @@ impl Core {
                 Request::MakeMap { client, ticket, keyspace, name } => self.make_map(client, ticket, keyspace, name),
                 Request::MapMade { ticket, made } => {
                     if let Some(answer) = self.maps.remove(&ticket) {
-                        // The asker may be gone.
-                        let _ = answer.send(made);
+                        waking::answer(answer, made);
                     }
                 }
                 Request::Table(table) => {

@@ -10,13 +10,16 @@
 
 use super::Message;
 use super::bell::Bell;
+use crate::control::Upcall;
 use crate::shard::op::{Failure, Outcome, Work};
+use crate::waking;
 use slab::Slab;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use tokio::sync::mpsc;
 
 /// Names who waits, from `leave` to the outcome.
 pub(crate) type Slot = usize;
@@ -75,7 +78,7 @@ impl Desk {
     fn leave(&self, work: Work, waker: &Waker) -> Result<Slot, Failure> {
         let mut state = self.state();
         if state.ended {
-            return Err(Failure::Unavailable);
+            return Err(Failure::Stopped);
         }
         if state.slots.len() >= self.waiting_max {
             return Err(Failure::Overloaded);
@@ -141,7 +144,7 @@ impl Desk {
             }
         }
         drop(state);
-        wakers.drain(..).for_each(Waker::wake);
+        wakers.drain(..).for_each(waking::wake);
     }
 
     /// The data thread ends: nobody waits in vain.
@@ -154,13 +157,18 @@ impl Desk {
         for (_, waiting) in &mut state.slots {
             if let Waiting::Open { waker, read } = waiting {
                 wakers.push(waker.clone());
-                let lost = if *read { Failure::Unavailable } else { Failure::Unknown };
+                let lost = if *read { Failure::Stopped } else { Failure::Unknown };
                 *waiting = Waiting::Done(Outcome::Failed(lost));
             }
         }
         drop(state);
-        drop(messages);
-        wakers.into_iter().for_each(Waker::wake);
+        messages.into_iter().for_each(waking::give_up);
+        wakers.into_iter().for_each(waking::wake);
+    }
+
+    /// Whether the data thread has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        self.state().ended
     }
 }
 
@@ -172,11 +180,33 @@ impl State {
 
 /// Says that the data thread has ended, however it does.
 #[derive(Debug)]
-pub(super) struct Attended(pub(super) Arc<Desk>);
+pub(super) struct Attended {
+    desk: Arc<Desk>,
+    upcalls: mpsc::Sender<Upcall>,
+    /// Why it ends, unless it was told to.
+    why: Option<String>,
+}
+
+impl Attended {
+    /// By a thread that panics unless it says that something else ended it.
+    pub(super) fn new(desk: Arc<Desk>, upcalls: mpsc::Sender<Upcall>) -> Self {
+        Self { desk, upcalls, why: Some("it panicked, which is a defect".to_owned()) }
+    }
+
+    /// It ends because of this, or because it was told to.
+    pub(super) fn ends(mut self, why: Option<String>) {
+        self.why = why;
+    }
+}
 
 impl Drop for Attended {
     fn drop(&mut self) {
-        self.0.end();
+        self.desk.end();
+        if let Some(why) = self.why.take() {
+            tracing::error!("a data thread has ended: {why}");
+            // A control thread that has ended needs no word. A client has none.
+            let _ = self.upcalls.blocking_send(Upcall::Ended(why));
+        }
     }
 }
 
@@ -335,11 +365,13 @@ mod tests {
         let mut read = Box::pin(Asked::new(desk.clone(), work(Action::Get)));
         let mut write = Box::pin(Asked::new(desk.clone(), work(Action::Delete)));
         assert!(read.as_mut().poll(&mut cx).is_pending() && write.as_mut().poll(&mut cx).is_pending());
-        drop(Attended(desk.clone()));
+        let (upcalls, mut told) = mpsc::channel(1);
+        Attended::new(desk.clone(), upcalls).ends(None);
+        assert!(told.try_recv().is_err(), "it was told to end");
         assert!(count.0.load(Ordering::SeqCst) > 0);
-        assert_eq!(read.as_mut().poll(&mut cx), Poll::Ready(Outcome::Failed(Failure::Unavailable)));
+        assert_eq!(read.as_mut().poll(&mut cx), Poll::Ready(Outcome::Failed(Failure::Stopped)));
         assert_eq!(write.as_mut().poll(&mut cx), Poll::Ready(Outcome::Failed(Failure::Unknown)));
         let mut late = Box::pin(Asked::new(desk, work(Action::Delete)));
-        assert_eq!(late.as_mut().poll(&mut cx), Poll::Ready(Outcome::Failed(Failure::Unavailable)));
+        assert_eq!(late.as_mut().poll(&mut cx), Poll::Ready(Outcome::Failed(Failure::Stopped)));
     }
 }

@@ -21,6 +21,7 @@ use crate::resp::server::Clients;
 use crate::shard::Patience;
 use crate::shard::op::Work;
 use crate::shared::Shared;
+use crate::waking;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use std::collections::VecDeque;
@@ -91,18 +92,17 @@ impl Reactor {
         })
     }
 
-    /// Until it is told to stop, every handle is gone, or a socket breaks.
-    pub(super) fn run(&mut self) {
-        while !self.desk.bell().is_stopped() {
-            if let Err(why) = self.pass() {
-                tracing::error!("the data thread ends: {why}");
-                break;
-            }
-            if self.desk.is_closed() {
-                break;
-            }
+    /// Until it is told to stop, or every handle is gone.
+    ///
+    /// # Errors
+    /// A socket is broken.
+    pub(super) fn run(&mut self) -> io::Result<()> {
+        let mut ended = Ok(());
+        while ended.is_ok() && !self.desk.bell().is_stopped() && !self.desk.is_closed() {
+            ended = self.pass();
         }
         self.close();
+        ended
     }
 
     fn pass(&mut self) -> io::Result<()> {
@@ -113,15 +113,12 @@ impl Reactor {
         self.core.tick();
         self.take_messages();
         self.clients.input(&mut self.core, now);
-        self.core.pump();
+        self.more |= self.core.pump();
         // Clients first: they go on elsewhere while the peers are told.
         self.clients.output(&mut self.core, now);
         self.more |= self.transmit(now)?;
         if self.core.inner.connections.is_empty() {
-            self.drained.drain(..).for_each(|answer| {
-                // The asker may be gone.
-                let _ = answer.send(());
-            });
+            self.drained.drain(..).for_each(|answer| waking::answer(answer, ()));
         }
         self.passes.ended(now);
         Ok(())
@@ -198,9 +195,8 @@ impl Reactor {
         self.more |= !self.calls.is_empty();
         for message in messages {
             match message {
-                // The asker may be gone.
-                Message::Stats(answer) => drop(answer.send(self.stats())),
-                Message::LongestPass(answer) => drop(answer.send(self.passes.take())),
+                Message::Stats(answer) => waking::answer(answer, self.stats()),
+                Message::LongestPass(answer) => waking::answer(answer, self.passes.take()),
                 Message::Drain(answer) => {
                     self.core.inner.draining = true;
                     self.core.inner.unpause();
@@ -208,7 +204,7 @@ impl Reactor {
                     self.drained.push(answer);
                 }
                 Message::Map { keyspace, name, answer } => self.core.want_map(keyspace, name, answer),
-                Message::Refusals(answer) => drop(answer.send(self.core.links().refusals())),
+                Message::Refusals(answer) => waking::answer(answer, self.core.links().refusals()),
                 Message::Seeds(addresses) => self.core.links().set_seeds(&addresses),
                 Message::Accepted(stream, seat) => self.clients.take_in(&mut self.core, stream, seat),
                 Message::Question(question, back) => {

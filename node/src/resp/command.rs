@@ -8,6 +8,7 @@ use super::cluster::Asked;
 use super::frame::{Args, integer};
 use super::session::client::{Chosen, Lib, Mute};
 use super::session::pause::Pause;
+use crate::shard::Extended;
 use crate::shard::op::{Action, Condition, ExpireCondition, Expiry, RangeQuery};
 use bytes::Bytes;
 use std::borrow::Cow;
@@ -30,6 +31,7 @@ impl From<String> for ErrorText {
 }
 
 const SYNTAX: &str = "ERR syntax error";
+const NOT_A_FLOAT: &str = "ERR value is not a valid float";
 const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
 
 /// How an outcome reads as this command's reply.
@@ -122,8 +124,11 @@ pub enum Many {
 pub enum All {
     /// How many keys there are.
     Count,
-    /// Delete every key.
-    Clear,
+    /// Delete every key, of one database or of all.
+    Clear {
+        /// Of all of them.
+        databases: bool,
+    },
     /// Every key that matches.
     Keys {
         /// The pattern.
@@ -266,7 +271,7 @@ pub enum Acl {
 /// Redis's texts for an unknown command and for a wrong number of arguments.
 pub fn find(args: Args<'_>) -> Result<&'static Spec, ErrorText> {
     // A name with a bar belongs to a container and its subcommand.
-    let Some(spec) = Spec::find(args.get(0)).filter(|s| s.container().is_none()) else { return Err(unknown(args)) };
+    let Some(spec) = Spec::find(args.get(0)).filter(|s| s.container().is_none()) else { return Err(unsupported(args).unwrap_or_else(|| unknown(args))) };
     // The container's own arity comes first.
     if !spec.takes(args.len()) {
         return Err(arity(spec.name));
@@ -305,7 +310,7 @@ pub fn parse(spec: &Spec, args: Args<'_>, unix_ms: u64) -> Result<Request, Error
         Verb::Decr => one(Action::IncrBy(-1)),
         Verb::IncrBy => one(Action::IncrBy(number(2)?)),
         Verb::DecrBy => one(Action::IncrBy(number(2)?.checked_neg().ok_or("ERR decrement would overflow")?)),
-        Verb::IncrByFloat => shaped(Action::IncrByFloat(float(args.get(2))?), Shape::Float),
+        Verb::IncrByFloat => shaped(Action::IncrByFloat(Extended::parse(args.get(2)).ok_or(NOT_A_FLOAT)?), Shape::Float),
         Verb::Type => shaped(Action::Exists, Shape::Type),
         Verb::Expire => one(Action::Expire { condition: expire_condition(args)?, expiry: expiry(Unit::Seconds, number(2)?)? }),
         Verb::PExpire => one(Action::Expire { condition: expire_condition(args)?, expiry: expiry(Unit::Milliseconds, number(2)?)? }),
@@ -325,7 +330,7 @@ pub fn parse(spec: &Spec, args: Args<'_>, unix_ms: u64) -> Result<Request, Error
         Verb::Touch if args.len() == 2 => one(Action::Touch),
         Verb::Touch => Ok(Request::Many(Many::Touch)),
         Verb::DbSize => Ok(Request::All(All::Count)),
-        Verb::Flush => flush(args),
+        Verb::Flush => flush(spec, args),
         Verb::Keys => Ok(Request::All(All::Keys { pattern: pattern_at(args, 1)? })),
         Verb::Scan => scan(args),
         Verb::ScanRange => scan_range(args),
@@ -371,6 +376,12 @@ pub fn parse(spec: &Spec, args: Args<'_>, unix_ms: u64) -> Result<Request, Error
     }
 }
 
+/// What a client would look for in vain, though databases are there.
+fn unsupported(args: Args<'_>) -> Option<ErrorText> {
+    let name = ["MOVE", "SWAPDB"].into_iter().find(|name| is(args.get(0), name))?;
+    Some(format!("ERR {name} is not supported: nothing goes from one database to another; SELECT each, and read and write").into())
+}
+
 fn unknown(args: Args<'_>) -> ErrorText {
     // Redis shows 128 bytes of the name, and of the arguments together.
     let shown = |bytes: &[u8], max: usize| String::from_utf8_lossy(&bytes[..bytes.len().min(max)]).into_owned();
@@ -394,11 +405,6 @@ fn lower(bytes: &[u8]) -> String {
 
 fn is(arg: &[u8], word: &str) -> bool {
     arg.eq_ignore_ascii_case(word.as_bytes())
-}
-
-fn float(text: &[u8]) -> Result<f64, ErrorText> {
-    let value: Option<f64> = std::str::from_utf8(text).ok().and_then(|t| t.parse().ok());
-    value.filter(|v| !v.is_nan()).ok_or("ERR value is not a valid float".into())
 }
 
 /// In what a command gives a deadline.
@@ -524,9 +530,10 @@ fn expire_condition(args: Args<'_>) -> Result<ExpireCondition, ErrorText> {
     })
 }
 
-fn flush(args: Args<'_>) -> Result<Request, ErrorText> {
+fn flush(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText> {
+    let databases = spec.name == "flushall";
     let mode_known = args.len() == 1 || args.len() == 2 && (is(args.get(1), "SYNC") || is(args.get(1), "ASYNC"));
-    if mode_known { Ok(Request::All(All::Clear)) } else { Err(SYNTAX.into()) }
+    if mode_known { Ok(Request::All(All::Clear { databases })) } else { Err(SYNTAX.into()) }
 }
 
 /// Names that INFO, CONFIG GET, COMMAND INFO and COMMAND DOCS take at once: each is answered by up to a kilobyte, in one go.

@@ -9,7 +9,7 @@ use super::glob::Matching;
 use super::{reply, session};
 use crate::shard::op::{Failure, Outcome, PartitionAction, RangeQuery};
 use bytes::Bytes;
-use doyen_placement::{KeyspaceId, PartitionId};
+use doyen_placement::{KeyspaceId, MapId, PartitionId};
 use std::collections::{BTreeSet, VecDeque};
 
 /// Partitions that one sweep asks at the same time.
@@ -18,8 +18,12 @@ const IN_FLIGHT_MAX: usize = 64;
 const SWEEP_COUNT: u32 = 1000;
 /// How often a sweep begins again because partitions were split or merged meanwhile.
 const LOST_MAX: u32 = 16;
-/// A cursor of clients has the partition above, and the partition's own cursor in this many bits.
-const CURSOR_BITS: u32 = 48;
+/// Partitions that a scan lists in one go: it mostly ends before it has asked all.
+const LISTED_MAX: usize = 1024;
+/// A cursor of clients has the partition above, and the partition's own cursor in this many bits. So it is below 2^53 for the
+/// first two million partitions that a keyspace ever has: JavaScript has no larger whole numbers, and some of its clients
+/// make one of a cursor.
+const CURSOR_BITS: u32 = 32;
 
 /// What the outcomes come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,10 +41,8 @@ pub(super) enum Kind {
 /// Partitions that a sweep has to ask.
 #[derive(Debug)]
 pub(super) enum Wanted<'a> {
-    /// All of them.
-    All,
-    /// Those that are led here.
-    Own,
+    /// So many at most, from this number on; `own`: of those that are led here.
+    From { first: u32, most: usize, own: bool },
     /// The one with this slot.
     Slot(u16),
     /// Those that may have keys of this range, in its order.
@@ -50,8 +52,11 @@ pub(super) enum Wanted<'a> {
 /// Outcomes of one command, as they come.
 #[derive(Debug)]
 pub(super) struct Gather {
-    /// The keyspace that a sweep is about.
+    /// What a sweep is about,
     keyspace: KeyspaceId,
+    map: MapId,
+    /// and the maps that follow once all of that one is done.
+    maps_left: VecDeque<MapId>,
     /// Whether it asks only partitions that are led here.
     own_only: bool,
     /// A sweep that does not know which partitions to ask: it begins, or one of them was split or merged.
@@ -64,6 +69,12 @@ pub(super) struct Gather {
     waiting: BTreeSet<u64>,
     /// Where a sweep goes on: partitions, each with its cursor.
     next: VecDeque<(PartitionId, u64)>,
+    /// From this number on there are partitions that are not listed in `next` yet.
+    further: Option<u32>,
+    /// About how many keys the first of `next` has, where this node knows.
+    expected: u32,
+    /// Partitions were looked at instead of being asked: under this generation, which is not judged yet.
+    looked: Option<u64>,
     done: usize,
     failure: Option<Failure>,
     /// Parts that were not submitted yet.
@@ -100,17 +111,73 @@ enum Answer {
         pattern: Bytes,
         keys: Vec<Bytes>,
     },
-    Scan {
-        left: u32,
-        pattern: Option<Bytes>,
-        strings: bool,
-        keys: Vec<Bytes>,
-    },
+    Scan(Box<Scan>),
     /// What is still wanted, and what was found.
     Range {
         wanted: RangeQuery,
         keys: Vec<Bytes>,
     },
+}
+
+/// A part of a keyspace, in the order of partitions, and of their cursors within each.
+#[derive(Debug)]
+struct Scan {
+    /// How many keys were asked for, and how many of them are lacking.
+    count: u32,
+    left: u32,
+    pattern: Option<Bytes>,
+    strings: bool,
+    keys: Vec<Bytes>,
+    /// Where it begins.
+    begins: (u64, u64),
+    /// Answers that it waits for at most. More with each one that came and was not enough: where partitions have few keys,
+    /// many are asked together, and where they have many, one.
+    window: usize,
+    /// Partitions that were asked and whose keys are not taken yet, in order.
+    asked: VecDeque<AskedPart>,
+}
+
+/// A partition that a scan asks.
+#[derive(Debug)]
+struct AskedPart {
+    partition: PartitionId,
+    /// Where in it.
+    cursor: u64,
+    /// About how many keys it will answer, where this node knows.
+    expected: u32,
+    /// Where to go on in it, and its keys.
+    answer: Option<Result<(u64, Vec<Bytes>), Failure>>,
+}
+
+impl AskedPart {
+    /// Bytes of its keys.
+    fn held(&self) -> usize {
+        self.answer.iter().flatten().map(|(_, keys)| weight(keys)).sum()
+    }
+}
+
+impl Scan {
+    /// Asks a partition, before those behind it.
+    fn ask(&mut self, partition: PartitionId, cursor: u64, expected: u32) {
+        let at = self.asked.partition_point(|part| part.partition < partition);
+        self.asked.insert(at, AskedPart { partition, cursor, expected, answer: None });
+    }
+
+    /// Whether one more partition is to be asked.
+    fn wants_more(&self, waiting: usize) -> bool {
+        let coming = |part: &AskedPart| match &part.answer {
+            None => part.expected,
+            Some(answer) => answer.as_ref().map_or(0, |(_, keys)| u32::try_from(keys.len()).unwrap_or(u32::MAX)),
+        };
+        let come = || self.asked.iter().map(coming).fold(0, u32::saturating_add);
+        self.left > 0 && waiting < self.window && come() < self.left
+    }
+
+    /// What a partition answered; false: its answer is not wanted any more.
+    fn answered(&mut self, partition: u32, answer: Result<(u64, Vec<Bytes>), Failure>) -> bool {
+        let part = self.asked.iter_mut().find(|part| part.partition.0 == partition);
+        part.is_some_and(|part| part.answer.replace(answer).is_none())
+    }
 }
 
 impl Gather {
@@ -127,6 +194,8 @@ impl Gather {
     fn new(answer: Answer, keyspace: KeyspaceId) -> Self {
         Self {
             keyspace,
+            map: MapId(0),
+            maps_left: VecDeque::new(),
             own_only: false,
             lost: false,
             lost_times: 0,
@@ -134,6 +203,9 @@ impl Gather {
             answer,
             waiting: BTreeSet::new(),
             next: VecDeque::new(),
+            further: None,
+            expected: 0,
+            looked: None,
             done: 0,
             failure: None,
             left: false,
@@ -145,48 +217,71 @@ impl Gather {
         }
     }
 
-    /// Over the partitions of a keyspace, or those of them that are led here: which they are, `renew` says.
-    pub(super) fn of_sweep(all: All, keyspace: KeyspaceId, own_only: bool) -> Self {
+    /// Over the partitions of a keyspace, or those of them that are led here: which they are, `renew` says. About a map, or
+    /// one map after the other.
+    pub(super) fn of_sweep(all: All, keyspace: KeyspaceId, maps: &[MapId], own_only: bool) -> Self {
+        let mut maps_left: VecDeque<MapId> = maps.iter().copied().collect();
+        let map = maps_left.pop_front().unwrap_or(MapId(0));
         let (answer, from) = match all {
             All::Count => (Answer::Count(0), 0),
-            All::Clear => (Answer::Cleared, 0),
+            All::Clear { .. } => (Answer::Cleared, 0),
             All::CountInSlot(slot) => (Answer::CountInSlot(slot, 0), 0),
             All::KeysInSlot { slot, count } => (Answer::KeysInSlot { slot, left: count, keys: Vec::new() }, 0),
             All::Keys { pattern } => (Answer::Keys { pattern: Bytes::copy_from_slice(&pattern), keys: Vec::new() }, 0),
             All::Scan { cursor, count, pattern, strings } => {
                 let pattern = pattern.map(|p| Bytes::copy_from_slice(&p));
-                (Answer::Scan { left: count, pattern, strings, keys: Vec::new() }, cursor)
+                let (keys, asked, begins) = (Vec::new(), VecDeque::new(), parts(cursor));
+                let scan = Scan { count, left: count, pattern, strings, keys, begins, window: 1, asked };
+                (Answer::Scan(Box::new(scan)), cursor)
             }
             All::Range(wanted) => (Answer::Range { wanted, keys: Vec::new() }, 0),
         };
-        let begins = (from >> CURSOR_BITS, from & ((1 << CURSOR_BITS) - 1));
-        Self { own_only, begins, lost: true, ..Self::new(answer, keyspace) }
+        Self { map, maps_left, own_only, begins: parts(from), lost: true, ..Self::new(answer, keyspace) }
     }
 
     /// Which partitions it has to ask, if it does not know.
-    pub(super) fn wants(&self) -> Option<Wanted<'_>> {
-        if !self.lost || !self.waiting.is_empty() || self.failure.is_some() {
+    pub(super) fn wants(&mut self) -> Option<Wanted<'_>> {
+        if self.begins_next_map() {
+            self.map = self.maps_left.pop_front()?;
+            self.lost = true;
+        }
+        let lost = self.lost && self.waiting.is_empty();
+        if !lost && !self.lists_further() || self.failure.is_some() {
             return None;
         }
+        let first = if lost { u32::try_from(self.begins.0).ok() } else { self.further };
         Some(match &self.answer {
             Answer::CountInSlot(slot, _) | Answer::KeysInSlot { slot, .. } => Wanted::Slot(*slot),
             Answer::Range { wanted, .. } => Wanted::Range(wanted),
-            _ if self.own_only => Wanted::Own,
-            _ => Wanted::All,
+            // A cursor that no partition has: there is none from there on.
+            Answer::Scan(_) => Wanted::From { first: first.unwrap_or(u32::MAX), most: LISTED_MAX, own: self.own_only },
+            _ => Wanted::From { first: 0, most: usize::MAX, own: self.own_only },
         })
     }
 
-    /// These are the partitions to ask. What was counted before is counted again; a scan goes on in those that it has not asked.
-    pub(super) fn renew(&mut self, partitions: Vec<PartitionId>) {
-        self.lost = false;
+    /// Whether all of one map is done, and another follows.
+    fn begins_next_map(&self) -> bool {
+        let over = self.next.is_empty() && self.waiting.is_empty() && !self.lost;
+        over && !self.maps_left.is_empty() && self.failure.is_none()
+    }
+
+    /// Whether all that were listed are asked, and a scan wants more.
+    fn lists_further(&self) -> bool {
+        let Answer::Scan(scan) = &self.answer else { return false };
+        !self.lost && self.next.is_empty() && self.further.is_some() && scan.wants_more(self.waiting.len())
+    }
+
+    /// These are the partitions to ask, and from this number on there are more. What was counted before is counted again; a
+    /// scan goes on in those that it has not asked.
+    pub(super) fn renew(&mut self, (partitions, further): (Vec<PartitionId>, Option<u32>)) {
+        let lost = std::mem::take(&mut self.lost);
         let (first, within) = self.begins;
-        let all = partitions.into_iter().map(|p| (p, if u64::from(p.0) == first { within } else { 0 }));
+        let within = |p: PartitionId| if lost && u64::from(p.0) == first { within } else { 0 };
         self.next = match &mut self.answer {
-            // They stand in order, whatever their numbers are.
-            Answer::Range { .. } => all.map(|(p, _)| (p, 0)).collect(),
-            Answer::Scan { .. } => all.filter(|(p, _)| u64::from(p.0) >= first).collect(),
-            _ => all.collect(),
+            Answer::Scan(_) => partitions.into_iter().map(|p| (p, within(p))).collect(),
+            _ => partitions.into_iter().map(|p| (p, 0)).collect(),
         };
+        self.further = further;
         match &mut self.answer {
             Answer::Count(sum) | Answer::CountInSlot(_, sum) => *sum = 0,
             Answer::KeysInSlot { left, keys, .. } => {
@@ -201,21 +296,70 @@ impl Gather {
 
     /// A partition that was asked is no more: all that is under way is waited for, then it is found out which to ask.
     fn lose(&mut self, partition: u32) {
-        self.lost = true;
-        self.lost_times += 1;
-        self.next.clear();
-        if matches!(self.answer, Answer::Scan { .. }) {
+        if let Answer::Scan(scan) = &mut self.answer {
+            let at = scan.asked.partition_point(|part| part.partition.0 < partition);
+            if scan.asked.get(at).is_none_or(|part| part.partition.0 != partition) {
+                // A partition before it is gone, too.
+                return;
+            }
+            scan.asked.truncate(at);
             // What came of it has a higher number.
             self.begins = (u64::from(partition) + 1, 0);
         }
+        self.find_out_again();
+    }
+
+    /// What was looked at may not be answered: everything begins again.
+    fn begin_again(&mut self) {
+        if let Answer::Scan(scan) = &mut self.answer {
+            scan.left = scan.count;
+            scan.asked.clear();
+            self.begins = scan.begins;
+        }
+        self.drop_found();
+        self.find_out_again();
+    }
+
+    fn find_out_again(&mut self) {
+        self.lost = true;
+        self.lost_times += 1;
+        self.looked = None;
+        self.next.clear();
+        self.further = None;
         if self.lost_times > LOST_MAX {
             self.fail(if matches!(self.answer, Answer::Cleared) { Failure::Unknown } else { Failure::Stale });
         }
     }
 
-    /// Of a sweep: the keyspace.
-    pub(super) const fn keyspace(&self) -> KeyspaceId {
-        self.keyspace
+    /// Goes by partitions that need not be asked, because this node knows how many keys they have: those without any, and all
+    /// of them where keys are only counted. The last one is asked all the same. With its answer those that were looked at are
+    /// judged, too: see `take`.
+    pub(super) fn look(&mut self, generation: u64, keys_of: impl Fn(PartitionId) -> Option<usize>) {
+        let counts = matches!(self.answer, Answer::Count(_));
+        if !counts && !matches!(self.answer, Answer::Keys { .. } | Answer::Scan(_) | Answer::Cleared) {
+            return;
+        }
+        while self.next.len() > 1
+            && self.has_next_step()
+            && let Some((partition, 0)) = self.next.front().copied()
+            && let Some(keys) = keys_of(partition)
+        {
+            match &mut self.answer {
+                Answer::Count(sum) => *sum = sum.saturating_add(i64::try_from(keys).unwrap_or(i64::MAX)),
+                _ if keys > 0 => {
+                    self.expected = u32::try_from(keys).unwrap_or(u32::MAX);
+                    return;
+                }
+                _ => {}
+            }
+            self.looked = Some(generation);
+            self.next.pop_front();
+        }
+    }
+
+    /// Of a sweep: the keyspace, and the map whose turn it is.
+    pub(super) const fn about(&self) -> (KeyspaceId, MapId) {
+        (self.keyspace, self.map)
     }
 
     /// All parts are submitted.
@@ -241,7 +385,10 @@ impl Gather {
 
     /// Bytes that only this answer holds.
     pub(super) fn held(&self) -> usize {
-        self.held
+        match &self.answer {
+            Answer::Scan(scan) => self.held + scan.asked.iter().map(AskedPart::held).sum::<usize>(),
+            _ => self.held,
+        }
     }
 
     pub(super) fn waits_for(&mut self, token: u64) {
@@ -270,12 +417,14 @@ impl Gather {
         if self.lost && self.failure.is_none() {
             return self.waiting.is_empty();
         }
+        if self.begins_next_map() || self.lists_further() {
+            return true;
+        }
         if self.next.is_empty() || self.failure.is_some() || self.is_matching() {
             return false;
         }
         match &self.answer {
-            // One partition after the other: the cursor names one place.
-            Answer::Scan { left, .. } => *left > 0 && self.waiting.is_empty(),
+            Answer::Scan(scan) => scan.wants_more(self.waiting.len()),
             Answer::Range { wanted, .. } => wanted.count > 0 && self.waiting.is_empty(),
             Answer::KeysInSlot { left, .. } => *left > 0 && self.waiting.is_empty(),
             _ => self.waiting.len() < IN_FLIGHT_MAX,
@@ -288,10 +437,15 @@ impl Gather {
             return None;
         }
         let (partition, cursor) = self.next.pop_front()?;
-        let action = match &self.answer {
+        let expected = std::mem::take(&mut self.expected);
+        let action = match &mut self.answer {
             Answer::Count(_) => PartitionAction::Count,
             Answer::Cleared => PartitionAction::Clear,
-            Answer::Scan { left, .. } => PartitionAction::Scan { cursor, count: (*left).min(SWEEP_COUNT) },
+            Answer::Scan(scan) => {
+                let count = scan.left.min(SWEEP_COUNT);
+                scan.ask(partition, cursor, expected.min(count));
+                PartitionAction::Scan { cursor, count }
+            }
             Answer::Range { wanted, .. } => PartitionAction::Range(RangeQuery { count: wanted.count.min(SWEEP_COUNT), ..wanted.clone() }),
             _ => PartitionAction::Scan { cursor, count: SWEEP_COUNT },
         };
@@ -299,16 +453,29 @@ impl Gather {
     }
 
     /// Takes the outcome of a part: a key's place, or a partition's number. `copied` are the bytes that nobody else holds.
-    pub(super) fn take(&mut self, part: u32, token: u64, outcome: Outcome, copied: usize) {
+    /// `judged`: the generation under which what this thread looked at before may be answered, if it may.
+    pub(super) fn take(&mut self, part: u32, token: u64, outcome: Outcome, copied: usize, judged: Option<u64>) {
         if !self.waiting.remove(&token) {
             return;
+        }
+        if let Some(looked) = self.looked.take() {
+            match outcome {
+                Outcome::Failed(Failure::Stale) => return self.begin_again(),
+                // It says nothing of when: what was looked at is not judged.
+                Outcome::Failed(why) => return self.fail(why),
+                _ if judged != Some(looked) => return self.begin_again(),
+                _ => {}
+            }
         }
         if self.failure.is_some() && !matches!(outcome, Outcome::Failed(_)) {
             self.done += 1;
             return;
         }
+        if let Answer::Scan(_) = &self.answer {
+            return self.take_keys(part, outcome);
+        }
         if self.lost && !matches!(outcome, Outcome::Failed(_)) {
-            // A scan and a range wait for one answer at a time, and everything else begins again.
+            // A range waits for one answer at a time, and everything else begins again.
             return;
         }
         let sweeps = self.is_sweep();
@@ -349,13 +516,7 @@ impl Gather {
                 }
             }
             (Answer::Keys { .. }, Outcome::Keys { next, keys: found }) => {
-                self.held += found.iter().map(|k| k.len() + KEY_OVERHEAD).sum::<usize>();
-                self.unmatched.extend(found);
-                go_on(&mut self.next, part, next);
-            }
-            (Answer::Scan { left, .. }, Outcome::Keys { next, keys: found }) => {
-                *left = left.saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX));
-                self.held += found.iter().map(|k| k.len() + KEY_OVERHEAD).sum::<usize>();
+                self.held += weight(&found);
                 self.unmatched.extend(found);
                 go_on(&mut self.next, part, next);
             }
@@ -371,7 +532,7 @@ impl Gather {
                     }
                     go_on(&mut self.next, part, next);
                 }
-                self.held += found.iter().map(|k| k.len() + KEY_OVERHEAD).sum::<usize>();
+                self.held += weight(&found);
                 keys.extend(found);
                 if self.held > session::REPLY_BYTES_MAX {
                     return self.fail(Failure::TooLarge);
@@ -382,14 +543,59 @@ impl Gather {
         self.done += 1;
     }
 
+    /// What a partition answered to a scan. Keys are taken in the order of partitions, as far as all before them are there.
+    fn take_keys(&mut self, part: u32, outcome: Outcome) {
+        let answer = match outcome {
+            Outcome::Failed(Failure::Stale) => return self.lose(part),
+            Outcome::Failed(why) => Err(why),
+            Outcome::Keys { next, keys } => Ok((next, keys)),
+            _ => return,
+        };
+        let Answer::Scan(scan) = &mut self.answer else { return };
+        if !scan.answered(part, answer) {
+            return;
+        }
+        self.done += 1;
+        while scan.left > 0
+            && let Some(first) = scan.asked.front()
+            && first.answer.is_some()
+            // Not before what goes on in an earlier one.
+            && self.next.front().is_none_or(|(next, _)| *next > first.partition)
+        {
+            let Some(AskedPart { partition, cursor, answer: Some(answer), .. }) = scan.asked.pop_front() else { return };
+            let goes_on_at = match answer {
+                Ok((next, found)) => {
+                    scan.window = (scan.window + 1).min(IN_FLIGHT_MAX);
+                    scan.left = scan.left.saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX));
+                    self.held += weight(&found);
+                    self.unmatched.extend(found);
+                    (next != 0).then_some(next)
+                }
+                // Nothing of it was answered yet: what was found before is, and the next call meets this again.
+                Err(_) if scan.left < scan.count => {
+                    scan.left = 0;
+                    Some(cursor)
+                }
+                Err(why) => return self.fail(why),
+            };
+            match goes_on_at {
+                Some(cursor) if self.lost => {
+                    self.begins = (partition.0.into(), cursor);
+                    scan.asked.clear();
+                }
+                Some(cursor) => self.next.push_front((partition, cursor)),
+                None => {}
+            }
+        }
+    }
+
     /// Nobody will see what was found.
     fn drop_found(&mut self) {
         self.unmatched.clear();
         match &mut self.answer {
             Answer::Values(found) => found.clear(),
-            Answer::Keys { keys, .. } | Answer::Scan { keys, .. } | Answer::Range { keys, .. } | Answer::KeysInSlot { keys, .. } => {
-                keys.clear();
-            }
+            Answer::Keys { keys, .. } | Answer::Range { keys, .. } | Answer::KeysInSlot { keys, .. } => keys.clear(),
+            Answer::Scan(scan) => scan.keys.clear(),
             Answer::Number(..) | Answer::Written | Answer::Count(_) | Answer::Cleared | Answer::CountInSlot(..) => {}
         }
         self.held = 0;
@@ -399,11 +605,11 @@ impl Gather {
     pub(super) fn compare(&mut self, work: &mut usize) {
         let (pattern, keys) = match &mut self.answer {
             Answer::Keys { pattern, keys } => (Some(&*pattern), keys),
-            Answer::Scan { strings: false, .. } => {
+            Answer::Scan(scan) if !scan.strings => {
                 self.held -= self.unmatched.drain(..).map(|k| k.len() + KEY_OVERHEAD).sum::<usize>();
                 return;
             }
-            Answer::Scan { pattern, keys, .. } => (pattern.as_ref(), keys),
+            Answer::Scan(scan) => (scan.pattern.as_ref(), &mut scan.keys),
             _ => return,
         };
         while let Some(key) = self.unmatched.front() {
@@ -430,7 +636,7 @@ impl Gather {
         }
         let begins = self.encoded.is_none();
         let mut at = self.encoded.unwrap_or(0);
-        let is_scan = matches!(self.answer, Answer::Scan { .. });
+        let cursor = self.cursor();
         let all = match &mut self.answer {
             Answer::Values(values) => {
                 if begins {
@@ -453,10 +659,14 @@ impl Gather {
                 encoder.simple("OK");
                 0
             }
-            Answer::Keys { keys, .. } | Answer::Scan { keys, .. } | Answer::Range { keys, .. } | Answer::KeysInSlot { keys, .. } => {
+            found => {
+                let keys = match found {
+                    Answer::Keys { keys, .. } | Answer::Range { keys, .. } | Answer::KeysInSlot { keys, .. } => keys,
+                    Answer::Scan(scan) => &mut scan.keys,
+                    _ => return true,
+                };
                 if begins {
-                    if is_scan {
-                        let cursor = self.next.front().map_or(0, |(p, within)| u64::from(p.0) << CURSOR_BITS | within);
+                    if let Some(cursor) = cursor {
                         encoder.array(2);
                         encoder.bulk(itoa::Buffer::new().format(cursor).as_bytes());
                     }
@@ -476,6 +686,14 @@ impl Gather {
         at >= all
     }
 
+    /// Where a scan goes on: what was not taken first, in the order of partitions. 0: nowhere.
+    fn cursor(&self) -> Option<u64> {
+        let Answer::Scan(scan) = &self.answer else { return None };
+        let asked = scan.asked.front().map(|part| (part.partition, part.cursor));
+        let listed = self.next.front().copied().or(self.further.map(|first| (PartitionId(first), 0)));
+        Some(asked.into_iter().chain(listed).min().map_or(0, |(p, within)| u64::from(p.0) << CURSOR_BITS | within))
+    }
+
     /// `TRYAGAIN` and the like are said only where nothing happened to any key.
     fn encode_failure(&self, encoder: &mut Encoder<'_>, why: Failure) {
         let writes = matches!(self.answer, Answer::Written | Answer::Cleared | Answer::Number(_, Kind::Deleted));
@@ -490,6 +708,16 @@ impl Gather {
             encoder.error(text);
         }
     }
+}
+
+/// What keys cost in an answer.
+fn weight(keys: &[Bytes]) -> usize {
+    keys.iter().map(|k| k.len() + KEY_OVERHEAD).sum()
+}
+
+/// A partition's number, and a cursor in it.
+const fn parts(cursor: u64) -> (u64, u64) {
+    (cursor >> CURSOR_BITS, cursor & ((1 << CURSOR_BITS) - 1))
 }
 
 fn go_on(next: &mut VecDeque<(PartitionId, u64)>, part: u32, cursor: u64) {

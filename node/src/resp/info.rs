@@ -1,6 +1,7 @@
 //! `INFO`, `MEMORY STATS` and `MEMORY DOCTOR`: what a node says of itself.
 
 use super::counts::Counts;
+use super::databases;
 use super::encode::Encoder;
 use super::usage::Usage;
 use std::net::{IpAddr, Ipv4Addr};
@@ -60,9 +61,8 @@ pub struct Counted {
     pub memory_bytes: u64,
     pub memory_peak_bytes: u64,
     pub parked: u64,
-    /// Of `default`, led here.
-    pub keys: u64,
-    pub expires: u64,
+    /// Of `default`, led here: keys of each database, and how many of them expire.
+    pub databases: Box<[(u64, u64); databases::COUNT]>,
     /// Of all keyspaces, copies among them.
     pub keys_held: u64,
     pub totals: Totals,
@@ -118,8 +118,10 @@ impl Counted {
         self.memory_bytes += other.memory_bytes;
         self.memory_peak_bytes += other.memory_peak_bytes;
         self.parked += other.parked;
-        self.keys += other.keys;
-        self.expires += other.expires;
+        for ((keys, expires), (more, expire)) in self.databases.iter_mut().zip(*other.databases) {
+            *keys += more;
+            *expires += expire;
+        }
         self.keys_held += other.keys_held;
         self.totals = self.totals.map(&other.totals, u64::saturating_add);
         self.rates.iter_mut().zip(other.rates).for_each(|(mine, other)| *mine += other);
@@ -206,11 +208,10 @@ fn info_sections(facts: &Facts) -> [(&'static str, Lines); 13] {
         ("Cluster", lines([("cluster_enabled", u8::from(facts.cluster_port).to_string())])),
         (
             "Keyspace",
-            if facts.counted.keys == 0 {
-                Vec::new()
-            } else {
-                lines([("db0", format!("keys={},expires={},avg_ttl=0", facts.counted.keys, facts.counted.expires))])
-            },
+            (facts.counted.databases.iter().enumerate())
+                .filter(|(_, (keys, _))| *keys > 0)
+                .map(|(n, (keys, expires))| (format!("db{n}"), format!("keys={keys},expires={expires},avg_ttl=0")))
+                .collect(),
         ),
     ]
 }
@@ -486,10 +487,11 @@ mod tests {
 
     #[test]
     fn what_threads_count_is_added_and_what_was_counted_before_is_left_out() {
-        let one = Counted { keys: 1, totals: Totals { hits: 5, commands: 7, ..Totals::default() }, rates: [1, 2, 3], ..Counted::default() };
+        let mut one = Counted { totals: Totals { hits: 5, commands: 7, ..Totals::default() }, rates: [1, 2, 3], ..Counted::default() };
+        one.databases[3] = (1, 0);
         let mut all = one.clone();
         all.add(&one);
-        assert_eq!((all.keys, all.totals.hits, all.rates), (2, 10, [2, 4, 6]));
+        assert_eq!((all.databases[3].0, all.totals.hits, all.rates), (2, 10, [2, 4, 6]));
         let since = all.totals.since(&one.totals);
         assert_eq!((since.hits, since.commands), (5, 7));
     }

@@ -22,7 +22,9 @@ pub const fn failure(failure: Failure, shape: Shape) -> &'static str {
         Failure::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.",
         Failure::TooFewCopies => "NOREPLICAS Not enough good replicas to write.",
         Failure::NoPartition => "CLUSTERDOWN Hash slot not served: this node has not joined a cluster yet, or the keyspace was dropped",
-        Failure::Unavailable | Failure::Overtaken => "TRYAGAIN the partition is not served at the moment: nothing happened",
+        Failure::Unavailable | Failure::Overtaken | Failure::Stopped => {
+            "TRYAGAIN the partition is not served at the moment: nothing happened"
+        }
         Failure::Stale => "TRYAGAIN the partition was split or merged: nothing happened",
         Failure::Unknown => "UNKNOWN the write may or may not have happened",
         Failure::Overloaded => "BUSY too many operations are waiting, or too large answers (ask for less at once): nothing happened",

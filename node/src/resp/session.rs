@@ -7,6 +7,7 @@ mod about;
 mod asking;
 pub(crate) mod client;
 pub(crate) mod pause;
+mod transaction;
 
 use super::budget::{Budget, FREE_ANSWER_BYTES, FREE_INPUT_BYTES, Room, STALLED_MAX};
 use super::command::{self, All, Cluster, Constant, ErrorText, Many, Request, Server, Shape, table};
@@ -16,7 +17,7 @@ use super::frame::{Args, TooLarge};
 use super::gather::{Gather, Kind, Wanted};
 use super::output::{APART_BYTES_MIN, Output};
 use super::ready::Ready;
-use super::{cluster, describe, info, reply, slowlog};
+use super::{cluster, databases, describe, info, reply, slowlog};
 use crate::data::core::Inner;
 use crate::data::crew::{Back, Question, Told};
 use crate::data::waiters::Waiter;
@@ -26,12 +27,13 @@ use asking::Asking;
 use bytes::{Bytes, BytesMut};
 use client::{Library, Mute};
 use doyen_gossip::Time;
-use doyen_placement::{KeyspaceId, MapId, PartitionId};
+use doyen_placement::{KeyspaceId, MapId, Partition, PartitionId};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Replies that one connection may wait for.
@@ -46,6 +48,8 @@ const EXPECTED_BYTES_MIN: usize = 1 << 10;
 /// Keys, and bytes of keys and values, of one command that are submitted in one go.
 const SLICE_KEYS: usize = 512;
 const SLICE_BYTES: usize = 1 << 20;
+/// Keys of one command that wait for their outcomes at the same time, at most: further ones are submitted as outcomes come.
+const KEYS_ASKED_MAX: usize = 8192;
 /// Bytes of the keys of one command at the cluster-aware port, where all are hashed before the first is touched.
 const HASHED_BYTES_MAX: usize = 2 << 20;
 /// Keys are compared with a pattern so far as they come; what is beyond that waits for its turn.
@@ -94,6 +98,8 @@ pub(crate) struct Session {
     peer: SocketAddr,
     protocol: Protocol,
     pub(crate) authenticated: bool,
+    /// `MULTI` was refused, and the transaction that it began has not ended: nothing of it is executed.
+    in_refused_transaction: bool,
     name: Bytes,
     library: Option<Box<Library>>,
     /// When it came.
@@ -106,8 +112,9 @@ pub(crate) struct Session {
     silent: bool,
     /// It waits for the end of a pause.
     paused: bool,
-    /// What commands are about.
+    /// What commands are about: a keyspace, and the map of it that is the selected database.
     keyspace: KeyspaceId,
+    map: MapId,
     slots: VecDeque<Slot>,
     /// The number of the first slot.
     first: u64,
@@ -170,6 +177,8 @@ enum Hold {
     Room(usize),
     /// What was asked already: it may weigh less than was expected, and there is too little room else.
     Answers,
+    /// Outcomes of what was asked, until no more than so many are lacking.
+    Outcomes(usize),
 }
 
 /// The place of one reply.
@@ -193,9 +202,19 @@ struct Slot {
 #[derive(Debug)]
 enum Provisional {
     /// What was read under this key of this keyspace, as which operation of this node, and where the value stands in `out`.
-    Read { keyspace: KeyspaceId, key: Bytes, n: u64, value: Option<Range<usize>>, protocol: Protocol },
+    Read { keyspace: KeyspaceId, map: MapId, key: Bytes, n: u64, value: Option<Range<usize>>, protocol: Protocol },
     /// It says the same at any time; where it stands in `out`.
     Encoded(Range<usize>),
+}
+
+impl Slot {
+    /// How many outcomes of its parts are lacking.
+    fn waits(&self) -> usize {
+        match &self.state {
+            State::Gathering(gather) => gather.waits(),
+            _ => 0,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -231,6 +250,7 @@ impl Connection {
             peer,
             protocol: Protocol::Resp2,
             authenticated,
+            in_refused_transaction: false,
             name: Bytes::new(),
             library: None,
             began: now,
@@ -239,6 +259,7 @@ impl Connection {
             silent: false,
             paused: false,
             keyspace: cluster::KEYSPACE,
+            map: MapId(0),
             slots: VecDeque::new(),
             first: 0,
             provisional: Vec::new(),
@@ -270,8 +291,16 @@ impl Connection {
         })
     }
 
-    /// An outcome for a slot; true if its sweep has further steps. `read`: nothing is lost with the outcome.
-    pub(crate) fn deliver(&self, now: Time, (slot, part): (u64, u32), token: u64, outcome: Outcome, read: bool) -> bool {
+    /// An outcome for a slot; true if its sweep has further steps. `read`: nothing is lost with the outcome. `judged`: the
+    /// generation under which what this thread looked at before may be answered.
+    pub(crate) fn deliver(
+        &self,
+        (now, judged): (Time, Option<u64>),
+        (slot, part): (u64, u32),
+        token: u64,
+        outcome: Outcome,
+        read: bool,
+    ) -> bool {
         let mut session = self.session.borrow_mut();
         let session = &mut *session;
         let in_vain = matches!(outcome, Outcome::Failed(Failure::Unavailable | Failure::Unknown));
@@ -312,7 +341,7 @@ impl Connection {
                 let held = gather.held();
                 entry.weight += bytes;
                 session.pending_bytes += bytes;
-                gather.take(part, token, outcome, copied);
+                gather.take(part, token, outcome, copied, judged);
                 gather.compare(&mut COMPARE_AT_ONCE.clone());
                 charge(&session.budget, &mut session.charged, &mut entry.charged, |c| c + gather.held() - held);
                 goes_on = gather.has_next_step() || gather.is_matching();
@@ -418,6 +447,9 @@ impl Connection {
         // One that is run again after a lookup was counted before.
         inner.counters.commands += u64::from(session.looking == Looking::No);
         session.silent = session.take_mute();
+        if session.in_refused_transaction && session.refuse_in_transaction(args) {
+            return true;
+        }
         let began = inner.times_plain().then(Instant::now);
         if session.read_at_once(self, inner, args) || session.write_at_once(self, inner, args) {
             let took = began.map(|began| began.elapsed());
@@ -493,33 +525,47 @@ fn charge(budget: &Budget, session: &mut usize, slot: &mut usize, change: impl F
     }
 }
 
-/// The partitions that a sweep has to ask, by the installed table; `None` where its keyspace has none any more.
-fn partitions_of(inner: &Inner, keyspace: KeyspaceId, wanted: &Wanted<'_>) -> Option<Vec<PartitionId>> {
+/// The partitions that a sweep has to ask, by the installed table, and the number from which on there are more of them; `None`
+/// where its keyspace has none any more.
+fn partitions_of(inner: &Inner, (keyspace, map): (KeyspaceId, MapId), wanted: &Wanted<'_>) -> Option<(Vec<PartitionId>, Option<u32>)> {
     let keyspace = inner.view.as_ref()?.installed.keyspace(keyspace).filter(|k| !k.partitions.is_empty())?;
-    let all = keyspace.partitions.iter();
-    Some(match wanted {
-        Wanted::All => all.map(|p| p.id).collect(),
-        Wanted::Own => all.filter(|p| cluster::leads(inner.me, inner.crew.threads(), p)).map(|p| p.id).collect(),
+    let all = &keyspace.partitions;
+    let found = match wanted {
+        Wanted::From { first, most, own } => {
+            let led = |p: &&Arc<Partition>| !own || cluster::leads(inner.me, inner.crew.threads(), p);
+            // They are in order.
+            let mut from = all[all.partition_point(|p| p.id.0 < *first)..].iter().filter(led).map(|p| p.id);
+            let found = from.by_ref().take(*most).collect();
+            return Some((found, from.next().map(|p| p.0)));
+        }
         Wanted::Slot(slot) => keyspace.partition_of_slot(*slot).into_iter().collect(),
         Wanted::Range(query) => {
-            let mut partitions = keyspace.partitions_within(MapId(0), &query.from, &query.to).ok()?;
+            let mut partitions = keyspace.partitions_within(map, &query.from, &query.to).ok()?;
             if query.reverse {
                 partitions.reverse();
             }
             partitions
         }
-    })
+    };
+    Some((found, None))
 }
 
 fn submit_steps(connection: &Rc<Connection>, inner: &mut Inner, (slot, patience): (u64, Patience), gather: &mut Gather) {
-    if let Some(wanted) = gather.wants() {
-        match partitions_of(inner, gather.keyspace(), &wanted) {
-            Some(partitions) => gather.renew(partitions),
-            None => gather.fail(Failure::NoPartition),
+    while gather.has_next_step() {
+        let about = gather.about();
+        if let Some(wanted) = gather.wants() {
+            match partitions_of(inner, about, &wanted) {
+                Some(partitions) => gather.renew(partitions),
+                None => gather.fail(Failure::NoPartition),
+            }
         }
-    }
-    while let Some((partition, action)) = gather.next_step() {
-        let operation = PartitionOperation { keyspace: gather.keyspace(), partition, map: MapId(0), action };
+        let (keyspace, map) = gather.about();
+        if let Some(generation) = inner.looks_under() {
+            gather.look(generation, |partition| inner.shard.keys_of(keyspace, partition, map));
+        }
+        // There is none where it was just found out that there are no partitions.
+        let Some((partition, action)) = gather.next_step() else { continue };
+        let operation = PartitionOperation { keyspace, partition, map, action };
         let connection = connection.clone();
         let part = partition.0;
         let token = inner.submit_partition(operation, patience, |read| Waiter::Reply { connection, slot, part, read });
@@ -557,7 +603,9 @@ impl Session {
             Err(why) => {
                 let named = table::Spec::find(args.get(0)).filter(|spec| spec.container().is_none());
                 self.command = named.map_or(counts::UNKNOWN, |spec| spec.number);
-                self.refuse(&why);
+                if !self.refuse_transaction(args) {
+                    self.refuse(&why);
+                }
                 return false;
             }
         };
@@ -623,6 +671,7 @@ impl Session {
                     Hold::No => false,
                     Hold::Room(at) => self.room_to_ask(at) == Room::Later,
                     Hold::Answers => expected > 0,
+                    Hold::Outcomes(left) => self.slots.back().is_some_and(|s| s.waits() > left),
                 };
         }
         self.closing
@@ -665,7 +714,7 @@ impl Session {
         if key.len() > inner.limits.key_bytes_max {
             return false;
         }
-        let found = inner.shard.read(inner.now, self.keyspace, MapId(0), key);
+        let found = inner.shard.read(inner.now, self.keyspace, self.map, key);
         // What is larger is weighed first.
         let Some((n, value)) = found.filter(|(_, v)| v.is_none_or(|v| v.len() <= READ_AT_ONCE_MAX)) else { return false };
         let start = self.out.bytes.len();
@@ -685,7 +734,14 @@ impl Session {
             self.provisional_from = start;
             inner.provisional.push(connection.clone());
         }
-        self.provisional.push(Provisional::Read { keyspace: self.keyspace, key: args.bytes(1), n, value, protocol: self.protocol });
+        self.provisional.push(Provisional::Read {
+            keyspace: self.keyspace,
+            map: self.map,
+            key: args.bytes(1),
+            n,
+            value,
+            protocol: self.protocol,
+        });
         self.first += 1;
         self.command = table::GET;
         true
@@ -701,7 +757,7 @@ impl Session {
         let slot = self.next();
         let pair = (args.get(1), args.get(2));
         let waiter = || Waiter::Reply { connection: connection.clone(), slot, part: 0, read: false };
-        let Some(token) = inner.set(self.keyspace, MapId(0), pair, waiter) else { return false };
+        let Some(token) = inner.set(self.keyspace, self.map, pair, waiter) else { return false };
         self.waits_until = inner.now + inner.limits.park;
         self.command = table::SET;
         self.push(State::Waiting { shape: Shape::Plain, token }, 0);
@@ -718,9 +774,9 @@ impl Session {
         self.first -= provisional.len() as u64;
         for reply in provisional {
             match reply {
-                Provisional::Read { keyspace, key, n, value, protocol } => {
+                Provisional::Read { keyspace, map, key, n, value, protocol } => {
                     let outcome = value.map_or(Outcome::Nil, |at| Outcome::Bulk(taken[at.start - from..at.end - from].into()));
-                    let operation = Operation { keyspace, map: MapId(0), key, action: Action::Get };
+                    let operation = Operation { keyspace, map, key, action: Action::Get };
                     let waiter = Waiter::Reply { connection: connection.clone(), slot: self.next(), part: 0, read: true };
                     let token = inner.keep(n, operation, outcome, waiter);
                     self.push(State::Waiting { shape: Shape::Plain, token }, 0);
@@ -861,6 +917,11 @@ impl Session {
         self.slots.push_back(slot);
     }
 
+    /// What commands are about.
+    const fn about(&self) -> (KeyspaceId, MapId) {
+        (self.keyspace, self.map)
+    }
+
     /// The number of the next slot.
     fn next(&self) -> u64 {
         self.first + self.slots.len() as u64
@@ -893,7 +954,7 @@ impl Session {
         match request {
             Request::One { key, action, shape } => {
                 let (weight, answers) = (weight(&action), answers_value(&action));
-                let (token, elsewhere) = operation(connection, inner, self.keyspace, (self.next(), 0, self.patience(inner)), key, action);
+                let (token, elsewhere) = operation(connection, inner, self.about(), (self.next(), 0, self.patience(inner)), key, action);
                 let expected = if elsewhere && answers { self.expected } else { 0 };
                 self.expect(State::Waiting { shape, token }, weight, expected);
             }
@@ -922,9 +983,6 @@ impl Session {
             Many::Exists | Many::Touch => (1, Kind::Sum),
         };
         let parts = (args.len() - 1) / step;
-        if parts > inner.shard.room() {
-            return self.answer(|e| e.error(super::reply::failure(Failure::Overloaded, Shape::Plain)));
-        }
         self.push(State::Gathering(Box::new(Gather::of_parts(kind, parts))), 0);
         self.partway = Some(Partway { many, at: 1, part: 0, hold: Hold::No });
         self.submit_slice(connection, inner, args);
@@ -944,6 +1002,11 @@ impl Session {
                 self.partway = Some(way);
                 return;
             }
+            let waits = gather.waits();
+            if waits >= KEYS_ASKED_MAX || waits > 0 && inner.shard.room() == 0 {
+                self.partway = Some(Partway { hold: Hold::Outcomes(waits / 2), ..way });
+                return;
+            }
             let action = match way.many {
                 Many::Get => Action::Get,
                 Many::Delete => Action::Delete,
@@ -954,7 +1017,7 @@ impl Session {
             let (weight, answers) = (weight(&action), answers_value(&action));
             // Small answers to who holds little always pass, and what this thread leads is no copy.
             let much = self.charged >= FREE_ANSWER_BYTES || self.expected > FREE_ANSWER_BYTES;
-            if answers && self.budget.is_short() && much && !inner.leads(args.get(way.at)) {
+            if answers && self.budget.is_short() && much && !inner.leads(self.keyspace, self.map, args.get(way.at)) {
                 match self.budget.room_to_ask((self.id, connection.at), (entry.charged, self.charged), self.expected) {
                     Room::Now => {}
                     Room::Later => {
@@ -975,7 +1038,8 @@ impl Session {
             }
             keys += 1;
             bytes += args.get(way.at).len() + weight;
-            let (token, elsewhere) = operation(connection, inner, self.keyspace, (slot, way.part, patience), args.bytes(way.at), action);
+            let (token, elsewhere) =
+                operation(connection, inner, (self.keyspace, self.map), (slot, way.part, patience), args.bytes(way.at), action);
             gather.waits_for(token);
             let expected = if elsewhere && answers { self.expected } else { 0 };
             entry.expected += expected;
@@ -999,11 +1063,15 @@ impl Session {
             query.to = keyspace.end_from(&query.from).into();
         }
         if let All::Range(query) = &all
-            && let Err(why) = keyspace.partitions_within(MapId(0), &query.from, &query.to)
+            && let Err(why) = keyspace.partitions_within(self.map, &query.from, &query.to)
         {
             return self.answer(|e| e.error(&format!("ERR SCANRANGE: {why}")));
         }
-        let gather = Gather::of_sweep(all, keyspace.id, self.cluster_port);
+        let keyspace = keyspace.id;
+        let gather = match all {
+            All::Clear { databases: true } => Gather::of_sweep(all, keyspace, &databases::all(), self.cluster_port),
+            all => Gather::of_sweep(all, keyspace, &[self.map], self.cluster_port),
+        };
         self.gather(connection, inner, gather);
     }
 
@@ -1023,12 +1091,12 @@ const HELLO_NOAUTH: &str = "NOAUTH HELLO must be called with the client already 
 fn operation(
     connection: &Rc<Connection>,
     inner: &mut Inner,
-    keyspace: KeyspaceId,
+    (keyspace, map): (KeyspaceId, MapId),
     (slot, part, patience): (u64, u32, Patience),
     key: Bytes,
     action: Action,
 ) -> (u64, bool) {
-    let operation = Operation { keyspace, map: MapId(0), key, action };
+    let operation = Operation { keyspace, map, key, action };
     let connection = connection.clone();
     inner.submit(operation, patience, |read| Waiter::Reply { connection, slot, part, read })
 }

@@ -1,5 +1,6 @@
 //! `CONFIG`: what dashboards read of a server's settings, and the few that change while it runs.
 
+use super::databases;
 use super::encode::Encoder;
 use super::glob;
 use super::info::Facts;
@@ -122,7 +123,7 @@ fn all(facts: &Facts, settings: &Settings) -> Vec<(&'static str, String)> {
         ("bind", facts.address.to_string()),
         ("cluster-enabled", if facts.cluster_port { "yes" } else { "no" }.to_owned()),
         ("cluster-require-full-coverage", no()),
-        ("databases", "1".to_owned()),
+        ("databases", if facts.cluster_port { 1 } else { databases::COUNT }.to_string()),
         ("enable-debug-command", no()),
         ("enable-module-command", no()),
         ("hz", "10".to_owned()),

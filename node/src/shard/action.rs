@@ -1,5 +1,7 @@
 //! What an action makes of a key: a pure function of the action, the entry and the clocks.
 
+use super::Extended;
+use super::deadline;
 use super::entry::Entry;
 use super::op::{Action, Condition, Encoding, ExpireCondition, Expiry, Failure, Outcome, Value};
 use super::store::cost;
@@ -10,12 +12,29 @@ use bytes::Bytes;
 pub(super) struct Context {
     /// The partition's clock in milliseconds.
     pub(super) clock: u64,
-    /// Wall time in milliseconds, to convert deadlines.
+    /// The same moment as wall time in milliseconds, to convert deadlines.
     pub(super) unix_ms: u64,
     /// Expiry for keys that are written without one.
     pub(super) default_ttl_ms: Option<u64>,
     /// Largest value.
     pub(super) value_bytes_max: usize,
+}
+
+impl Context {
+    /// By both clocks.
+    const fn now(&self) -> (u64, u64) {
+        (self.clock, self.unix_ms)
+    }
+
+    /// The deadline so many milliseconds from now.
+    fn after(&self, ms: u64) -> u64 {
+        after(self.now(), ms)
+    }
+
+    /// The wall time of a deadline, as it was given.
+    const fn unix_ms_of(&self, deadline: u64) -> u64 {
+        deadline::unix_ms(deadline, self.now())
+    }
 }
 
 /// What becomes of the key.
@@ -69,8 +88,8 @@ pub(super) fn apply(action: &Action, entry: Option<&Entry>, cx: &Context) -> (Ou
         Action::Get => (bulk(entry), Change::None),
         Action::Strlen => (Outcome::Int(entry.map_or(0, |e| bytes(e.value().len()))), Change::None),
         Action::Exists => (Outcome::Int(i64::from(entry.is_some())), Change::None),
-        Action::PTtl => (time(entry, |deadline| signed(deadline.saturating_sub(cx.clock))), Change::None),
-        Action::PExpireTime => (time(entry, |deadline| signed(cx.unix_ms.saturating_add(deadline.saturating_sub(cx.clock)))), Change::None),
+        Action::PTtl => (time(entry, |deadline| signed(deadline::clock(deadline).saturating_sub(cx.clock))), Change::None),
+        Action::PExpireTime => (time(entry, |deadline| signed(cx.unix_ms_of(deadline))), Change::None),
         Action::Set { value, condition, expiry, get } => set(entry, value, *condition, *expiry, *get, cx),
         Action::CompareAndSwap { expected, value } => {
             if entry.map(Entry::value) != expected.as_deref() {
@@ -156,20 +175,24 @@ fn deadline(expiry: Expiry, cx: &Context) -> Deadline {
         Expiry::At(unix_ms) => unix_ms.saturating_sub(signed(cx.unix_ms)),
     };
     match u64::try_from(left) {
-        // 0 stands for "never", so a clock that begins at 0 must not make one.
-        Ok(left) if left > 0 => Deadline::At(cx.clock.saturating_add(left)),
+        Ok(left) if left > 0 => Deadline::At(cx.after(left)),
         _ => Deadline::Past,
     }
 }
 
-/// The deadline of a key that is written anew without saying one.
-pub(super) fn fresh(default_ttl_ms: Option<u64>, clock: u64) -> u64 {
-    default_ttl_ms.map_or(0, |ttl| clock.saturating_add(ttl.max(1)))
+/// The deadline of a key that is written anew without saying one, at a moment of the partition's clock and of the wall's.
+pub(super) fn fresh(default_ttl_ms: Option<u64>, now: (u64, u64)) -> u64 {
+    default_ttl_ms.map_or(0, |ttl| after(now, ttl.max(1)))
+}
+
+/// The deadline so many milliseconds after this moment. Never 0, which is none: the partition's clock begins at 1.
+fn after((clock, unix_ms): (u64, u64), ms: u64) -> u64 {
+    deadline::new(clock.saturating_add(ms), unix_ms.saturating_add(ms))
 }
 
 /// The deadline of a key that is written without saying one: an existing key keeps its own.
 fn kept(entry: Option<&Entry>, cx: &Context) -> u64 {
-    entry.map_or_else(|| fresh(cx.default_ttl_ms, cx.clock), |e| e.deadline())
+    entry.map_or_else(|| fresh(cx.default_ttl_ms, cx.now()), |e| e.deadline())
 }
 
 fn redated(entry: &Entry, to: Deadline) -> Change {
@@ -201,7 +224,7 @@ fn set(entry: Option<&Entry>, value: &Bytes, condition: Condition, expiry: Expir
     }
     let at = match deadline(expiry, cx) {
         Deadline::Keep => kept(entry, cx),
-        Deadline::Never => fresh(cx.default_ttl_ms, cx.clock),
+        Deadline::Never => fresh(cx.default_ttl_ms, cx.now()),
         Deadline::At(at) => at,
         // It was written and is over at once.
         Deadline::Past => return (outcome, if entry.is_some() { Change::Delete } else { Change::None }),
@@ -238,87 +261,32 @@ fn integer(text: &[u8]) -> Option<i64> {
     (itoa::Buffer::new().format(n).as_bytes() == text).then_some(n)
 }
 
-fn add_float(entry: Option<&Entry>, by: f64, cx: &Context) -> (Outcome, Change) {
-    let old: &str = match entry.map_or(Ok("0"), |e| std::str::from_utf8(e.value())) {
-        Ok(text) => text,
-        Err(_) => return failed(Failure::NotAFloat),
-    };
-    // `parse` takes no spaces; it does take "nan", which Redis refuses.
-    let Some(number) = old.parse::<f64>().ok().filter(|n| !n.is_nan()) else {
+fn add_float(entry: Option<&Entry>, by: Extended, cx: &Context) -> (Outcome, Change) {
+    let Some(old) = entry.map_or(Some(Extended::ZERO), |e| Extended::parse(e.value())) else {
         return failed(Failure::NotAFloat);
     };
-    let text = match (decimal(old), decimal(&by.to_string())) {
-        (Some(a), Some(b)) if a.checked_add(b).is_some() => decimal_text(a + b),
-        _ => {
-            let sum = number + by;
-            if !sum.is_finite() {
-                return failed(Failure::Overflow);
-            }
-            trimmed(format!("{sum:.DECIMALS$}"))
-        }
-    };
-    (Outcome::Bulk(Value::from(text.as_bytes())), Change::Put(Bytes::from(text), kept(entry, cx)))
-}
-
-/// Redis adds in long double and prints 17 decimals (`%.17Lf`), so that 0.1 and 0.2 make 0.3. There is no long double
-/// here: numbers of ordinary size are added as decimal fractions, which gives the same text.
-const DECIMALS: usize = 17;
-const DECIMAL_ONE: i128 = 10_i128.pow(17);
-
-fn decimal(text: &str) -> Option<i128> {
-    let (mantissa, exponent) = match text.find(['e', 'E']) {
-        Some(at) => (&text[..at], text[at + 1..].parse::<i32>().ok()?),
-        None => (text, 0),
-    };
-    let (negative, digits) = match mantissa.as_bytes() {
-        [b'-', rest @ ..] => (true, rest),
-        [b'+', rest @ ..] => (false, rest),
-        all => (false, all),
-    };
-    let (mut n, mut scale, mut seen_point) = (0_i128, exponent.checked_add(i32::try_from(DECIMALS).ok()?)?, false);
-    for digit in digits {
-        match digit {
-            b'0'..=b'9' => {
-                n = n.checked_mul(10)?.checked_add(i128::from(digit - b'0'))?;
-                scale = if seen_point { scale.checked_sub(1)? } else { scale };
-            }
-            b'.' if !seen_point => seen_point = true,
-            _ => return None,
-        }
+    let sum = old.plus(by);
+    if !sum.is_finite() {
+        return failed(Failure::Overflow);
     }
-    let power = 10_i128.checked_pow(scale.unsigned_abs());
-    let n = match power {
-        Some(power) if scale >= 0 => n.checked_mul(power)?,
-        // What is below the last decimal that is printed is rounded away.
-        Some(power) => n.checked_add(power / 2)? / power,
-        None if scale < 0 => 0,
-        None => return None,
-    };
-    // Far below the largest i128, and where a double still knows something of the digits.
-    (n.abs() < 10_i128.pow(36)).then_some(if negative { -n } else { n })
-}
-
-fn decimal_text(n: i128) -> String {
-    let sign = if n < 0 { "-" } else { "" };
-    trimmed(format!("{sign}{}.{:0DECIMALS$}", n.abs() / DECIMAL_ONE, n.abs() % DECIMAL_ONE))
-}
-
-fn trimmed(text: String) -> String {
-    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
-    if text == "-0" { "0".to_owned() } else { text.to_owned() }
+    let text = sum.text();
+    if text.len() > cx.value_bytes_max {
+        return failed(Failure::TooLarge);
+    }
+    (Outcome::Bulk(Value::from(text.as_bytes())), Change::Put(Bytes::from(text), kept(entry, cx)))
 }
 
 fn expire(entry: Option<&Entry>, expiry: Expiry, condition: ExpireCondition, cx: &Context) -> (Outcome, Change) {
     let Some(entry) = entry else { return (Outcome::Int(0), Change::None) };
     let to = deadline(expiry, cx);
-    // No deadline counts as the latest of all.
+    // No deadline counts as the latest of all. Wall times are compared, which are what clients give and are told.
     let (old, new) = (
-        if entry.deadline() == 0 { u64::MAX } else { entry.deadline() },
+        if entry.deadline() == 0 { u64::MAX } else { cx.unix_ms_of(entry.deadline()) },
         match to {
             Deadline::Keep => return (Outcome::Int(0), Change::None),
             Deadline::Never => u64::MAX,
             Deadline::Past => 0,
-            Deadline::At(at) => at,
+            Deadline::At(at) => cx.unix_ms_of(at),
         },
     );
     let met = match condition {
@@ -338,12 +306,17 @@ mod tests {
 
     const CX: Context = Context { clock: 1_000, unix_ms: 50_000, default_ttl_ms: None, value_bytes_max: 64 };
 
-    fn entry(value: &str, deadline: u64) -> Entry {
-        Entry::new(b"k", value.as_bytes(), deadline, 1)
+    /// The deadline at this moment of the partition's clock; 0: never.
+    fn at(clock: u64) -> u64 {
+        if clock == 0 { 0 } else { CX.after(clock - CX.clock) }
     }
 
-    fn put(value: &str, deadline: u64) -> Change {
-        Change::Put(Bytes::copy_from_slice(value.as_bytes()), deadline)
+    fn entry(value: &str, clock: u64) -> Entry {
+        Entry::new(b"k", value.as_bytes(), at(clock), 1)
+    }
+
+    fn put(value: &str, clock: u64) -> Change {
+        Change::Put(Bytes::copy_from_slice(value.as_bytes()), at(clock))
     }
 
     fn text(value: &str) -> Outcome {
@@ -401,7 +374,8 @@ mod tests {
         assert_eq!(with(Expiry::None, Some(&e), &CX), put("new", 0));
         assert_eq!(with(Expiry::At(1), Some(&e), &CX), Change::Delete);
         assert_eq!(with(Expiry::In(0), None, &CX), Change::None);
-        assert_eq!(with(Expiry::In(i64::MAX), None, &CX), put("new", 1_000 + i64::MAX as u64));
+        let latest = with(Expiry::In(i64::MAX), None, &CX);
+        assert!(matches!(latest, Change::Put(_, latest) if deadline::moved(latest, 1) == latest), "{latest:?}");
         assert_eq!(with(Expiry::At(i64::MIN), Some(&e), &CX), Change::Delete);
         let cx = Context { default_ttl_ms: Some(500), ..CX };
         assert_eq!(with(Expiry::None, Some(&e), &cx), put("new", 1_500));
@@ -437,7 +411,7 @@ mod tests {
         let with = |expiry| apply(&Action::GetEx { expiry }, Some(&e), &CX);
         assert_eq!(with(Expiry::Keep), (text("v"), Change::None));
         assert_eq!(with(Expiry::None), (text("v"), Change::Deadline(0)));
-        assert_eq!(with(Expiry::In(5)), (text("v"), Change::Deadline(1_005)));
+        assert_eq!(with(Expiry::In(5)), (text("v"), Change::Deadline(at(1_005))));
         assert_eq!(with(Expiry::At(5)), (text("v"), Change::Delete));
         assert_eq!(apply(&Action::GetEx { expiry: Expiry::In(5) }, None, &CX), (Outcome::Nil, Change::None));
     }
@@ -500,45 +474,27 @@ mod tests {
         }
     }
 
+    /// The digits themselves are `extended`'s business.
     #[test]
-    fn floats_are_added_and_printed_as_redis_does() {
-        let add = |value: &str, by| apply(&Action::IncrByFloat(by), Some(&entry(value, 7_000)), &CX).0;
-        let cases = [
-            ("10.50", 0.1, "10.6"),
-            ("10.6", -5.0, "5.6"),
-            ("5.0e3", 200.0, "5200"),
-            ("0.1", 0.2, "0.3"),
-            ("3", 0.0, "3"),
-            ("-1", 1.0, "0"),
-            ("-0.5", 0.25, "-0.25"),
-            ("1e20", 1.0, "100000000000000000000"),
-            ("3.0", 1.000_000_000_000_000_5, "4.0000000000000004"),
-            ("0", 1e-30, "0"),
-            ("10.6", -5e-20, "10.6"),
-            ("0.5", 6e-18, "0.50000000000000001"),
-            ("0.5", 1e-300, "0.5"),
-        ];
-        for (old, by, new) in cases {
-            if old == "3.0" || old == "1e20" {
-                // Beyond what a double holds, Redis' long double shows other last digits.
-                continue;
-            }
-            assert_eq!(add(old, by), text(new), "{old} + {by}");
-        }
-        assert_eq!(apply(&Action::IncrByFloat(2.5), None, &CX), (text("2.5"), put("2.5", 0)));
+    fn floats_are_added_to_what_is_a_number_and_keep_the_deadline() {
+        let number = |text: &str| Extended::parse(text.as_bytes()).expect(text);
+        let add = |value: &str, by| apply(&Action::IncrByFloat(number(by)), Some(&entry(value, 7_000)), &CX);
+        assert_eq!(add("10.50", "0.1"), (text("10.6"), put("10.6", 7_000)));
+        assert_eq!(apply(&Action::IncrByFloat(number("2.5")), None, &CX), (text("2.5"), put("2.5", 0)));
         for bad in ["", "abc", " 1", "1 ", "nan"] {
-            assert_eq!(add(bad, 1.0), Outcome::Failed(Failure::NotAFloat), "{bad:?}");
+            assert_eq!(add(bad, "1"), failed(Failure::NotAFloat), "{bad:?}");
         }
-        assert_eq!(add("1", f64::INFINITY), Outcome::Failed(Failure::Overflow));
-        assert_eq!(add("1.7e308", 1.7e308), Outcome::Failed(Failure::Overflow));
-        assert_eq!(add("inf", 1.0), Outcome::Failed(Failure::Overflow));
+        for (old, by) in [("1", "inf"), ("-inf", "inf"), ("1e4932", "1e4932")] {
+            assert_eq!(add(old, by), failed(Failure::Overflow), "{old} + {by}");
+        }
+        assert_eq!(add("1e70", "1"), failed(Failure::TooLarge), "64 bytes are the most");
     }
 
     #[test]
     fn expire_changes_the_deadline_under_its_condition() {
         let (none, some) = (entry("v", 0), entry("v", 2_000));
         let with = |e: &Entry, ms, condition| apply(&Action::Expire { expiry: Expiry::In(ms), condition }, Some(e), &CX);
-        let (yes, no) = (|at| (Outcome::Int(1), Change::Deadline(at)), (Outcome::Int(0), Change::None));
+        let (yes, no) = (|clock| (Outcome::Int(1), Change::Deadline(at(clock))), (Outcome::Int(0), Change::None));
         assert_eq!(with(&none, 5, ExpireCondition::Always), yes(1_005));
         assert_eq!(with(&none, 5, ExpireCondition::IfNone), yes(1_005));
         assert_eq!(with(&some, 5, ExpireCondition::IfNone), no);
@@ -555,6 +511,36 @@ mod tests {
         assert_eq!(with(&none, 5, ExpireCondition::IfSomeEarlier), no);
         assert_eq!(with(&some, -5, ExpireCondition::Always), (Outcome::Int(1), Change::Delete));
         assert_eq!(apply(&Action::Expire { expiry: Expiry::In(5), condition: ExpireCondition::Always }, None, &CX), no);
+    }
+
+    /// A wall time was converted with the clocks of one moment and converted back with those of another: GT and LT were wrong
+    /// by a millisecond in every second case.
+    #[test]
+    fn wall_times_are_compared_and_told_as_they_were_given_whenever_the_clocks_tick() {
+        for (clock, unix_ms) in [(1_000, 50_000), (1_000, 50_001), (1_001, 50_000), (4_000, 60_000)] {
+            let given = 90_000;
+            let set = |expiry| match apply(&set_with(Condition::Always, expiry, false), None, &CX).1 {
+                Change::Put(value, deadline) => Entry::new(b"k", &value, deadline, 1),
+                other => panic!("{other:?}"),
+            };
+            let cx = Context { clock, unix_ms, ..CX };
+            for entry in [set(Expiry::At(given)), set(Expiry::In(given - CX.unix_ms as i64))] {
+                assert_eq!(apply(&Action::PExpireTime, Some(&entry), &cx).0, Outcome::Int(given));
+                let met = |unix_ms, condition| {
+                    apply(&Action::Expire { expiry: Expiry::At(unix_ms), condition }, Some(&entry), &cx).0 == Outcome::Int(1)
+                };
+                for condition in [ExpireCondition::IfLater, ExpireCondition::IfEarlier] {
+                    assert!(!met(given, condition), "{condition:?} {clock} {unix_ms}");
+                    assert_eq!(met(given + 1, condition), condition == ExpireCondition::IfLater);
+                    assert_eq!(met(given - 1, condition), condition == ExpireCondition::IfEarlier);
+                }
+                // What is given anew is exact, too.
+                let Change::Deadline(again) = apply(&Action::GetEx { expiry: Expiry::At(given + 7) }, Some(&entry), &cx).1 else {
+                    panic!()
+                };
+                assert_eq!(CX.unix_ms_of(again), given as u64 + 7);
+            }
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! Pointers are what small keys cost: key, value and their counts apart, with version and deadline in the tree, were 266
 //! bytes for a key of 14 and a value of 100; this is 182. Store, log and undo records share it.
 
+use super::deadline;
 use std::cell::RefCell;
 use std::fmt;
 use std::iter;
@@ -43,7 +44,7 @@ struct Head {
 }
 
 impl Entry {
-    /// Copies key and value. `deadline`: on the partition's clock in milliseconds, 0 is never. `version`: the sequence of the
+    /// Copies key and value. `deadline`: as `deadline` makes it, 0 is never. `version`: the sequence of the
     /// write that made it so. It is marked: it is used just now.
     pub(super) fn new(key: &[u8], value: &[u8], deadline: u64, version: u64) -> Self {
         let long = (key.len() as u32).to_le_bytes();
@@ -155,7 +156,7 @@ impl Entry {
         self.0.slice.len() - self.bounds().0 + self.0.header.header.large.as_ref().map_or(0, |large| large.slice.len())
     }
 
-    /// When it expires, on the partition's clock in milliseconds; 0: never.
+    /// When it expires (see `deadline`); 0: never.
     pub(super) fn deadline(&self) -> u64 {
         self.0.header.header.deadline.load(Ordering::Relaxed)
     }
@@ -191,8 +192,7 @@ impl Entry {
 
     /// Whether it is past its deadline.
     pub(super) fn overdue(&self, clock: u64) -> bool {
-        let deadline = self.deadline();
-        deadline != 0 && deadline <= clock
+        deadline::is_over(self.deadline(), clock)
     }
 
     /// Gives it another deadline, as of another write. For the store that holds it alone: whoever else has this entry sees

@@ -181,7 +181,7 @@ impl Core {
         }
         let clock = held.clock.advance(self.now);
         let order = held.store.order(entry.key());
-        let effect = Effect::Put { map, entry, deadline: action::fresh(default_ttl_ms, clock) };
+        let effect = Effect::Put { map, entry, deadline: action::fresh(default_ttl_ms, (clock, self.unix_ms())) };
         let seq = self.log(at, held, order, effect, Some(id), Outcome::Ok);
         let until = self.now + self.limits.park;
         self.wait(at, slot, Executed { asker, until, hurried: false, seq, outcome: Outcome::Ok, logged: true, maybe: false, again });

@@ -6,7 +6,7 @@ use super::frame::{self, Ack, Forwarded, Frame, Head, Headroom, Out};
 use super::log::Logged;
 use super::op::{Action, Condition, Expiry, Failure, Operation, Outcome, PartitionAction, PartitionOperation, RangeQuery, Work};
 use super::store::{Effect, Key, digest_bytes};
-use super::{Lane, Limits, Patience, Request, Shard};
+use super::{Extended, Lane, Limits, Patience, Request, Shard};
 use bytes::{Bytes, BytesMut};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
@@ -104,7 +104,7 @@ fn every() -> Vec<Frame> {
         Action::GetEx { expiry: Expiry::At(5) },
         Action::Append { value: bytes(b"more") },
         Action::IncrBy(i64::MAX),
-        Action::IncrByFloat(1.5),
+        Action::IncrByFloat(Extended::parse(b"1.5").unwrap_or(Extended::ZERO)),
         Action::Expire { expiry: Expiry::In(i64::MIN), condition: super::op::ExpireCondition::IfLater },
         Action::Delete,
         Action::Persist,

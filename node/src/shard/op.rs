@@ -1,5 +1,6 @@
 //! Operations on one key or one partition, and their outcomes: what RESP, the library and forwarding all speak.
 
+use super::Extended;
 use super::entry::Entry;
 use bytes::Bytes;
 use doyen_placement::{KeyspaceId, MapId, PartitionId};
@@ -144,7 +145,7 @@ pub enum Action {
     /// Add to a 64-bit integer. → `Int`
     IncrBy(i64),
     /// Add to a decimal number. → `Bulk`
-    IncrByFloat(f64),
+    IncrByFloat(Extended),
     /// Delete. → `Int` 0 or 1
     Delete,
     /// Change the deadline. → `Int` 0 or 1
@@ -380,6 +381,9 @@ pub enum Failure {
     /// It may or may not have happened, or may still happen.
     #[error("it is not known whether the operation happened")]
     Unknown,
+    /// The process that was asked has stopped, or one of its data threads has. Nothing happened.
+    #[error("this node or client has stopped: nothing happened")]
+    Stopped,
     /// Too many operations wait already. Nothing happened.
     #[error("too many operations are waiting: nothing happened")]
     Overloaded,

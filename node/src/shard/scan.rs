@@ -6,8 +6,8 @@ use super::store::Store;
 use bytes::Bytes;
 use doyen_placement::MapId;
 
-/// A cursor is the first 48 bits of an order: the clients' cursor has the partition above them.
-const ORDER_SHIFT: u32 = 16;
+/// A cursor is the first 32 bits of an order: the clients' cursor has the partition above them.
+const ORDER_SHIFT: u32 = 32;
 /// Keys looked at, at most, for one answer,
 const COUNT_MAX: u32 = 10_000;
 /// and bytes of keys in it, about. Keys that share a cursor are in one answer all the same, however many they are: by chance
@@ -31,7 +31,7 @@ pub(super) fn scan(store: &mut Store, map: MapId, cursor: u64, count: u32, clock
             break;
         }
         looked += 1;
-        // Never 0; and where it does not fit into 48 bits, nothing follows that would make it an answer.
+        // Never 0; and where it does not fit into 32 bits, nothing follows that would make it an answer.
         next = place + 1;
         if !entry.overdue(clock) {
             bytes += entry.key().len();

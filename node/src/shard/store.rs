@@ -9,6 +9,7 @@ mod victims;
 
 use super::ENTRY_WORK;
 use super::ahead::Ahead;
+use super::deadline;
 use super::entry::Entry;
 use super::index::{Index, Order, Seed};
 use doyen_placement::MapId;
@@ -499,14 +500,16 @@ impl Store {
         let mut found = Vec::new();
         for (id, map) in &self.maps {
             let left = limit - found.len();
-            found.extend(map.expiring.iter().take_while(|(d, _)| *d <= clock).take(left).map(|(_, e)| (*id, e.0.key().into())));
+            found.extend(
+                map.expiring.iter().take_while(|(d, _)| deadline::is_over(*d, clock)).take(left).map(|(_, e)| (*id, e.0.key().into())),
+            );
         }
         found
     }
 
     /// Whether any key is overdue.
     pub(super) fn is_overdue(&self, clock: u64) -> bool {
-        self.maps.values().any(|m| m.expiring.first().is_some_and(|(deadline, _)| *deadline <= clock))
+        self.maps.values().any(|m| m.expiring.first().is_some_and(|(deadline, _)| deadline::is_over(*deadline, clock)))
     }
 
     /// Whether anything here expires, or may be drawn that does.

@@ -1133,7 +1133,7 @@ fn a_scan_gives_every_key_once() {
         let mut cursor = 0;
         loop {
             let (next, keys) = w.scan(2, p, cursor, 7);
-            assert!(keys.len() <= 7 && next < 1 << 48);
+            assert!(keys.len() <= 7 && next < 1 << 32);
             assert!(keys.into_iter().all(|k| found.insert(k)));
             cursor = next;
             if cursor == 0 {

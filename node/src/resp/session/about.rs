@@ -32,9 +32,15 @@ impl Session {
                     self.answer(|e| e.error(WRONGPASS));
                 }
             }
-            C::Select(0) | C::Accept => self.answer(|e| e.simple("OK")),
-            C::Select(_) if self.cluster_port => self.answer(|e| e.error("ERR SELECT is not allowed in cluster mode")),
-            C::Select(_) => self.answer(|e| e.error("ERR DB index is out of range")),
+            C::Accept => self.answer(|e| e.simple("OK")),
+            C::Select(index) if self.cluster_port && index != 0 => self.answer(|e| e.error("ERR SELECT is not allowed in cluster mode")),
+            C::Select(index) => match databases::map(index) {
+                Some(map) => {
+                    self.map = map;
+                    self.answer(|e| e.simple("OK"));
+                }
+                None => self.answer(|e| e.error("ERR DB index is out of range")),
+            },
             C::Quit => {
                 self.answer(|e| e.simple("OK"));
                 self.closing = true;
@@ -45,6 +51,8 @@ impl Session {
                 self.name = Bytes::new();
                 self.keyspace = cluster::KEYSPACE;
                 (self.mute, self.silent) = (Mute::No, false);
+                self.map = MapId(0);
+                self.in_refused_transaction = false;
                 self.answer(|e| e.simple("RESET"));
             }
             C::ClientId => {
@@ -119,6 +127,7 @@ impl Session {
         let known = || table.keyspaces.iter().map(|k| &k.name);
         let missing = || Unusable::Missing(format!("ERR {}", Refused::no_keyspace(&String::from_utf8_lossy(name), known())));
         self.keyspace = wanted.ok_or_else(missing)?.id;
+        self.map = MapId(0);
         Ok(())
     }
 

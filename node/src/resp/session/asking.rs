@@ -196,7 +196,7 @@ impl Inner {
     pub(crate) fn counted(&self) -> info::Counted {
         let stats = self.shard.stats();
         // Every key has one leader, so that what all nodes say adds up to `DBSIZE`.
-        let (keys, expires) = self.shard.led(cluster::KEYSPACE, MapId(0));
+        let databases = Box::new(self.shard.led(cluster::KEYSPACE, databases::all()));
         let (input, answers) = self.budget.counted();
         info::Counted {
             connected_clients: self.connections.len() as u64,
@@ -204,8 +204,7 @@ impl Inner {
             memory_bytes: stats.memory_bytes,
             memory_peak_bytes: self.memory_peak_bytes.max(stats.memory_bytes),
             parked: stats.parked,
-            keys,
-            expires,
+            databases,
             keys_held: stats.keys,
             totals: self.totals(&stats).since(&self.totals_from),
             rates: self.rates.per_second(),

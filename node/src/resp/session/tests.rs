@@ -31,14 +31,14 @@ fn what_other_nodes_are_expected_to_answer_is_what_they_answered_of_late() {
     assert!(connection.session.borrow().is_blocked());
     assert_eq!(budget.counted().1, 32 << 20);
     for slot in slots {
-        assert!(!connection.deliver(Time::ZERO, (slot, 0), 0, value(10), true));
+        assert!(!connection.deliver((Time::ZERO, None), (slot, 0), 0, value(10), true));
     }
     assert_eq!(expected(&connection), EXPECTED_BYTES_MIN);
     connection.session.borrow_mut().encode_ready();
     assert!(!connection.session.borrow().is_blocked());
     assert_eq!(budget.counted().1, 0);
     let slot = waiting(&connection, EXPECTED_BYTES_MIN);
-    connection.deliver(Time::ZERO, (slot, 0), 0, value(large), true);
+    connection.deliver((Time::ZERO, None), (slot, 0), 0, value(large), true);
     assert_eq!(expected(&connection), large, "one large answer, and large ones are expected");
 }
 
@@ -50,7 +50,7 @@ fn an_answer_that_was_weighed_has_its_room() {
     let slots: Vec<u64> = connections.iter().map(|c| waiting(c, large)).collect();
     assert!(budget.is_short() && connections.iter().all(|c| c.session.borrow().is_blocked()));
     for (connection, slot) in connections.iter().zip(slots) {
-        connection.deliver(Time::ZERO, (slot, 0), 0, value(large), true);
+        connection.deliver((Time::ZERO, None), (slot, 0), 0, value(large), true);
         assert!(connection.session.borrow().out.len() > large, "not an error");
     }
 }
@@ -62,19 +62,19 @@ fn copies_that_nobody_takes_are_refused_and_given_back_at_the_end() {
     let front = waiting(&greedy, 0);
     let (mut refused, slots) = (0, (0..50).map(|_| waiting(&greedy, 0)).collect::<Vec<_>>());
     for slot in slots {
-        greedy.deliver(Time::ZERO, (slot, 0), 0, value(1 << 20), true);
+        greedy.deliver((Time::ZERO, None), (slot, 0), 0, value(1 << 20), true);
         let session = greedy.session.borrow();
         let at = usize::try_from(slot - session.first).unwrap();
         refused += usize::from(matches!(session.slots[at].state, State::Done { outcome: Outcome::Failed(Failure::Overloaded), .. }));
     }
     assert_eq!((refused, budget.counted().1), (18, 32 << 20), "twice the share, all together");
     let shared: Outcome = value(1 << 20);
-    greedy.deliver(Time::ZERO, (front, 0), 0, shared.clone(), true);
+    greedy.deliver((Time::ZERO, None), (front, 0), 0, shared.clone(), true);
     assert_eq!(budget.counted().1, 32 << 20, "what is stored costs nothing");
     drop(greedy);
     assert_eq!(budget.counted().1, 0);
     let slot = waiting(&modest, 0);
-    modest.deliver(Time::ZERO, (slot, 0), 0, value(1 << 20), true);
+    modest.deliver((Time::ZERO, None), (slot, 0), 0, value(1 << 20), true);
     assert!(modest.session.borrow().out.len() > 1 << 20);
 }
 
@@ -111,16 +111,16 @@ fn a_reply_of_many_values_fails_as_soon_as_it_is_too_large_and_gives_back_what_i
     let (budget, large) = (budget(), 1 << 20);
     let connection = connection(1, &budget);
     let slot = gathering(&connection, PARTS, 0);
-    connection.deliver(Time::ZERO, (slot, 0), 0, value(large), true);
+    connection.deliver((Time::ZERO, None), (slot, 0), 0, value(large), true);
     assert_eq!(budget.counted().1, large, "a copy");
     let stored = value(large);
     let failed = || matches!(&connection.session.borrow().slots[0].state, State::Gathering(gather) if gather.has_failed());
     for part in 1..PARTS as u32 - 1 {
-        connection.deliver(Time::ZERO, (slot, part), u64::from(part), stored.clone(), true);
+        connection.deliver((Time::ZERO, None), (slot, part), u64::from(part), stored.clone(), true);
         assert_eq!(failed(), (part as usize + 1) * large > REPLY_BYTES_MAX, "{part}");
     }
     assert_eq!(budget.counted().1, 0, "nobody will see it");
-    connection.deliver(Time::ZERO, (slot, PARTS as u32 - 1), PARTS as u64 - 1, value(large), true);
+    connection.deliver((Time::ZERO, None), (slot, PARTS as u32 - 1), PARTS as u64 - 1, value(large), true);
     let session = connection.session.borrow();
     assert_eq!(&session.out.bytes[..], b"-ERR the reply would be too large\r\n");
     assert_eq!((session.pending_bytes, session.charged), (0, 0));
@@ -146,7 +146,7 @@ fn commands_under_way_go_on_in_turns_while_there_is_too_little_room() {
     budget.count_answers(0, 8 * large);
     assert!(!blocked(second) && blocked(third), "whoever comes first has the turn");
     // One that fails has nothing to wait for.
-    third.deliver(Time::ZERO, (0, 0), 0, Outcome::Failed(Failure::Unavailable), true);
+    third.deliver((Time::ZERO, None), (0, 0), 0, Outcome::Failed(Failure::Unavailable), true);
     assert!(!blocked(third));
 }
 
@@ -157,7 +157,7 @@ fn what_waited_behind_what_was_not_served_has_little_patience() {
     let hurried = |at: u64| Time(at) < connection.session.borrow().hurried_until;
     let fails = |now: u64, why| {
         let slot = waiting(&connection, EXPECTED_BYTES_MIN);
-        connection.deliver(Time(now), (slot, 0), 0, Outcome::Failed(why), true);
+        connection.deliver((Time(now), None), (slot, 0), 0, Outcome::Failed(why), true);
     };
     fails(7, Failure::Unavailable);
     assert!(!hurried(8), "nothing waited behind it");

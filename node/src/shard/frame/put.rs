@@ -126,7 +126,8 @@ pub(super) fn put_outcome(out: &mut Out, outcome: &Outcome) {
                 Failure::OutOfMemory => 4,
                 Failure::TooFewCopies => 5,
                 Failure::NoPartition => 6,
-                Failure::Unavailable => 7,
+                // Only callers of the process itself are told that it has stopped.
+                Failure::Unavailable | Failure::Stopped => 7,
                 Failure::Unknown => 8,
                 Failure::Overloaded => 9,
                 Failure::Overtaken => 10,
@@ -221,7 +222,10 @@ pub(super) fn put_action(out: &mut Out, action: &Action) {
         }
         Action::IncrByFloat(by) => {
             out.bytes.put_u8(11);
-            out.bytes.put_f64_le(*by);
+            let (negative, mantissa, exponent) = by.parts();
+            out.bytes.put_u8(u8::from(negative));
+            out.bytes.put_u64_le(mantissa);
+            out.bytes.put_i32_le(exponent);
         }
         Action::Delete => out.bytes.put_u8(12),
         Action::Expire { expiry, condition } => {

@@ -1,5 +1,6 @@
 //! Reading fields.
 
+use super::super::Extended;
 use super::*;
 
 /// Reads fields off the front of bytes in one piece; every read checks that they are there.
@@ -43,8 +44,10 @@ impl<B: Buf> Reader<B> {
         self.need(8).map(|()| self.0.get_i64_le())
     }
 
-    pub(super) fn f64(&mut self) -> Read<f64> {
-        self.need(8).map(|()| self.0.get_f64_le())
+    fn extended(&mut self) -> Read<Extended> {
+        let (negative, mantissa) = (self.flag()?, self.u64()?);
+        let exponent = self.need(4).map(|()| self.0.get_i32_le())?;
+        Extended::of_parts(negative, mantissa, exponent).ok_or(Malformed("no number"))
     }
 
     pub(super) fn u128(&mut self) -> Read<u128> {
@@ -272,7 +275,7 @@ impl<B: Buf> Reader<B> {
             8 => Action::GetDel,
             9 => Action::Append { value: self.bytes()? },
             10 => Action::IncrBy(self.i64()?),
-            11 => Action::IncrByFloat(self.f64()?),
+            11 => Action::IncrByFloat(self.extended()?),
             12 => Action::Delete,
             13 => {
                 let expiry = self.expiry()?;

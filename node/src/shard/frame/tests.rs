@@ -1,3 +1,4 @@
+use super::super::Extended;
 use super::*;
 use proptest::prelude::*;
 
@@ -54,7 +55,7 @@ fn action() -> impl Strategy<Value = Action> {
         expiry().prop_map(|expiry| Action::GetEx { expiry }),
         bytes().prop_map(|value| Action::Append { value }),
         any::<i64>().prop_map(Action::IncrBy),
-        (-1e9..1e9).prop_map(Action::IncrByFloat),
+        any::<f64>().prop_filter_map("no number", |by| Extended::parse(by.to_string().as_bytes())).prop_map(Action::IncrByFloat),
         (expiry(), expire).prop_map(|(expiry, condition)| Action::Expire { expiry, condition }),
     ]
 }

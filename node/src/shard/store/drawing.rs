@@ -10,6 +10,7 @@
 //! So a key may be drawn in any order, at any time, and at every member in another one. Whoever is drawing itself when it is split or merged is
 //! drawn from as it stands: first from what is there, then from what it would have drawn, but for what is gone there.
 
+use super::super::deadline;
 use super::super::entry::Entry;
 use super::super::index::{Index, Seed};
 use super::{ByKey, Key, Map, MapId, Store};
@@ -231,7 +232,7 @@ impl Store {
     fn draw_in(&mut self, map: MapId, order: u64, entry: Entry, behind_ms: u64) {
         if behind_ms > 0 && entry.deadline() != 0 {
             // Nobody else draws it.
-            entry.date(entry.deadline().saturating_add(behind_ms), entry.version());
+            entry.date(deadline::moved(entry.deadline(), behind_ms), entry.version());
         }
         let bytes = self.cost(&entry);
         self.insert(map, order, entry);
@@ -343,8 +344,7 @@ impl Store {
             });
             lacking.map(move |(_, entry, behind_ms)| {
                 let entry = entry.copy();
-                let deadline = if entry.deadline() == 0 { 0 } else { entry.deadline().saturating_add(behind_ms) };
-                entry.date(deadline, entry.version());
+                entry.date(deadline::moved(entry.deadline(), behind_ms), entry.version());
                 (id, entry)
             })
         })

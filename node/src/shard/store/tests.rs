@@ -7,14 +7,19 @@ fn key(n: u8) -> Key {
     Key::from([b'k', n].as_slice())
 }
 
+/// None, or one of a few.
+fn deadlines() -> impl Strategy<Value = u64> {
+    (0u64..4).prop_map(|n| if n == 0 { 0 } else { deadline::new(n, 50_000 + n) })
+}
+
 fn effects() -> impl Strategy<Value = Effect> {
     let map = (0u32..3).prop_map(MapId);
     prop_oneof![
-        6 => (map.clone(), 0u8..12, any::<u8>(), 0u64..4).prop_map(|(map, k, v, deadline)| Effect::Put {
+        6 => (map.clone(), 0u8..12, any::<u8>(), deadlines()).prop_map(|(map, k, v, deadline)| Effect::Put {
             map, entry: Entry::new(&key(k), &[v], 0, 0), deadline
         }),
         3 => (map.clone(), 0u8..12).prop_map(|(map, k)| Effect::Delete { map, key: key(k) }),
-        2 => (map.clone(), 0u8..12, 0u64..4).prop_map(|(map, k, deadline)| Effect::Deadline { map, key: key(k), deadline }),
+        2 => (map.clone(), 0u8..12, deadlines()).prop_map(|(map, k, deadline)| Effect::Deadline { map, key: key(k), deadline }),
         1 => map.prop_map(|map| Effect::Clear { map }),
     ]
 }
@@ -257,9 +262,7 @@ impl Course {
     fn of(mut from: Vec<(Self, u64)>, quarters: &[u8]) -> Self {
         let mut next = Self::new(from[0].0.store.sorted, quarters);
         for (course, behind_ms) in &from {
-            let late = |(value, deadline, version): &(Vec<u8>, u64, u64)| {
-                (value.clone(), if *deadline == 0 { 0 } else { deadline + behind_ms }, *version)
-            };
+            let late = |(value, deadline, version): &(Vec<u8>, u64, u64)| (value.clone(), deadline::moved(*deadline, *behind_ms), *version);
             next.model.extend(course.model.iter().map(|(key, entry)| (key.clone(), late(entry))));
         }
         let portion = next.portion.clone();

@@ -299,7 +299,7 @@ mod tests {
         let mut store = filled(300);
         let one = store.victims(Eviction::Random, keys(1), 5, None)[0].bytes;
         for policy in [Eviction::Random, Eviction::Lru] {
-            let wanted = Wanted { keys: 16, bytes: 3 * one - 1, urgent: true };
+            let wanted = Wanted { keys: 16, bytes: 5 * one / 2, urgent: true };
             assert_eq!(store.victims(policy, wanted, 5, None).len(), 3, "{policy:?}");
         }
         assert!(store.victims(Eviction::None, keys(16), 5, None).is_empty());

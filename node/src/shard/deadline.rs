@@ -1,0 +1,91 @@
+//! When a key expires: a moment on the partition's clock, and the wall time that was asked for.
+//!
+//! ```text
+//!   63                                16 15              0
+//!  ┌────────────────────────────────────┬─────────────────┐
+//!  │ the partition's clock, milliseconds│ wall time, mod 2^16 ms
+//!  └────────────────────────────────────┴─────────────────┘   0: never
+//! ```
+//! The key expires by the partition's clock, which needs no wall clock and goes on when another member leads. A client that
+//! gave a wall time wants to read the same one back, though the two clocks never tick together. So the lower bits keep the
+//! end of the wall time as it was given. The rest of it follows from both clocks at any later moment, if they have not moved
+//! apart by half of 2^16 ms (32 s) since: neither by a step of the wall clock, nor by another member's. If they have, the
+//! answer is the present wall time of the deadline, to within 33 s.
+//!
+//! Deadlines in order are their numbers in order. One number instead of two keeps keys that expire as small as others.
+
+/// Bits of wall time.
+const WALL_BITS: u32 = 16;
+const WALL_SPAN: u64 = 1 << WALL_BITS;
+/// The latest moment that the clock's part can name: some 8,900 years. Later deadlines are this one.
+const CLOCK_MAX: u64 = (1 << (u64::BITS - WALL_BITS)) - 1;
+
+/// A deadline at this moment of the partition's clock, which was given as this wall time.
+pub(super) const fn new(clock: u64, unix_ms: u64) -> u64 {
+    let clock = if clock > CLOCK_MAX { CLOCK_MAX } else { clock };
+    (clock << WALL_BITS) | (unix_ms % WALL_SPAN)
+}
+
+/// When it is, on the partition's clock in milliseconds.
+pub(super) const fn clock(deadline: u64) -> u64 {
+    deadline >> WALL_BITS
+}
+
+/// The wall time as it was given, in milliseconds; `now` is the same moment on the partition's clock and on the wall's.
+pub(super) const fn unix_ms(deadline: u64, (now, unix_now): (u64, u64)) -> u64 {
+    let about = unix_now.saturating_add(clock(deadline)).saturating_sub(now);
+    // The nearest time that ends so.
+    let least = about.saturating_sub(WALL_SPAN / 2);
+    least.saturating_add((deadline % WALL_SPAN).wrapping_sub(least) % WALL_SPAN)
+}
+
+/// Whether it is over.
+pub(super) const fn is_over(deadline: u64, clock: u64) -> bool {
+    deadline != 0 && self::clock(deadline) <= clock
+}
+
+/// The same, on a clock that is ahead by so much.
+pub(super) const fn moved(deadline: u64, ahead_ms: u64) -> u64 {
+    if deadline == 0 { 0 } else { new(clock(deadline).saturating_add(ahead_ms), deadline % WALL_SPAN) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// The clocks tick at different moments, drift, and another member's wall clock is another one.
+        #[test]
+        fn a_wall_time_comes_back_as_it_was_given_while_the_clocks_agree_to_half_a_minute(
+            given in 1_700_000_000_000_u64..260_000_000_000_000,
+            unix_now in 1_600_000_000_000_u64..1_700_000_000_000,
+            now in 1_u64..1 << 40,
+            later in 0_u64..1 << 36,
+            apart in -32_700_i64..32_700,
+            ahead in 0_u64..1 << 30,
+        ) {
+            let deadline = new(now + given - unix_now, given);
+            prop_assert!(deadline > 0 && clock(deadline) == now + given - unix_now);
+            prop_assert_eq!(unix_ms(deadline, (now + later, (unix_now + later).saturating_add_signed(apart))), given);
+            prop_assert_eq!(unix_ms(moved(deadline, ahead), (now + ahead, unix_now)), given);
+        }
+
+        #[test]
+        fn where_the_clocks_moved_apart_it_is_the_present_wall_time_to_within_half_a_minute(
+            left in 0_u64..1 << 40, unix_now in 0_u64..1 << 44, given in any::<u64>(), now in 1_u64..1 << 40,
+        ) {
+            let told = unix_ms(new(now + left, given), (now, unix_now));
+            prop_assert!(told.abs_diff(unix_now + left) <= WALL_SPAN, "{} {}", told, unix_now + left);
+        }
+    }
+
+    #[test]
+    fn what_is_later_than_any_clock_tells_is_the_latest() {
+        let latest = new(u64::MAX, 5);
+        assert_eq!((clock(latest), moved(latest, 9)), (CLOCK_MAX, latest));
+        assert!(!is_over(latest, CLOCK_MAX - 1) && is_over(latest, CLOCK_MAX));
+        assert!(!is_over(0, CLOCK_MAX) && moved(0, 9) == 0);
+        assert!(unix_ms(latest, (0, u64::MAX)) > 0);
+    }
+}
