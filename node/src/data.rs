@@ -110,7 +110,9 @@ pub struct DataStats {
     pub input_bytes: u64,
     /// Bytes of commands that are not answered and of answers that are not written, but for what the store holds as well.
     pub answer_bytes: u64,
-    /// Redis clients that were disconnected because they held much and stood still while others wanted room.
+    /// Bytes of answers of Redis clients that send commands and read nothing.
+    pub spilled_bytes: u64,
+    /// Redis clients that were disconnected because they held much and stood still while room was wanted.
     pub connections_expelled: u64,
     /// Passes of the loop with more work than 20 ms.
     pub long_passes: u64,
@@ -131,6 +133,7 @@ impl DataStats {
         self.malformed_links += other.malformed_links;
         self.input_bytes += other.input_bytes;
         self.answer_bytes += other.answer_bytes;
+        self.spilled_bytes += other.spilled_bytes;
         self.connections_expelled += other.connections_expelled;
         self.long_passes += other.long_passes;
         // Each is connected with every thread.

@@ -89,6 +89,7 @@ const GAUGES: &[(&str, Unit, &str)] = &[
     ("doyen_clients", Unit::Count, "Native clients at present"),
     ("doyen_resp_input_bytes", Unit::Bytes, "Bytes of RESP commands that are not whole or not run"),
     ("doyen_resp_answer_bytes", Unit::Bytes, "Bytes of RESP commands not answered and of answers not written, but for what is stored"),
+    ("doyen_resp_spilled_bytes", Unit::Bytes, "Bytes of answers put aside for RESP clients that send commands and read nothing"),
     (
         "doyen_data_pass_longest_seconds",
         Unit::Seconds,
@@ -285,6 +286,7 @@ fn gauge(seen: &Seen<'_>) {
         ("doyen_clients", data.clients),
         ("doyen_resp_input_bytes", data.input_bytes),
         ("doyen_resp_answer_bytes", data.answer_bytes),
+        ("doyen_resp_spilled_bytes", data.spilled_bytes),
     ] {
         metrics::gauge!(name).set(value as f64);
     }

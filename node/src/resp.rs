@@ -19,3 +19,4 @@ pub(crate) mod ready;
 pub mod reply;
 pub(crate) mod server;
 pub(crate) mod session;
+pub(crate) mod spill;

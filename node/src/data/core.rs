@@ -312,7 +312,7 @@ impl Core {
             provisional: Vec::new(),
             sweeping: VecDeque::new(),
             connections: BTreeMap::new(),
-            budget: Rc::new(Budget::new(&options.limits, options.crew.threads(), ready.clone())),
+            budget: Rc::new(Budget::new(&options.limits, options.crew.threads(), ready.clone(), options.crew.spill().clone())),
             counters: Counters::default(),
             limits: options.limits,
             password: options.password,

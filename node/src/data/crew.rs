@@ -6,6 +6,7 @@
 use super::Message;
 use super::desk::Desk;
 use crate::resp::describe::Counted;
+use crate::resp::spill::Spill;
 use mio::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -18,6 +19,8 @@ pub(crate) struct Crew {
     seats: Vec<(AtomicUsize, AtomicUsize)>,
     connection_last: AtomicU64,
     memory_bytes_max: usize,
+    /// What Redis clients are answered and do not read.
+    spill: Arc<Spill>,
 }
 
 /// The place of one Redis client among those that there may be.
@@ -68,7 +71,8 @@ impl Crew {
     /// Of these threads, at least one, with so much memory together.
     pub(super) fn new(desks: Vec<Arc<Desk>>, memory_bytes_max: usize) -> Self {
         let seats = desks.iter().map(|_| Default::default()).collect();
-        Self { desks, seats, connection_last: AtomicU64::new(0), memory_bytes_max }
+        let spill = Arc::new(Spill::new(memory_bytes_max, desks.len()));
+        Self { desks, seats, connection_last: AtomicU64::new(0), memory_bytes_max, spill }
     }
 
     /// How many threads there are.
@@ -84,6 +88,11 @@ impl Crew {
     /// Memory of all threads.
     pub(crate) fn memory_bytes_max(&self) -> usize {
         self.memory_bytes_max
+    }
+
+    /// What Redis clients are answered and do not read, of all threads.
+    pub(crate) fn spill(&self) -> &Arc<Spill> {
+        &self.spill
     }
 
     /// The number of the next Redis client.

@@ -243,6 +243,7 @@ impl Reactor {
             malformed_links: inner.counters.malformed,
             input_bytes: inner.budget.counted().0 as u64,
             answer_bytes: inner.budget.counted().1 as u64,
+            spilled_bytes: inner.budget.spilled() as u64,
             connections_expelled: inner.counters.connections_expelled,
             long_passes: self.passes.long(),
         }

@@ -14,6 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 mod threads;
+mod unread;
 
 const ME: MemberId = MemberId(0xabc0);
 

@@ -6,12 +6,16 @@
 //! A command of many keys that is under way has a turn beyond the share: one at a time, so that none waits for what another
 //! one that waits itself holds.
 //! While there is too little for all, who holds much and does not move is disconnected (`STALLED_MAX`).
+//!
+//! Answers that a client does not read while it still sends count elsewhere (`spill.rs`): they are no reason to serve other clients worse.
 
 use super::ready::Ready;
+use super::spill::Spill;
 use crate::shard::Limits;
 use crate::shard::op::Failure;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Input of all connections of a node together, and likewise what they are answered, where `--memory-max` is large; a quarter of
@@ -40,6 +44,9 @@ pub(crate) struct Budget {
     turn_waits: Cell<Option<usize>>,
     asking: RefCell<Vec<usize>>,
     ready: Rc<Ready>,
+    /// Of all data threads, and what the clients of this one hold of it.
+    spill: Arc<Spill>,
+    spilled: Cell<usize>,
 }
 
 /// Whether a command of many keys may ask for one more answer.
@@ -55,7 +62,7 @@ pub(crate) enum Room {
 
 impl Budget {
     /// Of one of so many data threads, with its limits.
-    pub(crate) fn new(limits: &Limits, threads: u8, ready: Rc<Ready>) -> Self {
+    pub(crate) fn new(limits: &Limits, threads: u8, ready: Rc<Ready>, spill: Arc<Spill>) -> Self {
         let most = SHARE_BYTES_MAX / usize::from(threads.max(1));
         let share = (limits.memory_bytes_max / 4).min(most).max(limits.value_bytes_max.saturating_mul(4));
         Self {
@@ -69,6 +76,8 @@ impl Budget {
             turn_waits: Cell::new(None),
             asking: RefCell::default(),
             ready,
+            spill,
+            spilled: Cell::new(0),
         }
     }
 
@@ -182,6 +191,21 @@ impl Budget {
     pub(crate) fn counted(&self) -> (usize, usize) {
         (self.input.get(), self.answers.get())
     }
+
+    /// A client that holds `before` bytes of answers that it does not read wants to hold `now`: what it may hold.
+    pub(crate) fn spill(&self, before: usize, now: usize) -> usize {
+        if now > before && !self.spill.take(now - before) {
+            return before;
+        }
+        self.spill.give_back(before.saturating_sub(now));
+        self.spilled.set((self.spilled.get() + now).saturating_sub(before));
+        now
+    }
+
+    /// Bytes of answers that clients of this thread do not read.
+    pub(crate) fn spilled(&self) -> usize {
+        self.spilled.get()
+    }
 }
 
 /// Notes who waits, once.
@@ -212,7 +236,7 @@ impl Budget {
             drawn_max: 128,
             takeover_wait: Duration::from_millis(515),
         };
-        Self::new(&limits, 1, Rc::default())
+        Self::new(&limits, 1, Rc::default(), Arc::new(Spill::new(limits.memory_bytes_max, 1)))
     }
 }
 

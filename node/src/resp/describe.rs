@@ -35,6 +35,9 @@ pub struct Counted {
     pub connections_received: u64,
     pub connections_rejected: u64,
     pub commands: u64,
+    pub connections_expelled: u64,
+    pub client_bytes: u64,
+    pub client_output_bytes: u64,
     pub expired: u64,
     pub evicted: u64,
     pub parked: u64,
@@ -50,6 +53,9 @@ impl Counted {
         self.connections_received += other.connections_received;
         self.connections_rejected += other.connections_rejected;
         self.commands += other.commands;
+        self.connections_expelled += other.connections_expelled;
+        self.client_bytes += other.client_bytes;
+        self.client_output_bytes += other.client_output_bytes;
         self.expired += other.expired;
         self.evicted += other.evicted;
         self.parked += other.parked;
@@ -113,6 +119,8 @@ fn info_sections(facts: &Facts) -> [(&'static str, Lines); 7] {
                 ("maxmemory", facts.memory_bytes_max.to_string()),
                 ("maxmemory_human", human(facts.memory_bytes_max)),
                 ("maxmemory_policy", facts.memory_policy.to_owned()),
+                ("mem_clients_normal", counted.client_bytes.to_string()),
+                ("mem_clients_output", counted.client_output_bytes.to_string()),
             ],
         ),
         (
@@ -123,6 +131,7 @@ fn info_sections(facts: &Facts) -> [(&'static str, Lines); 7] {
                 ("rejected_connections", counted.connections_rejected.to_string()),
                 ("expired_keys", counted.expired.to_string()),
                 ("evicted_keys", counted.evicted.to_string()),
+                ("client_output_buffer_limit_disconnections", counted.connections_expelled.to_string()),
             ],
         ),
         (

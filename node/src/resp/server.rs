@@ -2,21 +2,24 @@
 //! many; of the cluster-aware port each thread has its own. Each pass of the data thread's loop reads what the ready ones sent and runs every whole command
 //! of it (`input`), and once the outcomes were handed out writes what each of them is answered (`output`), at once.
 
-use super::budget::Budget;
+use super::budget::{Budget, STALLED_MAX};
 use super::cluster;
 use super::frame::Parser;
 use super::output::Output;
 use super::ready::Ready;
-use super::session::Connection;
+use super::session::{Connection, OUTPUT_BYTES_SOFT, Session};
 use crate::data::core::Core;
 use crate::data::crew::Seat;
 use crate::grow;
+use crate::seldom::{A_MINUTE, Seldom};
 use bytes::{Bytes, BytesMut};
+use doyen_gossip::Time;
 use doyen_placement::MapId;
 use mio::event::Event;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
 use slab::Slab;
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::rc::Rc;
@@ -44,6 +47,10 @@ const SCRATCH_BYTES: usize = 64 << 10;
 const READ_BYTES_MIN: usize = 16 << 10;
 /// At most so much is read at once.
 const READ_BYTES_MAX: usize = 64 << 10;
+/// A client that takes none of its answers for so long, while commands of it wait, is held to write all of them before it reads.
+const SPILL_AFTER: Duration = Duration::from_millis(100);
+/// Answers of one client that are put aside in one pass, in outputs of `OUTPUT_BYTES_SOFT`.
+const PASS_SPILLS_MAX: usize = 4;
 /// How long a client has to take notice that its connection was closed in order.
 const LINGER: Duration = Duration::from_secs(1);
 /// After `accept` failed, for instance for want of file descriptors; and while this node is no member yet.
@@ -64,6 +71,10 @@ pub(crate) struct Clients {
     scratch: BytesMut,
     /// When those that were closed in order are closed at last.
     lingering: Vec<(Instant, usize, u64)>,
+    /// Those that may have to put answers aside, and those that did; when they are looked at.
+    spilling: Vec<(usize, u64)>,
+    spilling_at: Instant,
+    ended: Seldom,
 }
 
 struct Listener {
@@ -100,11 +111,33 @@ struct Client {
     ended: bool,
     /// On its way out.
     output: Output,
+    spill: Spilled,
     budget: Rc<Budget>,
     /// Closed in order: it counts no more, and what it still sends is dropped.
     lingers: bool,
     /// Its place among those that there may be, for as long as it counts.
     seat: Option<Seat>,
+}
+
+/// Answers that its client does not read while it still sends: they are put aside, so that the rest of what it sends can be taken.
+#[derive(Default)]
+struct Spilled {
+    /// They come after `Client::output`.
+    outputs: VecDeque<Output>,
+    /// Bytes of memory that these hold.
+    bytes: usize,
+    /// What counts for the share of such answers: they, and everything else that is not written.
+    counted: usize,
+    /// When the client last took anything.
+    took_at: Time,
+    /// It takes nothing: answers are put aside.
+    on: bool,
+    /// It takes nothing, and commands wait.
+    stuck: bool,
+    /// There was no room for more.
+    waits: bool,
+    /// It is among those that are looked at.
+    listed: bool,
 }
 
 /// What becomes of a client after its turn.
@@ -140,6 +173,9 @@ impl Clients {
             late: Vec::new(),
             scratch: BytesMut::new(),
             lingering: Vec::new(),
+            spilling: Vec::new(),
+            spilling_at: Instant::now(),
+            ended: Seldom::new(A_MINUTE),
         };
         for (at, (listener, cluster_port)) in listeners.into_iter().enumerate() {
             listener.set_nonblocking(true)?;
@@ -174,7 +210,8 @@ impl Clients {
     /// When something is due, if nothing comes.
     pub(crate) fn timeout(&self) -> Option<Instant> {
         let paused = self.listeners.iter().filter_map(|l| l.paused);
-        self.lingering.first().map(|(until, ..)| *until).into_iter().chain(paused).min()
+        let spilling = (!self.spilling.is_empty()).then_some(self.spilling_at);
+        self.lingering.first().map(|(until, ..)| *until).into_iter().chain(paused).chain(spilling).min()
     }
 
     /// No more clients; those that there are leave once they are answered.
@@ -194,6 +231,7 @@ impl Clients {
                 self.remove(core, at);
             }
         }
+        self.look_at_spilling(core, now);
         // The room of the last pass: nobody is in it any more.
         let mut turn = std::mem::take(&mut self.turn);
         turn.append(&mut self.late);
@@ -236,7 +274,14 @@ impl Clients {
             let at = turn[next];
             let Some(client) = self.all.get_mut(at) else { continue };
             client.connection.queued.set(false);
-            match client.output(core, &mut room) {
+            let next = client.output(core, &mut room);
+            if (client.spill.stuck || client.spill.counted > 0) && !std::mem::replace(&mut client.spill.listed, true) {
+                if self.spilling.is_empty() {
+                    self.spilling_at = now + SPILL_AFTER;
+                }
+                self.spilling.push((at, client.id));
+            }
+            match next {
                 Next::Wait => {}
                 Next::Left => left.push(at),
                 Next::Again => {
@@ -253,6 +298,51 @@ impl Clients {
             }
         }
         self.turn = turn;
+    }
+
+    /// Finds clients that take no answers and send more commands, and lets these be taken. Where the room for their answers is used up, it ends
+    /// the one that holds most.
+    fn look_at_spilling(&mut self, core: &mut Core, now: Instant) {
+        if self.spilling.is_empty() || now < self.spilling_at {
+            return;
+        }
+        self.spilling_at = now + SPILL_AFTER;
+        let inner = &mut core.inner;
+        let (mut waits, mut largest) = (false, None);
+        let all = &mut self.all;
+        self.spilling.retain(|&(at, id)| {
+            let Some(client) = all.get_mut(at).filter(|c| c.id == id && !c.lingers) else { return false };
+            let idle = inner.now.since(client.spill.took_at);
+            if client.spill.stuck && idle >= SPILL_AFTER {
+                client.spill.on = true;
+                client.connection.wake();
+            }
+            waits |= client.spill.waits;
+            let unsent = client.connection.session.borrow().unsent;
+            if idle > STALLED_MAX && (client.spill.waits || client.spill.counted > 0) {
+                largest = largest.max(Some((unsent, at)));
+            }
+            client.spill.listed = client.spill.stuck || client.spill.counted > 0;
+            client.spill.listed
+        });
+        let (bytes, at) = largest.unwrap_or_default();
+        let spill = inner.crew.spill();
+        if !spill.largest_ends(inner.me.thread_number(), waits, bytes) {
+            return;
+        }
+        let Some(client) = self.all.get(at) else { return };
+        if let Some(others) = self.ended.happened(now) {
+            tracing::warn!(
+                "the RESP client {} is disconnected: it sends commands and reads no answers, {bytes} bytes of answers wait for it, and the {} bytes \
+                 for such answers of all clients are used up: it must read while it writes, or send shorter pipelines ({others} others since the \
+                 last such line)",
+                client.connection.session.borrow().peer(),
+                spill.bytes_max(),
+            );
+        }
+        inner.counters.connections_expelled += 1;
+        client.connection.expelled.set(true);
+        client.connection.wake();
     }
 
     fn accept(&mut self, core: &mut Core, now: Instant) {
@@ -348,6 +438,7 @@ impl Clients {
             error: None,
             ended: false,
             output: Output::default(),
+            spill: Spilled { took_at: now, ..Spilled::default() },
             budget,
             lingers: false,
             seat: Some(seat),
@@ -451,6 +542,11 @@ impl Client {
         let (mut moved, mut unfinished) = (false, None);
         loop {
             if self.output.is_empty() {
+                if let Some(next) = self.spill.outputs.pop_front() {
+                    self.spill.bytes -= next.held();
+                    self.output = next;
+                    continue;
+                }
                 let mut session = self.connection.session.borrow_mut();
                 session.encode_ready();
                 core.inner.counters.errors += std::mem::take(&mut session.errors);
@@ -484,13 +580,22 @@ impl Client {
         }
         if moved {
             self.connection.moved_at.set(core.inner.now);
+            (self.spill.took_at, self.spill.on) = (core.inner.now, false);
         }
-        let (blocked, answered, closing) = {
+        let commands_wait = self.chunk_next < self.chunk_len || self.unparsed || self.readable && !self.ended;
+        let (blocked, answered, closing, more) = {
             let mut session = self.connection.session.borrow_mut();
-            let unwritten = session.out.len() + self.output.len();
-            session.count_unwritten(unwritten);
-            (session.is_blocked(), session.is_answered(), session.closing)
+            let more = self.spill.run(&mut session, &self.output, &self.budget);
+            core.inner.counters.errors += std::mem::take(&mut session.errors);
+            let blocked = session.is_blocked();
+            // Who has not said the password sends no more than fits.
+            let unread = blocked && !self.writable && !self.output.is_empty();
+            self.spill.stuck = unread && commands_wait && session.authenticated && !session.closing;
+            (blocked, session.is_answered(), session.closing, more)
         };
+        if more {
+            return Next::Again;
+        }
         if let Some(next) = unfinished {
             return next;
         }
@@ -600,6 +705,7 @@ impl Client {
     fn forget(&mut self, core: &mut Core) {
         self.budget.count_input(self.id, self.connection.input_held.take(), 0);
         self.seat = None;
+        self.spill.end(&self.budget);
         if core.inner.connections.remove(&self.id).is_some() {
             self.connection.abandon(&mut core.inner);
         }
@@ -617,6 +723,43 @@ impl Client {
                 Err(_) => return Next::Broken,
             }
         }
+    }
+}
+
+impl Spilled {
+    /// Counts what is not written, and puts answers aside if the client takes none; true if there may be more of them at once.
+    fn run(&mut self, session: &mut Session, output: &Output, budget: &Budget) -> bool {
+        self.waits = false;
+        let mut left = PASS_SPILLS_MAX;
+        loop {
+            let unsent = session.out.len() + output.len() + self.bytes;
+            // Once the client has read what was put aside, it counts as any other.
+            let wanted = if self.on || !self.outputs.is_empty() { unsent } else { 0 };
+            self.counted = budget.spill(self.counted, wanted);
+            session.count_unwritten(unsent, unsent.saturating_sub(self.counted));
+            if !self.on || session.out.len() < OUTPUT_BYTES_SOFT {
+                return false;
+            }
+            if self.counted < wanted {
+                self.waits = true;
+                return false;
+            }
+            if left == 0 {
+                return true;
+            }
+            left -= 1;
+            let full = std::mem::take(&mut session.out);
+            self.bytes += full.held();
+            self.outputs.push_back(full);
+            session.encode_ready();
+        }
+    }
+
+    /// The client is gone, or is told the end.
+    fn end(&mut self, budget: &Budget) {
+        self.outputs.clear();
+        self.bytes = 0;
+        self.counted = budget.spill(self.counted, 0);
     }
 }
 

@@ -120,6 +120,8 @@ pub(crate) struct Session {
     /// What it counts for there: commands, answers and output.
     charged: usize,
     unwritten: usize,
+    /// All that is not written, whatever it counts for.
+    pub(crate) unsent: usize,
 }
 
 /// How far the submission of a command's keys has come.
@@ -216,6 +218,7 @@ impl Connection {
             budget,
             charged: 0,
             unwritten: 0,
+            unsent: 0,
         };
         Rc::new(Self {
             session: RefCell::new(session),
@@ -514,6 +517,11 @@ impl Session {
         self.budget.room_to_ask((self.id, at), (own, self.charged), self.expected)
     }
 
+    /// Where its client is.
+    pub(crate) fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
     /// Whether everything is answered, but for what is still in `out`.
     pub(crate) fn is_answered(&self) -> bool {
         self.slots.is_empty()
@@ -648,8 +656,9 @@ impl Session {
         !self.out.is_empty()
     }
 
-    /// So many bytes of output are not written yet, `out` among them.
-    pub(crate) fn count_unwritten(&mut self, now: usize) {
+    /// So many bytes of output are not written yet, `out` among them; `now` of them count as answers.
+    pub(crate) fn count_unwritten(&mut self, unsent: usize, now: usize) {
+        self.unsent = unsent;
         if now != self.unwritten {
             charge(&self.budget, &mut self.charged, &mut self.unwritten, |_| now);
         }

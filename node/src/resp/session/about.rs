@@ -149,7 +149,7 @@ impl Session {
         let (id, peer, local, waiting) = (self.id, self.peer, self.local, self.slots.len());
         format!(
             "id={id} addr={peer} laddr={local} fd=-1 name={name} flags=N db=0 oll={waiting} omem={} user=default resp={version}\n",
-            self.out.len()
+            self.unsent
         )
     }
 

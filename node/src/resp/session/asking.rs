@@ -98,12 +98,17 @@ impl Inner {
         let stats = self.shard.stats();
         // Every key has one leader, so that what all nodes say adds up to `DBSIZE`.
         let (keys, expires) = self.shard.led(cluster::KEYSPACE, MapId(0));
+        let (input, answers) = self.budget.counted();
+        let output = answers + self.budget.spilled();
         describe::Counted {
             connected_clients: self.connections.len() as u64,
             memory_bytes: stats.memory_bytes,
             connections_received: self.counters.connections,
             connections_rejected: self.counters.connections_rejected,
             commands: self.counters.commands,
+            connections_expelled: self.counters.connections_expelled,
+            client_bytes: (input + output) as u64,
+            client_output_bytes: output as u64,
             expired: stats.expired,
             evicted: stats.evicted,
             parked: stats.parked,
