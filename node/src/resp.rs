@@ -14,6 +14,7 @@ pub mod encode;
 pub mod frame;
 mod gather;
 pub mod glob;
+pub(crate) mod guard;
 mod output;
 pub(crate) mod ready;
 pub mod reply;

@@ -14,8 +14,10 @@ use crate::control::Upcall;
 use crate::net::links::{LinkHandler, Links};
 use crate::resp::budget::Budget;
 use crate::resp::cluster;
+use crate::resp::guard::Guard;
 use crate::resp::ready::Ready;
 use crate::resp::session::Connection;
+use crate::seldom::{A_MINUTE, Seldom};
 use crate::shard::op::{Failure, Operation, Outcome, PartitionAction, PartitionOperation, Work};
 use crate::shard::{Lane, Limits, Malformed, Patience, Request, Shard};
 use crate::shared::{Local, Shared};
@@ -24,6 +26,7 @@ use doyen_gossip::Time;
 use doyen_gossip::agreement::{AdminReply, View};
 use doyen_placement::loads::MemberLoad;
 use doyen_placement::{KeyspaceId, MapEntry, MapId, Member, MemberId, Role};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::SocketAddr;
@@ -74,6 +77,7 @@ pub(crate) struct Core {
     cpu: (Duration, Time),
     alive_at: Time,
     stalled_at: Time,
+    expelled: Seldom,
 }
 
 /// Of a core in thousandths, from when on a thread has no time to spare.
@@ -117,6 +121,11 @@ pub(crate) struct Inner {
     pub(crate) counters: Counters,
     pub(crate) limits: Limits,
     pub(crate) password: Option<String>,
+    /// Who gave a wrong one. In a cell, because sessions borrow everything else meanwhile.
+    pub(crate) guard: RefCell<Guard>,
+    /// How long a Redis client may take to say the password, and how long one may send nothing; `None`: for ever.
+    pub(crate) auth_timeout: Option<Duration>,
+    pub(crate) idle_timeout: Option<Duration>,
     pub(crate) connections_max: usize,
     /// No more clients, and those that there are leave once they are answered.
     pub(crate) draining: bool,
@@ -316,6 +325,9 @@ impl Core {
             counters: Counters::default(),
             limits: options.limits,
             password: options.password,
+            guard: RefCell::new(Guard::new()),
+            auth_timeout: options.auth_timeout,
+            idle_timeout: options.idle_timeout,
             connections_max: options.connections_max,
             draining: false,
             incarnations: 0,
@@ -340,6 +352,7 @@ impl Core {
             cpu: (Duration::ZERO, Time::ZERO),
             alive_at: Time::ZERO,
             stalled_at: Time::ZERO,
+            expelled: Seldom::new(A_MINUTE),
         }
     }
 
@@ -588,6 +601,14 @@ impl Core {
             self.stalled_at = now + STALLED_INTERVAL;
             let expelled = inner.connections.values().filter(|c| c.expel_if_stalled(now)).count();
             inner.counters.connections_expelled += expelled as u64;
+            if expelled > 0
+                && let Some(others) = self.expelled.happened(Instant::now())
+            {
+                tracing::warn!(
+                    "{expelled} RESP clients are disconnected: each holds more than 128 KiB of commands or answers and has not moved for 10 s, and \
+                     other clients wait for room ({others} more times since the last such line)"
+                );
+            }
         }
         if now >= self.alive_at {
             self.alive_at = now + ALIVE_INTERVAL;

@@ -245,6 +245,9 @@ impl Reactor {
             answer_bytes: inner.budget.counted().1 as u64,
             spilled_bytes: inner.budget.spilled() as u64,
             connections_expelled: inner.counters.connections_expelled,
+            auth_failures: inner.guard.borrow().failures(),
+            auth_timeouts: inner.counters.auth_timeouts,
+            idle_timeouts: inner.counters.idle_timeouts,
             long_passes: self.passes.long(),
         }
     }

@@ -23,6 +23,7 @@ pub struct Facts {
     pub backups: i64,
     pub has_password: bool,
     pub value_bytes_max: usize,
+    pub idle_timeout_s: u64,
     pub counted: Counted,
 }
 
@@ -35,6 +36,7 @@ pub struct Counted {
     pub connections_received: u64,
     pub connections_rejected: u64,
     pub commands: u64,
+    pub auth_failures: u64,
     pub connections_expelled: u64,
     pub client_bytes: u64,
     pub client_output_bytes: u64,
@@ -53,6 +55,7 @@ impl Counted {
         self.connections_received += other.connections_received;
         self.connections_rejected += other.connections_rejected;
         self.commands += other.commands;
+        self.auth_failures += other.auth_failures;
         self.connections_expelled += other.connections_expelled;
         self.client_bytes += other.client_bytes;
         self.client_output_bytes += other.client_output_bytes;
@@ -131,6 +134,7 @@ fn info_sections(facts: &Facts) -> [(&'static str, Lines); 7] {
                 ("rejected_connections", counted.connections_rejected.to_string()),
                 ("expired_keys", counted.expired.to_string()),
                 ("evicted_keys", counted.evicted.to_string()),
+                ("acl_access_denied_auth", counted.auth_failures.to_string()),
                 ("client_output_buffer_limit_disconnections", counted.connections_expelled.to_string()),
             ],
         ),
@@ -163,7 +167,7 @@ pub fn config(encoder: &mut Encoder<'_>, facts: &Facts, patterns: &[Bytes]) {
         ("proto-max-bulk-len", facts.value_bytes_max.to_string()),
         ("requirepass", if facts.has_password { "(set)" } else { "" }.to_owned()),
         ("save", String::new()),
-        ("timeout", "0".to_owned()),
+        ("timeout", facts.idle_timeout_s.to_string()),
     ];
     let wanted = |name: &str| patterns.iter().any(|p| glob::matches(&p.to_ascii_lowercase(), name.as_bytes()));
     let found: Vec<_> = settings.iter().filter(|(name, _)| wanted(name)).collect();

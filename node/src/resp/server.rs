@@ -7,7 +7,7 @@ use super::cluster;
 use super::frame::Parser;
 use super::output::Output;
 use super::ready::Ready;
-use super::session::{Connection, OUTPUT_BYTES_SOFT, Session};
+use super::session::{Connection, Judging, OUTPUT_BYTES_SOFT, Session};
 use crate::data::core::Core;
 use crate::data::crew::Seat;
 use crate::grow;
@@ -22,6 +22,7 @@ use slab::Slab;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
+use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -47,10 +48,18 @@ const SCRATCH_BYTES: usize = 64 << 10;
 const READ_BYTES_MIN: usize = 16 << 10;
 /// At most so much is read at once.
 const READ_BYTES_MAX: usize = 64 << 10;
+/// Likewise of a client that has not said the password.
+const STRANGER_READ_BYTES_MAX: usize = 4 << 10;
+/// File descriptors that Redis clients leave to everything else, or a quarter of a small limit: a node that is full of clients still answers HTTP.
+const FILES_KEPT: u64 = 64;
 /// A client that takes none of its answers for so long, while commands of it wait, is held to write all of them before it reads.
 const SPILL_AFTER: Duration = Duration::from_millis(100);
 /// Answers of one client that are put aside in one pass, in outputs of `OUTPUT_BYTES_SOFT`.
 const PASS_SPILLS_MAX: usize = 4;
+/// How often clients are looked for that wait to be judged, and those that have said nothing for too long; how many of the latter in one pass.
+const JUDGE_INTERVAL: Duration = Duration::from_millis(50);
+const IDLE_INTERVAL: Duration = Duration::from_secs(1);
+const PASS_IDLE_MAX: usize = 1024;
 /// How long a client has to take notice that its connection was closed in order.
 const LINGER: Duration = Duration::from_secs(1);
 /// After `accept` failed, for instance for want of file descriptors; and while this node is no member yet.
@@ -71,10 +80,20 @@ pub(crate) struct Clients {
     scratch: BytesMut,
     /// When those that were closed in order are closed at last.
     lingering: Vec<(Instant, usize, u64)>,
+    /// Descriptors from this one on are not for clients.
+    files_max: u64,
+    refused: Seldom,
     /// Those that may have to put answers aside, and those that did; when they are looked at.
     spilling: Vec<(usize, u64)>,
     spilling_at: Instant,
     ended: Seldom,
+    /// Those whose passwords are judged later, and when they are looked at.
+    judged_later: Vec<(usize, u64)>,
+    judge_at: Instant,
+    /// The next client that may have said nothing for too long, and when it is looked at.
+    idle_next: usize,
+    idle_at: Instant,
+    looks_for_idle: bool,
 }
 
 struct Listener {
@@ -113,6 +132,8 @@ struct Client {
     output: Output,
     spill: Spilled,
     budget: Rc<Budget>,
+    /// It is among those whose passwords are judged later.
+    judged_later: bool,
     /// Closed in order: it counts no more, and what it still sends is dropped.
     lingers: bool,
     /// Its place among those that there may be, for as long as it counts.
@@ -134,8 +155,8 @@ struct Spilled {
     on: bool,
     /// It takes nothing, and commands wait.
     stuck: bool,
-    /// There was no room for more.
-    waits: bool,
+    /// When there was no room for more, if it waits for that.
+    waits: Option<Time>,
     /// It is among those that are looked at.
     listed: bool,
 }
@@ -173,9 +194,16 @@ impl Clients {
             late: Vec::new(),
             scratch: BytesMut::new(),
             lingering: Vec::new(),
+            files_max: files_max(),
+            refused: Seldom::new(A_MINUTE),
             spilling: Vec::new(),
             spilling_at: Instant::now(),
             ended: Seldom::new(A_MINUTE),
+            judged_later: Vec::new(),
+            judge_at: Instant::now(),
+            idle_next: 0,
+            idle_at: Instant::now(),
+            looks_for_idle: false,
         };
         for (at, (listener, cluster_port)) in listeners.into_iter().enumerate() {
             listener.set_nonblocking(true)?;
@@ -211,7 +239,10 @@ impl Clients {
     pub(crate) fn timeout(&self) -> Option<Instant> {
         let paused = self.listeners.iter().filter_map(|l| l.paused);
         let spilling = (!self.spilling.is_empty()).then_some(self.spilling_at);
-        self.lingering.first().map(|(until, ..)| *until).into_iter().chain(paused).chain(spilling).min()
+        let judged = (!self.judged_later.is_empty()).then_some(self.judge_at);
+        let idle = (self.looks_for_idle && !self.all.is_empty()).then_some(self.idle_at);
+        let lingering = self.lingering.first().map(|(until, ..)| *until);
+        lingering.into_iter().chain(paused).chain(spilling).chain(judged).chain(idle).min()
     }
 
     /// No more clients; those that there are leave once they are answered.
@@ -232,6 +263,8 @@ impl Clients {
             }
         }
         self.look_at_spilling(core, now);
+        self.look_at_judged(core, now);
+        self.look_at_idle(core, now);
         // The room of the last pass: nobody is in it any more.
         let mut turn = std::mem::take(&mut self.turn);
         turn.append(&mut self.late);
@@ -261,6 +294,13 @@ impl Clients {
             }
             let Some(client) = self.all.get_mut(turn[next]) else { continue };
             bytes += client.run_commands(core);
+            let waits = matches!(client.connection.session.borrow().judging, Judging::At(_));
+            if waits && !std::mem::replace(&mut client.judged_later, true) {
+                if self.judged_later.is_empty() {
+                    self.judge_at = now + JUDGE_INTERVAL;
+                }
+                self.judged_later.push((turn[next], client.id));
+            }
         }
         self.turn = turn;
     }
@@ -308,7 +348,7 @@ impl Clients {
         }
         self.spilling_at = now + SPILL_AFTER;
         let inner = &mut core.inner;
-        let (mut waits, mut largest) = (false, None);
+        let (mut wanted_at, mut largest) = (None, None);
         let all = &mut self.all;
         self.spilling.retain(|&(at, id)| {
             let Some(client) = all.get_mut(at).filter(|c| c.id == id && !c.lingers) else { return false };
@@ -317,9 +357,9 @@ impl Clients {
                 client.spill.on = true;
                 client.connection.wake();
             }
-            waits |= client.spill.waits;
+            wanted_at = wanted_at.max(client.spill.waits);
             let unsent = client.connection.session.borrow().unsent;
-            if idle > STALLED_MAX && (client.spill.waits || client.spill.counted > 0) {
+            if idle > STALLED_MAX && (client.spill.waits.is_some() || client.spill.counted > 0) {
                 largest = largest.max(Some((unsent, at)));
             }
             client.spill.listed = client.spill.stuck || client.spill.counted > 0;
@@ -327,7 +367,7 @@ impl Clients {
         });
         let (bytes, at) = largest.unwrap_or_default();
         let spill = inner.crew.spill();
-        if !spill.largest_ends(inner.me.thread_number(), waits, bytes) {
+        if !spill.largest_ends(inner.now, inner.me.thread_number(), wanted_at, bytes) {
             return;
         }
         let Some(client) = self.all.get(at) else { return };
@@ -343,6 +383,59 @@ impl Clients {
         inner.counters.connections_expelled += 1;
         client.connection.expelled.set(true);
         client.connection.wake();
+    }
+
+    /// Lets those go on whose passwords may be judged now.
+    fn look_at_judged(&mut self, core: &Core, now: Instant) {
+        if self.judged_later.is_empty() || now < self.judge_at {
+            return;
+        }
+        self.judge_at = now + JUDGE_INTERVAL;
+        let all = &mut self.all;
+        self.judged_later.retain(|&(at, id)| {
+            let Some(client) = all.get_mut(at).filter(|c| c.id == id && !c.lingers) else { return false };
+            let mut session = client.connection.session.borrow_mut();
+            match session.judging {
+                Judging::At(until) if core.inner.now < until => return true,
+                Judging::At(_) => session.judging = Judging::Now,
+                Judging::AtOnce | Judging::Now => {}
+            }
+            client.judged_later = false;
+            client.connection.wake();
+            false
+        });
+    }
+
+    /// Ends clients that have not said the password in time, or nothing at all for too long.
+    fn look_at_idle(&mut self, core: &mut Core, now: Instant) {
+        let inner = &mut core.inner;
+        let auth_timeout = inner.auth_timeout.filter(|_| inner.password.is_some());
+        self.looks_for_idle = auth_timeout.is_some() || inner.idle_timeout.is_some();
+        if !self.looks_for_idle || now < self.idle_at {
+            return;
+        }
+        let end = self.idle_next + PASS_IDLE_MAX;
+        for at in self.idle_next..end {
+            let Some(client) = self.all.get(at).filter(|c| !c.lingers && !c.connection.expelled.get()) else { continue };
+            let mut session = client.connection.session.borrow_mut();
+            let late = auth_timeout.filter(|most| !session.authenticated && inner.now.since(session.stranger_since) > *most);
+            let active = client.connection.heard_at.get().max(client.connection.moved_at.get());
+            let idle = inner.idle_timeout.is_some_and(|most| session.is_answered() && inner.now.since(active) > most);
+            if session.closing || late.is_none() && !idle {
+                continue;
+            }
+            inner.counters.auth_timeouts += u64::from(late.is_some());
+            inner.counters.idle_timeouts += u64::from(late.is_none());
+            // One that does not read what it is told is not told more.
+            if client.output.is_empty() && session.out.is_empty() && session.is_answered() {
+                session.end(late.map(|most| format!("NOAUTH no AUTH has come within {most:?}: this connection is closed")));
+            } else {
+                client.connection.expelled.set(true);
+            }
+            drop(session);
+            client.connection.wake();
+        }
+        (self.idle_next, self.idle_at) = if end < self.all.capacity() { (end, now) } else { (0, now + IDLE_INTERVAL) };
     }
 
     fn accept(&mut self, core: &mut Core, now: Instant) {
@@ -362,6 +455,16 @@ impl Clients {
                     break;
                 }
                 match listener.socket.accept() {
+                    // The system gives the lowest descriptor that is free.
+                    Ok((stream, _)) if u64::try_from(stream.as_raw_fd()).is_ok_and(|fd| fd >= self.files_max) => {
+                        if let Some(others) = self.refused.happened(now) {
+                            tracing::warn!(
+                                "RESP clients are refused, because nearly all files that this process may open are: raise the limit (ulimit -n), \
+                                 or lower --connections-max ({others} more since the last such line)"
+                            );
+                        }
+                        refuse(core, stream);
+                    }
                     Ok((stream, _)) => {
                         let cluster_port = listener.cluster_port;
                         self.admit(core, stream, cluster_port);
@@ -370,8 +473,12 @@ impl Clients {
                     // It was gone before it was accepted.
                     Err(e) if matches!(e.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
                     Err(why) => {
-                        tracing::warn!("a client could not be accepted: {why}");
                         listener.paused = Some(now + ACCEPT_PAUSE);
+                        if let Some(others) = self.refused.happened(now) {
+                            tracing::warn!(
+                                "RESP clients wait, because they cannot be accepted: {why} ({others} more since the last such line)"
+                            );
+                        }
                     }
                 }
             }
@@ -379,14 +486,11 @@ impl Clients {
     }
 
     /// Gives a client its place, at this thread or another one.
-    fn admit(&mut self, core: &mut Core, mut stream: TcpStream, cluster_port: bool) {
+    fn admit(&mut self, core: &mut Core, stream: TcpStream, cluster_port: bool) {
         let inner = &mut core.inner;
         let own = inner.me.thread_number();
         let Some(seat) = inner.crew.seat(cluster_port.then_some(own), inner.connections_max) else {
-            inner.counters.connections_rejected += 1;
-            // Into an empty socket buffer; who does not get it sees the connection closed.
-            let _ = stream.write(b"-ERR max number of clients reached\r\n");
-            return;
+            return refuse(core, stream);
         };
         if seat.thread() == own {
             self.seat(core, stream, cluster_port, seat);
@@ -440,6 +544,7 @@ impl Clients {
             output: Output::default(),
             spill: Spilled { took_at: now, ..Spilled::default() },
             budget,
+            judged_later: false,
             lingers: false,
             seat: Some(seat),
         });
@@ -468,6 +573,19 @@ impl Clients {
             let _ = self.registry.deregister(&mut client.stream);
         }
     }
+}
+
+/// Tells a client that there are too many.
+fn refuse(core: &mut Core, mut stream: TcpStream) {
+    core.inner.counters.connections_rejected += 1;
+    // Into an empty socket buffer; who does not get it sees the connection closed.
+    let _ = stream.write(b"-ERR max number of clients reached\r\n");
+}
+
+/// From which descriptor on clients are refused.
+fn files_max() -> u64 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+    limit - FILES_KEPT.min(limit / 4)
 }
 
 impl Client {
@@ -499,7 +617,8 @@ impl Client {
         if scratch.len() < READ_BYTES_MIN {
             *scratch = BytesMut::zeroed(SCRATCH_BYTES);
         }
-        let room = scratch.len().min(READ_BYTES_MAX);
+        let stranger = !self.connection.session.borrow().authenticated;
+        let room = scratch.len().min(if stranger { STRANGER_READ_BYTES_MAX } else { READ_BYTES_MAX });
         match Raw(&self.stream).read(&mut scratch[..room]) {
             Ok(0) => {
                 self.ended = true;
@@ -508,6 +627,7 @@ impl Client {
             Ok(read) => {
                 // Less than there was room for: there was no more, and what comes next is announced, but for the end.
                 self.readable = read == room || self.ending;
+                self.connection.heard_at.set(core.inner.now);
                 let new = scratch.split_to(read);
                 if self.input.is_empty() {
                     self.input = new;
@@ -585,7 +705,7 @@ impl Client {
         let commands_wait = self.chunk_next < self.chunk_len || self.unparsed || self.readable && !self.ended;
         let (blocked, answered, closing, more) = {
             let mut session = self.connection.session.borrow_mut();
-            let more = self.spill.run(&mut session, &self.output, &self.budget);
+            let more = self.spill.run(core.inner.now, &mut session, &self.output, &self.budget);
             core.inner.counters.errors += std::mem::take(&mut session.errors);
             let blocked = session.is_blocked();
             // Who has not said the password sends no more than fits.
@@ -593,6 +713,9 @@ impl Client {
             self.spill.stuck = unread && commands_wait && session.authenticated && !session.closing;
             (blocked, session.is_answered(), session.closing, more)
         };
+        if blocked && !self.writable && self.borrowed {
+            self.leave_room();
+        }
         if more {
             return Next::Again;
         }
@@ -654,6 +777,15 @@ impl Client {
     fn own_input(&mut self) {
         if std::mem::take(&mut self.borrowed) && !self.input.is_empty() {
             self.input = BytesMut::from(&self.input[..]);
+        }
+    }
+
+    /// What waits until the client reads shall not hold the common room: that may be many times as much.
+    fn leave_room(&mut self) {
+        self.own_input();
+        self.borrowed = false;
+        if !self.chunk.is_empty() {
+            self.chunk = Bytes::copy_from_slice(&self.chunk);
         }
     }
 
@@ -728,10 +860,13 @@ impl Client {
 
 impl Spilled {
     /// Counts what is not written, and puts answers aside if the client takes none; true if there may be more of them at once.
-    fn run(&mut self, session: &mut Session, output: &Output, budget: &Budget) -> bool {
-        self.waits = false;
+    fn run(&mut self, now: Time, session: &mut Session, output: &Output, budget: &Budget) -> bool {
+        self.waits = None;
         let mut left = PASS_SPILLS_MAX;
         loop {
+            if self.on {
+                session.encode_ready();
+            }
             let unsent = session.out.len() + output.len() + self.bytes;
             // Once the client has read what was put aside, it counts as any other.
             let wanted = if self.on || !self.outputs.is_empty() { unsent } else { 0 };
@@ -741,7 +876,7 @@ impl Spilled {
                 return false;
             }
             if self.counted < wanted {
-                self.waits = true;
+                self.waits = Some(now);
                 return false;
             }
             if left == 0 {
@@ -751,7 +886,6 @@ impl Spilled {
             let full = std::mem::take(&mut session.out);
             self.bytes += full.held();
             self.outputs.push_back(full);
-            session.encode_ready();
         }
     }
 

@@ -37,6 +37,8 @@ const PENDING_MAX: usize = 8192;
 const PENDING_BYTES_MAX: usize = 32 << 20;
 /// Output above which nothing more is encoded or taken from this connection until the client has read.
 pub(super) const OUTPUT_BYTES_SOFT: usize = 1 << 20;
+/// Likewise before the client has said the password: it is told no more than that it has to.
+const STRANGER_OUTPUT_BYTES: usize = 4 << 10;
 /// The least that an answer of another node is expected to weigh: a full queue of these is below `PENDING_BYTES_MAX`.
 const EXPECTED_BYTES_MIN: usize = 1 << 10;
 /// Keys, and bytes of keys and values, of one command that are submitted in one go.
@@ -76,6 +78,8 @@ pub(crate) struct Connection {
     waits_for_room: Cell<bool>,
     /// Commands that came are not taken yet: they wait for answers to those before them, as long as these do.
     pub(crate) behind: Cell<bool>,
+    /// When something of it was last read.
+    pub(crate) heard_at: Cell<Time>,
     /// It stood still for too long while others wanted room: it ends.
     pub(crate) expelled: Cell<bool>,
 }
@@ -90,6 +94,9 @@ pub(crate) struct Session {
     peer: SocketAddr,
     protocol: Protocol,
     pub(crate) authenticated: bool,
+    /// Since when it is not.
+    pub(crate) stranger_since: Time,
+    pub(crate) judging: Judging,
     name: Bytes,
     /// What commands are about.
     keyspace: KeyspaceId,
@@ -122,6 +129,17 @@ pub(crate) struct Session {
     unwritten: usize,
     /// All that is not written, whatever it counts for.
     pub(crate) unsent: usize,
+}
+
+/// When a password is judged that this client says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Judging {
+    /// At once, unless its address gave wrong ones lately.
+    AtOnce,
+    /// Then, and no command is taken before.
+    At(Time),
+    /// At once: it has waited.
+    Now,
 }
 
 /// How far the submission of a command's keys has come.
@@ -200,6 +218,8 @@ impl Connection {
             peer,
             protocol: Protocol::Resp2,
             authenticated,
+            stranger_since: now,
+            judging: Judging::AtOnce,
             name: Bytes::new(),
             keyspace: cluster::KEYSPACE,
             slots: VecDeque::new(),
@@ -227,6 +247,7 @@ impl Connection {
             queued: Cell::new(false),
             input_held: Cell::new(0),
             moved_at: Cell::new(now),
+            heard_at: Cell::new(now),
             waits_for_room: Cell::new(false),
             behind: Cell::new(false),
             expelled: Cell::new(false),
@@ -328,7 +349,8 @@ impl Connection {
 
     /// Whether it may be read now; if not, it is told to try again, and that it stands still is not its fault.
     pub(crate) fn may_read(&self, id: u64, now: Time) -> bool {
-        let may = self.session.borrow().budget.may_read(id, self.at, self.input_held.get());
+        let session = self.session.borrow();
+        let may = session.budget.may_read((id, self.at), !session.authenticated, self.input_held.get());
         if self.waits_for_room.replace(!may) && may {
             self.moved_at.set(now);
         }
@@ -360,6 +382,9 @@ impl Connection {
         if session.partway.is_some() {
             session.submit_slice(self, inner, args);
             return session.partway.is_none();
+        }
+        if !session.authenticated && session.waits_to_be_judged(inner, args) {
+            return false;
         }
         inner.counters.commands += 1;
         if session.read_at_once(self, inner, args) || session.write_at_once(self, inner, args) {
@@ -491,6 +516,16 @@ impl Session {
         self.hurried_until = Time::ZERO;
     }
 
+    /// Whether this is a password that is judged later, because its address gave wrong ones.
+    fn waits_to_be_judged(&mut self, inner: &Inner, args: Args<'_>) -> bool {
+        let judged = inner.password.is_some() && [&b"AUTH"[..], b"HELLO"].iter().any(|name| args.get(0).eq_ignore_ascii_case(name));
+        if judged && std::mem::replace(&mut self.judging, Judging::AtOnce) == Judging::AtOnce {
+            let until = inner.guard.borrow().waits_until(inner.now, self.peer.ip());
+            self.judging = until.map_or(Judging::AtOnce, Judging::At);
+        }
+        matches!(self.judging, Judging::At(_))
+    }
+
     /// Whether no further command is taken for now.
     pub(crate) fn is_blocked(&self) -> bool {
         if let Some(way) = &self.partway {
@@ -504,11 +539,12 @@ impl Session {
                 };
         }
         self.closing
+            || matches!(self.judging, Judging::At(_))
             || self.charged >= FREE_ANSWER_BYTES && self.budget.is_short()
             || self.sweeping
             || self.slots.len() >= PENDING_MAX
             || self.pending_bytes >= PENDING_BYTES_MAX
-            || self.out.len() >= OUTPUT_BYTES_SOFT
+            || self.out.len() >= if self.authenticated { OUTPUT_BYTES_SOFT } else { STRANGER_OUTPUT_BYTES }
     }
 
     /// Whether the command that is partway may ask for one more answer.
@@ -525,6 +561,14 @@ impl Session {
     /// Whether everything is answered, but for what is still in `out`.
     pub(crate) fn is_answered(&self) -> bool {
         self.slots.is_empty()
+    }
+
+    /// Nothing more is taken, for this reason, if one is told.
+    pub(crate) fn end(&mut self, why: Option<String>) {
+        if let Some(why) = why {
+            self.answer(|e| e.error(&why));
+        }
+        self.closing = true;
     }
 
     /// The bytes are no protocol: says so, and closes once everything before it is answered.

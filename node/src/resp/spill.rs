@@ -4,7 +4,8 @@
 //! answered must wait here meanwhile (`server.rs` decides when). The share is bounded. Once it is used up, clients that want more of it wait,
 //! and the client that holds most and has taken nothing for a while is disconnected.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use doyen_gossip::Time;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// All such answers together, where `--memory-max` is large; a quarter of that where it is not.
 const SPILL_BYTES_MAX: usize = 512 << 20;
@@ -14,14 +15,16 @@ const SPILL_BYTES_MAX: usize = 512 << 20;
 pub(crate) struct Spill {
     bytes_max: usize,
     held: AtomicUsize,
+    /// When a client was last disconnected.
+    ended_at: AtomicU64,
     threads: Vec<Thread>,
 }
 
 /// What a thread last said. Nothing else depends on these values, so they need no order among each other.
 #[derive(Debug, Default)]
 struct Thread {
-    /// Whether a client of it wants more than there is.
-    waits: AtomicBool,
+    /// When a client of it last wanted more than there was.
+    wanted_at: AtomicU64,
     /// What the largest of its clients holds that have taken nothing for long.
     largest: AtomicUsize,
 }
@@ -32,6 +35,7 @@ impl Spill {
         Self {
             bytes_max: (memory_bytes_max / 4).min(SPILL_BYTES_MAX),
             held: AtomicUsize::new(0),
+            ended_at: AtomicU64::new(0),
             threads: (0..threads).map(|_| Thread::default()).collect(),
         }
     }
@@ -52,15 +56,19 @@ impl Spill {
         self.held.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// A thread says whether a client of it waits for room, and what the largest client of it holds that has taken nothing for long. True: that
-    /// client is to be disconnected, because room is wanted and no other holds as much.
-    pub(super) fn largest_ends(&self, thread: u8, waits: bool, largest: usize) -> bool {
+    /// A thread says when a client of it last wanted more than there was, if one waits for that, and what the largest client of it holds that has
+    /// taken nothing for long. True: that client is to be disconnected now, because room is wanted and no other holds as much.
+    pub(super) fn largest_ends(&self, now: Time, thread: u8, wanted_at: Option<Time>, largest: usize) -> bool {
         let Some(own) = self.threads.get(usize::from(thread)) else { return false };
-        own.waits.store(waits, Ordering::Relaxed);
+        own.wanted_at.store(wanted_at.map_or(0, |at| at.0), Ordering::Relaxed);
         own.largest.store(largest, Ordering::Relaxed);
-        let wanted = || self.threads.iter().any(|t| t.waits.load(Ordering::Relaxed));
-        let most = || self.threads.iter().map(|t| t.largest.load(Ordering::Relaxed)).max();
-        largest > 0 && wanted() && most() == Some(largest)
+        // What was wanted before another client ended may be there now.
+        let ended_at = self.ended_at.load(Ordering::Relaxed);
+        let wanted = self.threads.iter().any(|t| t.wanted_at.load(Ordering::Relaxed) > ended_at);
+        let most = self.threads.iter().map(|t| t.largest.load(Ordering::Relaxed)).max();
+        // Of two threads that come to this at the same moment one goes on.
+        let ends = largest > 0 && wanted && most == Some(largest);
+        ends && self.ended_at.compare_exchange(ended_at, now.0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 }
 
@@ -81,11 +89,12 @@ mod tests {
     #[test]
     fn the_largest_of_all_threads_ends_and_only_while_room_is_wanted() {
         let spill = Spill::new(64 << 20, 2);
-        assert!(!spill.largest_ends(0, false, 5), "there is room for all");
-        assert!(spill.largest_ends(1, true, 7));
-        assert!(!spill.largest_ends(0, false, 5), "a client of the other thread holds more");
-        assert!(!spill.largest_ends(1, true, 0), "that one is gone");
-        assert!(spill.largest_ends(0, false, 5), "the other thread's clients wait");
-        assert!(!spill.largest_ends(1, false, 0) && !spill.largest_ends(0, false, 5));
+        let ends = |now, thread, wanted_at: Option<u64>, largest| spill.largest_ends(Time(now), thread, wanted_at.map(Time), largest);
+        assert!(!ends(1, 0, None, 5), "there is room for all");
+        assert!(ends(3, 1, Some(2), 7));
+        assert!(!ends(4, 0, Some(2), 5) && !ends(4, 1, None, 0), "there may be room now");
+        assert!(!ends(5, 1, Some(4), 3), "a client of the other thread holds more");
+        assert!(ends(6, 0, None, 5), "clients of the other thread wait");
+        assert!(!ends(7, 0, None, 5));
     }
 }

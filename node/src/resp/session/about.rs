@@ -32,6 +32,7 @@ impl Session {
             C::Reset => {
                 self.protocol = Protocol::Resp2;
                 self.authenticated = inner.password.is_none();
+                self.stranger_since = inner.now;
                 self.name = Bytes::new();
                 self.keyspace = cluster::KEYSPACE;
                 self.answer(|e| e.simple("RESET"));
@@ -131,6 +132,9 @@ impl Session {
     fn authenticate(&mut self, inner: &Inner, user: &[u8], password: &[u8]) -> bool {
         let right = user == b"default" && inner.password.as_ref().is_none_or(|p| equal_in_constant_time(p.as_bytes(), password));
         self.authenticated |= right;
+        if !right {
+            inner.guard.borrow_mut().failed(inner.now, self.peer.ip());
+        }
         right
     }
 
@@ -207,6 +211,7 @@ impl Session {
             backups: inner.backups_least,
             has_password: inner.password.is_some(),
             value_bytes_max: inner.limits.value_bytes_max,
+            idle_timeout_s: inner.idle_timeout.map_or(0, |timeout| timeout.as_secs()),
             counted: inner.counted(),
         }
     }

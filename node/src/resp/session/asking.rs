@@ -12,13 +12,13 @@ pub(super) struct Asking {
 
 #[derive(Debug)]
 enum Answer {
-    Info { facts: describe::Facts, sections: Vec<String> },
+    Info { facts: Box<describe::Facts>, sections: Vec<String> },
     Clients(Vec<(u64, String)>),
 }
 
 impl Asking {
     pub(super) fn info(facts: describe::Facts, sections: Vec<String>) -> Self {
-        Self { left: 0, answer: Answer::Info { facts, sections } }
+        Self { left: 0, answer: Answer::Info { facts: Box::new(facts), sections } }
     }
 
     pub(super) fn clients(lines: Vec<(u64, String)>) -> Self {
@@ -106,6 +106,7 @@ impl Inner {
             connections_received: self.counters.connections,
             connections_rejected: self.counters.connections_rejected,
             commands: self.counters.commands,
+            auth_failures: self.guard.borrow().failures(),
             connections_expelled: self.counters.connections_expelled,
             client_bytes: (input + output) as u64,
             client_output_bytes: output as u64,
