@@ -54,6 +54,8 @@ const STRANGER_READ_BYTES_MAX: usize = 4 << 10;
 const FILES_KEPT: u64 = 64;
 /// A client that takes none of its answers for so long, while commands of it wait, is held to write all of them before it reads.
 const SPILL_AFTER: Duration = Duration::from_millis(100);
+/// Of those that have taken nothing for so long, the one that holds most is disconnected, once it has taken nothing for `STALLED_MAX`.
+const SPILL_STILL: Duration = Duration::from_secs(1);
 /// Answers of one client that are put aside in one pass, in outputs of `OUTPUT_BYTES_SOFT`.
 const PASS_SPILLS_MAX: usize = 4;
 /// How often clients are looked for that wait to be judged, and those that have said nothing for too long; how many of the latter in one pass.
@@ -359,15 +361,15 @@ impl Clients {
             }
             wanted_at = wanted_at.max(client.spill.waits);
             let unsent = client.connection.session.borrow().unsent;
-            if idle > STALLED_MAX && (client.spill.waits.is_some() || client.spill.counted > 0) {
-                largest = largest.max(Some((unsent, at)));
+            if idle > SPILL_STILL && (client.spill.waits.is_some() || client.spill.counted > 0) {
+                largest = largest.max(Some((unsent, at, idle > STALLED_MAX)));
             }
             client.spill.listed = client.spill.stuck || client.spill.counted > 0;
             client.spill.listed
         });
-        let (bytes, at) = largest.unwrap_or_default();
+        let (bytes, at, long) = largest.unwrap_or_default();
         let spill = inner.crew.spill();
-        if !spill.largest_ends(inner.now, inner.me.thread_number(), wanted_at, bytes) {
+        if !spill.largest_ends(inner.now, inner.me.thread_number(), wanted_at, (bytes, long)) {
             return;
         }
         let Some(client) = self.all.get(at) else { return };

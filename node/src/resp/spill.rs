@@ -25,7 +25,7 @@ pub(crate) struct Spill {
 struct Thread {
     /// When a client of it last wanted more than there was.
     wanted_at: AtomicU64,
-    /// What the largest of its clients holds that have taken nothing for long.
+    /// What the largest of its clients holds that take nothing.
     largest: AtomicUsize,
 }
 
@@ -56,9 +56,9 @@ impl Spill {
         self.held.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// A thread says when a client of it last wanted more than there was, if one waits for that, and what the largest client of it holds that has
-    /// taken nothing for long. True: that client is to be disconnected now, because room is wanted and no other holds as much.
-    pub(super) fn largest_ends(&self, now: Time, thread: u8, wanted_at: Option<Time>, largest: usize) -> bool {
+    /// A thread says when a client of it last wanted more than there was, if one waits for that, and what the largest client of it holds that
+    /// takes nothing. True: that client is to be disconnected now, because it has taken nothing for `long`, room is wanted and no other holds as much.
+    pub(super) fn largest_ends(&self, now: Time, thread: u8, wanted_at: Option<Time>, (largest, long): (usize, bool)) -> bool {
         let Some(own) = self.threads.get(usize::from(thread)) else { return false };
         own.wanted_at.store(wanted_at.map_or(0, |at| at.0), Ordering::Relaxed);
         own.largest.store(largest, Ordering::Relaxed);
@@ -67,7 +67,7 @@ impl Spill {
         let wanted = self.threads.iter().any(|t| t.wanted_at.load(Ordering::Relaxed) > ended_at);
         let most = self.threads.iter().map(|t| t.largest.load(Ordering::Relaxed)).max();
         // Of two threads that come to this at the same moment one goes on.
-        let ends = largest > 0 && wanted && most == Some(largest);
+        let ends = long && largest > 0 && wanted && most == Some(largest);
         ends && self.ended_at.compare_exchange(ended_at, now.0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 }
@@ -89,12 +89,15 @@ mod tests {
     #[test]
     fn the_largest_of_all_threads_ends_and_only_while_room_is_wanted() {
         let spill = Spill::new(64 << 20, 2);
-        let ends = |now, thread, wanted_at: Option<u64>, largest| spill.largest_ends(Time(now), thread, wanted_at.map(Time), largest);
+        let ends =
+            |now, thread, wanted_at: Option<u64>, largest| spill.largest_ends(Time(now), thread, wanted_at.map(Time), (largest, true));
         assert!(!ends(1, 0, None, 5), "there is room for all");
         assert!(ends(3, 1, Some(2), 7));
         assert!(!ends(4, 0, Some(2), 5) && !ends(4, 1, None, 0), "there may be room now");
         assert!(!ends(5, 1, Some(4), 3), "a client of the other thread holds more");
         assert!(ends(6, 0, None, 5), "clients of the other thread wait");
         assert!(!ends(7, 0, None, 5));
+        assert!(!spill.largest_ends(Time(9), 1, Some(Time(8)), (9, false)), "not for long");
+        assert!(!ends(10, 0, None, 5), "nor a smaller one in its place");
     }
 }

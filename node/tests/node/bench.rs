@@ -188,9 +188,9 @@ fn the_password_is_in_a_file_or_in_the_environment() {
         assert!(Instant::now() < deadline, "{:?}", run(&["--password-file", path], &[]));
     }
     assert_eq!(run(&[], &[("DOYEN_BENCH_PASSWORD", "sesame")]), (Some(0), String::new()));
-    for variables in [&[("DOYEN_BENCH_PASSWORD", "wrong")][..], &[]] {
+    for (variables, expected) in [(&[("DOYEN_BENCH_PASSWORD", "wrong")][..], "--password-file"), (&[], "NOAUTH")] {
         let (status, said) = run(&[], variables);
-        assert!(status == Some(1) && said.contains("--password-file"), "{said}");
+        assert!(status == Some(1) && said.contains(expected), "{said}");
     }
 }
 

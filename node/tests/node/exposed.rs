@@ -115,8 +115,13 @@ fn keys_are_shown_only_with_the_token_where_resp_has_a_password() {
 #[test]
 fn a_request_whose_head_never_ends_or_is_long_is_closed() {
     let node = node(&[]);
-    let long = format!("x: {}", "y".repeat(40 << 10));
-    assert_eq!(status(&node, "GET /healthz", &[&long]), 431);
+    let mut long = TcpStream::connect(node.address("http")).expect("a connection");
+    long.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    // It is closed before all of that is read, so what it is told may be lost.
+    let _ = long.write_all(format!("GET /healthz HTTP/1.1\r\nx: {}\r\n\r\n", "y".repeat(300 << 10)).as_bytes());
+    let mut answer = String::new();
+    let _ = long.read_to_string(&mut answer);
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431 "), "{answer}");
     let mut stream = TcpStream::connect(node.address("http")).expect("a connection");
     stream.set_read_timeout(Some(Duration::from_millis(500))).expect("a timeout");
     stream.write_all(b"GET /healthz HTTP/1.1\r\nx: ").expect("sent");
