@@ -379,6 +379,8 @@ fn assemble(config: Config) -> Result<Node, StartError> {
         identity: identity.clone(),
         resp: sockets.resp,
         password: config.resp_password.clone(),
+        auth_timeout: config.resp_auth_timeout,
+        idle_timeout: config.resp_idle_timeout,
         connections_max: config.connections_max,
         clients_max: config.clients_max,
         seeds: Vec::new(),
@@ -394,8 +396,15 @@ fn assemble(config: Config) -> Result<Node, StartError> {
             return Err(system(&e));
         }
     };
-    let admin_options =
-        AdminOptions { listener: sockets.http, control: control.clone(), data: data.clone(), identity: identity.clone(), token };
+    let admin_options = AdminOptions {
+        listener: sockets.http,
+        control: control.clone(),
+        data: data.clone(),
+        identity: identity.clone(),
+        token,
+        guarded: config.resp_password.is_some() || config.http.is_some_and(|a| !a.ip().is_loopback()),
+        hosts: config.http_hosts.clone().into_iter().chain(config.name.clone()).chain(machine_name()).collect(),
+    };
     let admin = match http::start(admin_options) {
         Ok(admin) => admin,
         Err(e) => {
@@ -446,6 +455,12 @@ fn http_token(config: &Config, identity: &Identity) -> Option<String> {
     config.http_token.clone().or_else(derived).or_else(local)
 }
 
+/// What this machine calls itself.
+fn machine_name() -> Option<String> {
+    let name = rustix::system::uname();
+    Some(name.nodename().to_str().ok()?.to_owned()).filter(|name| !name.is_empty())
+}
+
 /// The address of the data thread of this number: the ports that follow the first one's; where that is the system's choice, so are these.
 fn nth(flag: &'static str, first: SocketAddr, number: u8) -> Result<SocketAddr, StartError> {
     let port = match first.port() {
@@ -489,8 +504,13 @@ fn udp(flag: &'static str, address: SocketAddr) -> Result<UdpSocket, StartError>
     Ok(socket)
 }
 
+/// Connections that wait to be accepted, as far as the system lets so many (net.core.somaxconn).
+const BACKLOG: i32 = 4096;
+
 fn tcp(flag: &'static str, address: SocketAddr) -> Result<TcpListener, StartError> {
     let listener = TcpListener::bind(address).map_err(|e| bind(flag, address, &e))?;
+    // The standard library lets 128 wait, and many clients come at once where a node begins anew: those that do not fit wait a second.
+    rustix::net::listen(&listener, BACKLOG).map_err(|e| bind(flag, address, &e.into()))?;
     listener.set_nonblocking(true).map_err(|e| bind(flag, address, &e))?;
     Ok(listener)
 }
@@ -507,4 +527,23 @@ fn bind(flag: &'static str, address: SocketAddr, e: &io::Error) -> StartError {
         _ => e.to_string(),
     };
     StartError::Bind { flag, address, why }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpStream;
+    use std::time::Instant;
+
+    /// Beyond the 128 that the standard library asks for, each connection took a second or more.
+    #[test]
+    fn hundreds_of_connections_may_wait_to_be_accepted() {
+        let listener = tcp("--resp", "127.0.0.1:0".parse().expect("an address")).expect("it listens");
+        let at = listener.local_addr().expect("known");
+        let connect = |_| TcpStream::connect_timeout(&at, Duration::from_secs(60));
+        // Nothing is accepted meanwhile. One that does not fit is tried again after a second, and then after two.
+        let began = Instant::now();
+        let waiting: Vec<_> = (0..300).map(connect).collect::<Result<_, _>>().expect("they connect");
+        assert!(began.elapsed() < Duration::from_secs(30), "{} took {:?}", waiting.len(), began.elapsed());
+    }
 }

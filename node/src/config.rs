@@ -46,6 +46,8 @@ pub const RESP_PORT: u16 = 7379;
 pub const RESP_CLUSTER_PORT: u16 = 7380;
 /// The HTTP port where none is said.
 pub const HTTP_PORT: u16 = 7480;
+/// How long a RESP client may take to say the password where nothing is said: a person at a prompt needs some seconds.
+const AUTH_TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
 /// A file that is read as configuration, secret, password or token is at most this long.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// The least that `--range-max` may be.
@@ -127,6 +129,8 @@ pub struct Config {
     pub resp_cluster: Option<SocketAddr>,
     /// HTTP.
     pub http: Option<SocketAddr>,
+    /// Names of hosts that HTTP answers to, beside addresses and `localhost`.
+    pub http_hosts: Vec<String>,
     /// Where other nodes reach this one, if that is not where it listens; port 0 means the port that it listens on.
     pub advertise: Option<SocketAddr>,
     /// Where clients reach `resp`, `resp_cluster` and `http`, if that is not where they listen; its port is that of `resp`.
@@ -147,6 +151,10 @@ pub struct Config {
     pub http_token: Option<String>,
     /// What RESP clients must AUTH with.
     pub resp_password: Option<String>,
+    /// How long they may take for that; `None`: for ever.
+    pub resp_auth_timeout: Option<Duration>,
+    /// How long RESP clients may send nothing; `None`: for ever.
+    pub resp_idle_timeout: Option<Duration>,
     /// Entries, tails and snapshots together.
     pub memory_bytes_max: usize,
     /// The largest value.
@@ -266,6 +274,11 @@ impl Options {
                 }
             }
         }
+        if let Some(a) = http.filter(|a| !a.ip().is_loopback() && self.http_token_file.is_none() && !matches!(trust, Trust::Secret(_))) {
+            return fail(format!(
+                "--http {a} is not a loopback address, and HTTP beyond this machine needs a token: give --http-token-file FILE, or --secret-file FILE, of which one is derived"
+            ));
+        }
         let advertise = advertise.map(|found| reachable(&found, listen, data)).transpose()?;
         let advertise_resp = self.advertise_resp.as_deref().map(|a| ClientAddress::of("--advertise-resp", a)).transpose()?;
         let advertise_resp_cluster =
@@ -333,6 +346,7 @@ impl Options {
             resp,
             resp_cluster,
             http,
+            http_hosts: self.http_hosts()?,
             advertise,
             advertise_resp,
             advertise_resp_cluster,
@@ -347,6 +361,8 @@ impl Options {
             trust,
             http_token: self.http_token_file.as_deref().map(|p| read_line(p, "--http-token-file")).transpose()?,
             resp_password,
+            resp_auth_timeout: Some(self.resp_auth_timeout.map_or(AUTH_TIMEOUT_DEFAULT, |s| s.0)).filter(|t| !t.is_zero()),
+            resp_idle_timeout: self.resp_idle_timeout.map(|s| s.0).filter(|t| !t.is_zero()),
             memory_bytes_max,
             value_bytes_max,
             range_bytes_max,
@@ -384,6 +400,30 @@ impl Options {
         }
         let name = self.name.as_deref().filter(|n| !n.is_empty()).map_or_else(|| Ok("client".to_owned()), |n| label("the name", n))?;
         Ok(ClientConfig { trust, seeds, name, exposed: self.exposed() })
+    }
+
+    /// Names by which this node was told to be reached.
+    fn http_hosts(&self) -> Result<Vec<String>, ConfigError> {
+        let said = self.http_host.clone().unwrap_or_default();
+        if let Some(wrong) =
+            said.iter().find(|name| name.is_empty() || name.contains([':', '/', '*']) || !name.bytes().all(|b| b.is_ascii_graphic()))
+        {
+            return fail(format!(
+                "--http-host `{}` is not a host's name: write it as in node-1.example.com, without a port",
+                wrong.escape_debug()
+            ));
+        }
+        let http = match &self.http {
+            Some(Toggle::On(text)) => Some(text),
+            Some(Toggle::Off) | None => None,
+        };
+        let bound = [http, self.listen.as_ref(), self.advertise.as_ref(), self.advertise_resp.as_ref()].into_iter().flatten();
+        // Addresses among them change nothing: those are answered to anyway.
+        let names = bound
+            .map(|text| text.split_once(':').map_or(text.as_str(), |(host, _)| host))
+            .filter(|host| !host.is_empty() && !host.starts_with('['));
+        let names: Vec<String> = names.map(str::to_owned).collect();
+        Ok(said.into_iter().chain(names).collect())
     }
 
     fn threads(&self) -> Result<u8, ConfigError> {
@@ -779,6 +819,44 @@ mod tests {
         assert!(off.is_err_and(|e| e.0.contains("--resp-cluster")));
         let high = resolve(|o| (o.threads, o.advertise_resp_cluster) = (Some(2), Some("10.0.0.1:65535".into())));
         assert!(high.is_err_and(|e| e.0.contains("--threads 2")));
+    }
+
+    #[test]
+    fn http_beyond_loopback_needs_a_token() {
+        let http = |o: &mut Options| o.http = Some(Toggle::On("0.0.0.0:0".into()));
+        let error = resolve(http).expect_err("refused");
+        assert!(error.0.contains("--http-token-file") && error.0.lines().count() == 1, "{error}");
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("pem");
+        fs::write(&file, "x").expect("written");
+        let pem = |o: &mut Options| [&mut o.tls_ca, &mut o.tls_cert, &mut o.tls_key].into_iter().for_each(|f| *f = Some(file.clone()));
+        let both = |o: &mut Options| {
+            http(o);
+            pem(o);
+        };
+        assert!(resolve(both).is_err_and(|e| e.0.contains("--http-token-file")), "certificates yield no token");
+        let with_token = |o: &mut Options| {
+            both(o);
+            o.http_token_file = Some(file.clone());
+        };
+        assert!(resolve(with_token).is_ok() && resolve(pem).is_ok());
+        let secret = |o: &mut Options| {
+            http(o);
+            o.secret = Some(b"0123456789abcdef".to_vec());
+        };
+        assert!(resolve(secret).is_ok(), "a secret yields a token");
+    }
+
+    #[test]
+    fn http_answers_to_the_names_that_a_node_was_told() {
+        let hosts = |change: fn(&mut Options)| resolve(change).map(|config| config.http_hosts);
+        assert_eq!(hosts(|_| {}), Ok(Vec::new()));
+        let told = hosts(|o| (o.http_host, o.http) = (Some(vec!["ada.example".into()]), Some(Toggle::On("localhost:0".into()))));
+        assert_eq!(told, Ok(vec!["ada.example".into(), "localhost".into()]));
+        for wrong in ["", "ada:80", "http://ada", "*", "a b"] {
+            let refused = resolve(|o| o.http_host = Some(vec![wrong.into()]));
+            assert!(refused.is_err_and(|e| e.0.contains("--http-host")), "{wrong}");
+        }
     }
 
     #[test]

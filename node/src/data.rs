@@ -32,6 +32,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 /// What the data threads are started with.
@@ -49,6 +50,10 @@ pub struct DataOptions {
     pub resp: Option<TcpListener>,
     /// What Redis clients must say first.
     pub password: Option<String>,
+    /// How long Redis clients may take to say it; `None`: for ever.
+    pub auth_timeout: Option<Duration>,
+    /// How long Redis clients may send nothing; `None`: for ever.
+    pub idle_timeout: Option<Duration>,
     /// Redis clients at the same time, all ports together.
     pub connections_max: usize,
     /// Of a node: native clients at the same time.
@@ -75,6 +80,7 @@ struct ThreadOptions {
     identity: Arc<Identity>,
     resp: Option<TcpListener>,
     password: Option<String>,
+    auth_timeout: Option<Duration>,
     clients_max: usize,
     seeds: Vec<SocketAddr>,
     siblings: Siblings,
@@ -109,8 +115,16 @@ pub struct DataStats {
     pub input_bytes: u64,
     /// Bytes of commands that are not answered and of answers that are not written, but for what the store holds as well.
     pub answer_bytes: u64,
-    /// Redis clients that were disconnected because they held much and stood still while others wanted room.
+    /// Bytes of answers of Redis clients that send commands and read nothing.
+    pub spilled_bytes: u64,
+    /// Redis clients that were disconnected because they held much and stood still while room was wanted.
     pub connections_expelled: u64,
+    /// Wrong passwords of Redis clients.
+    pub auth_failures: u64,
+    /// Redis clients that did not say the password in time.
+    pub auth_timeouts: u64,
+    /// Redis clients that were disconnected because they sent nothing for long.
+    pub idle_timeouts: u64,
     /// Passes of the loop with more work than 20 ms.
     pub long_passes: u64,
     /// Native clients at present.
@@ -130,7 +144,11 @@ impl DataStats {
         self.malformed_links += other.malformed_links;
         self.input_bytes += other.input_bytes;
         self.answer_bytes += other.answer_bytes;
+        self.spilled_bytes += other.spilled_bytes;
         self.connections_expelled += other.connections_expelled;
+        self.auth_failures += other.auth_failures;
+        self.auth_timeouts += other.auth_timeouts;
+        self.idle_timeouts += other.idle_timeouts;
         self.long_passes += other.long_passes;
         // Each is connected with every thread.
         self.clients = self.clients.max(other.clients);
@@ -150,6 +168,8 @@ pub(crate) struct Counters {
     pub(crate) input_bytes: u64,
     pub(crate) output_bytes: u64,
     pub(crate) malformed: u64,
+    pub(crate) auth_timeouts: u64,
+    pub(crate) idle_timeouts: u64,
 }
 
 /// The running threads.
@@ -319,7 +339,8 @@ impl DataHandle {
 /// # Errors
 /// A socket cannot be used, or the system gives no thread; then none runs.
 pub fn start(options: DataOptions, shared: Arc<Shared>, upcalls: mpsc::Sender<Upcall>) -> Result<(Data, DataHandle), StartError> {
-    let DataOptions { me, limits, threads: sockets, identity, mut resp, password, connections_max, clients_max, seeds } = options;
+    let DataOptions { me, limits, threads: sockets, identity, mut resp, .. } = options;
+    let DataOptions { password, auth_timeout, idle_timeout, connections_max, clients_max, seeds, .. } = options;
     let count = u8::try_from(sockets.len()).ok().filter(|n| (1..=THREADS_MAX).contains(n));
     let count = count.ok_or_else(|| io::Error::other("there are 1 to 16 data threads"))?;
     let (mut polls, mut desks) = (Vec::new(), Vec::new());
@@ -332,7 +353,7 @@ pub fn start(options: DataOptions, shared: Arc<Shared>, upcalls: mpsc::Sender<Up
     let listeners = desks.clone();
     shared.listen(move || listeners.iter().for_each(|desk| desk.bell().ring()));
     let handle = DataHandle(Arc::new(Door { desks: desks.clone(), shared: shared.clone() }));
-    let crew = Arc::new(Crew::new(desks, limits.memory_bytes_max, connections_max));
+    let crew = Arc::new(Crew::new(desks, limits.memory_bytes_max, connections_max, idle_timeout));
     let mut data = Data { threads: Vec::new() };
     let limits = limits.shared_by(count);
     for (number, ((poll, sockets), siblings)) in (0..).zip(polls.into_iter().zip(sockets).zip(Siblings::of(me, count))) {
@@ -343,6 +364,7 @@ pub fn start(options: DataOptions, shared: Arc<Shared>, upcalls: mpsc::Sender<Up
             identity: identity.clone(),
             resp: resp.take(),
             password: password.clone(),
+            auth_timeout,
             clients_max,
             seeds: seeds.clone(),
             siblings,

@@ -4,15 +4,16 @@
 //! | | |
 //! |---|---|
 //! | `GET /status` | the cluster as JSON |
-//! | `GET /table` | who holds what, as JSON |
+//! | `GET /table` | who holds what, as JSON; may need the token |
 //! | `GET /healthz` | 200 while both threads of the node answer |
 //! | `GET /readyz` | 200 while the node is a member, keys have owners, it is not leaving and has met no other cluster that holds data |
 //! | `GET /metrics` | Prometheus |
-//! | `GET /moves` | what moves, how far it has come and why, as JSON |
+//! | `GET /loads`, `GET /placement` | what each partition is asked for, as JSON; may need the token |
+//! | `GET /moves` | what moves, how far it has come and why, as JSON; may need the token |
 //! | `GET /balance` | whether, when and how fast copies move for balance |
 //! | `GET /events` | what has happened, as far as this node knows; `?since=NUMBER`, `?wait=MILLISECONDS`, `?follow=true` |
 //! | `GET /keyspaces` | the keyspaces, as JSON |
-//! | `GET /rebalance` | what a plan would move, step by step, as JSON |
+//! | `GET /rebalance` | what a plan would move, step by step, as JSON; may need the token |
 //! | `POST /rebalance` | applies such a plan to the table that it was made for; needs the token |
 //! | `PATCH /rebalance` | says for which reasons copies move by themselves; needs the token |
 //! | `PATCH /balance` | pauses balancing, lets it go on, says when and how fast; needs the token |
@@ -21,8 +22,12 @@
 //! | `DELETE /members/NAME` | goes on without a silent member that will not return; needs the token |
 //! | `POST /recover` | goes on without dead members; needs the token |
 //! | `POST /keyspaces`, `PATCH` and `DELETE /keyspaces/NAME` | creates, alters and drops a keyspace; needs the token |
+//!
+//! What shows keys, or where data lies, needs the token where the data is protected: once RESP has a password, and wherever HTTP listens beyond
+//! this machine.
 
 pub mod client;
+mod guard;
 mod listener;
 mod routes;
 
@@ -35,13 +40,10 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
 use tokio::sync::{broadcast, watch};
 
 /// The token where there is no secret, which is on loopback only.
 pub(crate) const LOCAL_TOKEN: &str = "loopback";
-/// How long requests under way may still take when the node stops.
-const STOP_MAX: Duration = Duration::from_millis(200);
 
 /// What the admin thread works with.
 pub(crate) struct AdminOptions {
@@ -55,6 +57,10 @@ pub(crate) struct AdminOptions {
     pub(crate) identity: Arc<Identity>,
     /// What changes must carry; `None`: nothing may be changed.
     pub(crate) token: Option<String>,
+    /// Whether what shows keys, or where data lies, needs it as well.
+    pub(crate) guarded: bool,
+    /// Names of hosts that this node answers to.
+    pub(crate) hosts: Vec<String>,
 }
 
 /// What the routes share.
@@ -64,6 +70,8 @@ struct State {
     data: DataHandle,
     identity: Arc<Identity>,
     token: Option<String>,
+    guarded: bool,
+    hosts: Vec<String>,
     metrics: Metrics,
     leaving: AtomicBool,
     /// Whether the node stops: what goes on without end ends then.
@@ -104,6 +112,8 @@ pub(crate) fn start(options: AdminOptions) -> io::Result<Admin> {
         data: options.data,
         identity: options.identity,
         token: options.token,
+        guarded: options.guarded,
+        hosts: options.hosts,
         metrics: Metrics::new(),
         leaving: AtomicBool::new(false),
         stopped: stopped.clone(),
@@ -124,16 +134,7 @@ async fn run(
     let Some(listener) = listener.map(listener::Bounded::new) else { return watching.await };
     match listener {
         Ok(listener) => {
-            let mut stop = stopped.clone();
-            let serving = axum::serve(listener, routes::router(state)).with_graceful_shutdown(async move { wait(&mut stop).await });
-            let mut stop = stopped;
-            let serving = async {
-                tokio::select! {
-                    served = serving.into_future() => if let Err(e) = served { tracing::error!("HTTP ended: {e}") },
-                    () = async { wait(&mut stop).await; tokio::time::sleep(STOP_MAX).await } => {}
-                }
-            };
-            tokio::join!(watching, serving);
+            tokio::join!(watching, listener.serve(routes::router(state), stopped));
         }
         Err(e) => {
             tracing::error!("HTTP cannot be served: {e}");

@@ -78,6 +78,7 @@ mod node;
 mod range;
 mod rebalance;
 pub mod resp;
+mod seldom;
 pub mod shard;
 pub mod shared;
 pub mod status;

@@ -89,6 +89,7 @@ const GAUGES: &[(&str, Unit, &str)] = &[
     ("doyen_clients", Unit::Count, "Native clients at present"),
     ("doyen_resp_input_bytes", Unit::Bytes, "Bytes of RESP commands that are not whole or not run"),
     ("doyen_resp_answer_bytes", Unit::Bytes, "Bytes of RESP commands not answered and of answers not written, but for what is stored"),
+    ("doyen_resp_spilled_bytes", Unit::Bytes, "Bytes of answers put aside for RESP clients that send commands and read nothing"),
     (
         "doyen_data_pass_longest_seconds",
         Unit::Seconds,
@@ -159,6 +160,12 @@ const COUNTERS: &[(&str, Unit, &str)] = &[
     ("doyen_resp_connections_accepted_total", Unit::Count, "RESP connections accepted"),
     ("doyen_resp_connections_rejected_total", Unit::Count, "RESP connections refused because there were too many"),
     ("doyen_resp_connections_expelled_total", Unit::Count, "RESP connections closed because they held much and stood still"),
+    ("doyen_resp_auth_failures_total", Unit::Count, "Wrong passwords of RESP clients"),
+    (
+        "doyen_resp_connections_timed_out_total",
+        Unit::Count,
+        "RESP connections closed because no password came in time (why=auth), or nothing at all for long (why=idle)",
+    ),
     ("doyen_data_passes_long_total", Unit::Count, "Passes of a data thread in which it ran for more than 20 ms"),
     ("doyen_links_malformed_total", Unit::Count, "Connections of peers closed because their bytes made no sense"),
     ("doyen_events_total", Unit::Count, "Events of the cluster by kind"),
@@ -251,10 +258,14 @@ fn count(seen: &Seen<'_>) {
         ("doyen_resp_connections_accepted_total", data.connections_accepted),
         ("doyen_resp_connections_rejected_total", data.connections_rejected),
         ("doyen_resp_connections_expelled_total", data.connections_expelled),
+        ("doyen_resp_auth_failures_total", data.auth_failures),
         ("doyen_links_malformed_total", data.malformed_links),
         ("doyen_data_passes_long_total", data.long_passes),
     ] {
         metrics::counter!(name).absolute(value);
+    }
+    for (why, times) in [("auth", data.auth_timeouts), ("idle", data.idle_timeouts)] {
+        metrics::counter!("doyen_resp_connections_timed_out_total", "why" => why).absolute(times);
     }
     for (kind, name) in Kind::ALL {
         let (messages, bytes) = control.traffic(kind);
@@ -290,6 +301,7 @@ fn gauge(seen: &Seen<'_>) {
         ("doyen_clients", data.clients),
         ("doyen_resp_input_bytes", data.input_bytes),
         ("doyen_resp_answer_bytes", data.answer_bytes),
+        ("doyen_resp_spilled_bytes", data.spilled_bytes),
     ] {
         metrics::gauge!(name).set(value as f64);
     }

@@ -123,12 +123,12 @@ fn mutated_requests_of_http_change_nothing_and_are_answered_or_closed() {
     let token = "0123456789abcdef".repeat(4);
     let body = "{\"assert_dead\":[\"n0\"]}";
     let post = format!(
-        "POST /recover HTTP/1.1\r\nHost: a\r\nConnection: close\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        "POST /recover HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     );
-    let chunked = "POST /recover HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{\"ass\r\n0\r\n\r\n".to_owned();
+    let chunked = "POST /recover HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{\"ass\r\n0\r\n\r\n".to_owned();
     let paths = ["/status", "/table", "/healthz", "/readyz", "/metrics", "/x?y=z%00"];
-    let gets = paths.map(|path| format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nAccept: */*\r\n\r\n"));
+    let gets = paths.map(|path| format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAccept: */*\r\n\r\n"));
     let valid: Vec<Vec<u8>> = gets.into_iter().chain([post, chunked]).map(String::into_bytes).collect();
     let mut mutator = Mutator::new(3);
     let mutated: Vec<Vec<u8>> = (0..400).map(|_| mutator.input(&valid)).collect();

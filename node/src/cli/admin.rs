@@ -70,6 +70,8 @@ pub(super) struct Table {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    credentials: Credentials,
 }
 
 /// Go on without the dead.
@@ -84,9 +86,9 @@ pub(super) struct Recover {
     credentials: Credentials,
 }
 
-/// What shows that one may change something.
+/// What shows that one may change something, and see keys.
 #[derive(Debug, clap::Args)]
-struct Credentials {
+pub(super) struct Credentials {
     /// File with the cluster's secret (or DOYEN_SECRET_FILE, or DOYEN_SECRET)
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
@@ -175,7 +177,8 @@ impl Status {
 
 impl Table {
     pub(super) async fn main(self) -> Result<ExitCode, Failed> {
-        let report: TableReport = client::get(&self.target.address(), "/table").await.map_err(failed)?;
+        let token = self.credentials.token()?;
+        let report: TableReport = client::get_with(&self.target.address(), "/table", &token).await.map_err(failed)?;
         let text = if self.json { json(&report, true)? } else { print::table(&report) };
         write(&text)?;
         Ok(answered(report.cluster_id.is_some()))
@@ -187,22 +190,22 @@ impl Recover {
         let token = self.credentials.token()?;
         let body = serde_json::json!({ "assert_dead": self.assert_dead }).to_string();
         let address = self.target.address();
-        let before: TableReport = client::get(&address, "/table").await.map_err(failed)?;
+        let before: TableReport = client::get_with(&address, "/table", &token).await.map_err(failed)?;
         let members = client::get::<ClusterReport>(&address, "/status").await.map_err(failed)?.members;
         let dead = members.into_iter().filter(|m| self.assert_dead.contains(&m.name) || self.assert_dead.contains(&m.id));
         let dead: Vec<String> = dead.map(|m| m.name).collect();
         let _: serde_json::Value = client::change(&address, "POST", "/recover", &token, &body).await.map_err(failed)?;
         write(&format!("going on without {}\n", self.assert_dead.join(", ")))?;
-        tell_what_became(&address, &before, &dead).await
+        tell_what_became((&address, &token), &before, &dead).await
     }
 }
 
 /// Waits until no partition waits for the dead any more, and tells how many began empty.
-async fn tell_what_became(address: &str, before: &TableReport, dead: &[String]) -> Result<ExitCode, Failed> {
+async fn tell_what_became((address, token): (&str, &str), before: &TableReport, dead: &[String]) -> Result<ExitCode, Failed> {
     let until = Instant::now() + RECOVERS_WITHIN;
     loop {
         // That it does not answer for a moment changes nothing of what was done.
-        let after = client::get::<TableReport>(address, "/table").await.ok();
+        let after = client::get_with::<TableReport>(address, "/table", token).await.ok();
         let counts = after.map(|after| Recovered::new(before, &after, dead));
         match counts {
             Some(counts) if counts.waiting == 0 || Instant::now() >= until => {
@@ -219,7 +222,7 @@ async fn tell_what_became(address: &str, before: &TableReport, dead: &[String]) 
 }
 
 impl Credentials {
-    fn token(&self) -> Result<String, Failed> {
+    pub(super) fn token(&self) -> Result<String, Failed> {
         // What was typed goes before what the environment says, and clap would not tell the one from the other.
         let said = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let typed = self.http_token_file.is_some() || self.secret_file.is_some();

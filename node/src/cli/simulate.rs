@@ -5,6 +5,7 @@ mod key_file;
 mod plot;
 mod print;
 
+use super::admin::Credentials;
 use super::{COPIES, Failed, counted};
 use crate::http::client;
 use crate::loads::Placement;
@@ -79,6 +80,8 @@ pub(super) struct Simulate {
         "nodes", "weights", "zones", "keys", "distribution", "exponent", "key_file", "strategies", "backups", "partitions", "salt"
     ])]
     from_cluster: Option<String>,
+    #[command(flatten)]
+    credentials: Credentials,
     /// Print JSON: every stage, every node
     #[arg(long, conflicts_with = "csv")]
     json: bool,
@@ -117,7 +120,8 @@ impl Simulate {
     }
 
     fn of_cluster(&self, address: &str) -> Result<(Vec<Outcome>, String), Failed> {
-        let asked = super::runtime()?.block_on(client::get::<Placement>(address, "/placement"));
+        let token = self.credentials.token()?;
+        let asked = super::runtime()?.block_on(client::get_with::<Placement>(address, "/placement", &token));
         let asked = asked.map_err(|e| Failed::new(e.to_string()))?;
         let (table, loads) = asked.checked().map_err(|e| Failed::new(format!("{address} tells a table that is none: {e}")))?;
         let words =

@@ -158,6 +158,8 @@ fn start(
         identity: Arc::new(identity),
         resp: None,
         password: None,
+        auth_timeout: None,
+        idle_timeout: None,
         connections_max: 0,
         clients_max: 0,
         seeds,

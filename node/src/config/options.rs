@@ -55,6 +55,9 @@ options! {
     /// HTTP: status, table, health, metrics; or off [default: 127.0.0.1:7480]
     #[arg(long, env = "DOYEN_HTTP", value_name = "ADDR")]
     http: Toggle,
+    /// A name by which HTTP is asked for, beside IP addresses, localhost and this node's and this machine's names; give it once for each
+    #[arg(long, env = "DOYEN_HTTP_HOST", value_name = "NAME", value_delimiter = ',')]
+    http_host: Vec<String>,
     /// Where other nodes reach this one, behind NAT: IP or IP:PORT
     #[arg(long, env = "DOYEN_ADVERTISE", value_name = "ADDR")]
     advertise: String,
@@ -98,12 +101,18 @@ options! {
     /// PEM: this node's key
     #[arg(long, env = "DOYEN_TLS_KEY", value_name = "FILE")]
     tls_key: PathBuf,
-    /// File with the token that HTTP asks for before it changes anything [default: derived from the secret]
+    /// File with the token that HTTP asks for before it changes anything, or shows keys that RESP protects [default: derived from the secret]
     #[arg(long, env = "DOYEN_HTTP_TOKEN_FILE", value_name = "FILE")]
     http_token_file: PathBuf,
     /// File with the password that RESP clients give
     #[arg(long, env = "DOYEN_RESP_PASSWORD_FILE", value_name = "FILE")]
     resp_password_file: PathBuf,
+    /// How long a RESP client may take to give it, as in 10s; 0s: as long as it likes [default: 60s]
+    #[arg(long, env = "DOYEN_RESP_AUTH_TIMEOUT", value_name = "DURATION")]
+    resp_auth_timeout: Span,
+    /// How long a RESP client may send nothing before it is disconnected, as in 5m; 0s: as long as it likes [default: 0s]
+    #[arg(long, env = "DOYEN_RESP_IDLE_TIMEOUT", value_name = "DURATION")]
+    resp_idle_timeout: Span,
     /// Memory for data [default: three quarters of the machine's or container's]
     #[arg(long, env = "DOYEN_MEMORY_MAX", value_name = "SIZE")]
     memory_max: Size,

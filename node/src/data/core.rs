@@ -15,11 +15,13 @@ use crate::net::links::{LinkHandler, Links};
 use crate::resp::budget::Budget;
 use crate::resp::cluster;
 use crate::resp::counts::{Counts, Rates, Stopwatch};
+use crate::resp::guard::Guard;
 use crate::resp::info::Totals;
 use crate::resp::ready::Ready;
 use crate::resp::session::Connection;
 use crate::resp::session::pause::Paused;
 use crate::resp::slowlog::SlowLog;
+use crate::seldom::{A_MINUTE, Seldom};
 use crate::shard::op::{Failure, Operation, Outcome, PartitionAction, PartitionOperation, Work};
 use crate::shard::{Lane, Limits, Malformed, Patience, Request, Shard};
 use crate::shared::{Local, Shared};
@@ -29,6 +31,7 @@ use doyen_gossip::Time;
 use doyen_gossip::agreement::{AdminReply, View};
 use doyen_placement::loads::MemberLoad;
 use doyen_placement::{KeyspaceId, MapEntry, MapId, Member, MemberId, Role};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::SocketAddr;
@@ -81,8 +84,7 @@ pub(crate) struct Core {
     cpu: (Duration, Time),
     alive_at: Time,
     stalled_at: Time,
-    /// When idle clients are looked for next.
-    idle_at: Time,
+    expelled: Seldom,
 }
 
 /// Of a core in thousandths, from when on a thread has no time to spare.
@@ -145,6 +147,10 @@ pub(crate) struct Inner {
     pub(crate) stopwatch: Stopwatch,
     pub(crate) slow: SlowLog,
     pub(crate) paused: Paused,
+    /// Who gave a wrong one. In a cell, because sessions borrow everything else meanwhile.
+    pub(crate) guard: RefCell<Guard>,
+    /// How long a Redis client may take to say the password; `None`: for ever.
+    pub(crate) auth_timeout: Option<Duration>,
     /// No more clients, and those that there are leave once they are answered.
     pub(crate) draining: bool,
     incarnations: u64,
@@ -354,7 +360,7 @@ impl Core {
             provisional: Vec::new(),
             sweeping: VecDeque::new(),
             connections: BTreeMap::new(),
-            budget: Rc::new(Budget::new(&options.limits, options.crew.threads(), ready.clone())),
+            budget: Rc::new(Budget::new(&options.limits, options.crew.threads(), ready.clone(), options.crew.spill().clone())),
             counters: Counters::default(),
             limits: options.limits,
             password: options.password,
@@ -365,6 +371,8 @@ impl Core {
             stopwatch: Stopwatch::new(),
             slow: SlowLog::default(),
             paused: Paused::default(),
+            guard: RefCell::new(Guard::new()),
+            auth_timeout: options.auth_timeout,
             draining: false,
             incarnations: 0,
             redo: Vec::new(),
@@ -389,7 +397,7 @@ impl Core {
             cpu: (Duration::ZERO, Time::ZERO),
             alive_at: Time::ZERO,
             stalled_at: Time::ZERO,
-            idle_at: Time::ZERO,
+            expelled: Seldom::new(A_MINUTE),
         }
     }
 
@@ -666,12 +674,14 @@ impl Core {
             self.stalled_at = now + STALLED_INTERVAL;
             let expelled = inner.connections.values().filter(|c| c.expel_if_stalled(now)).count();
             inner.counters.connections_expelled += expelled as u64;
-        }
-        if now >= self.idle_at
-            && let Some(timeout) = inner.crew.settings.timeout()
-        {
-            self.idle_at = now + STALLED_INTERVAL;
-            inner.connections.values().filter(|c| c.is_idle(now, timeout)).for_each(|c| c.end());
+            if expelled > 0
+                && let Some(others) = self.expelled.happened(Instant::now())
+            {
+                tracing::warn!(
+                    "{expelled} RESP clients are disconnected: each holds more than 128 KiB of commands or answers and has not moved for 10 s, and \
+                     other clients wait for room ({others} more times since the last such line)"
+                );
+            }
         }
         if now >= self.alive_at {
             self.alive_at = now + ALIVE_INTERVAL;

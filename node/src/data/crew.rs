@@ -10,9 +10,11 @@ use crate::resp::session::client::Chosen;
 use crate::resp::session::pause::Pause;
 use crate::resp::settings::Settings;
 use crate::resp::slowlog::Slow;
+use crate::resp::spill::Spill;
 use mio::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// The data threads of one process.
 #[derive(Debug)]
@@ -25,6 +27,8 @@ pub(crate) struct Crew {
     memory_bytes_max: usize,
     /// What clients may set.
     pub(crate) settings: Settings,
+    /// What Redis clients are answered and do not read.
+    spill: Arc<Spill>,
 }
 
 /// The place of one Redis client among those that there may be.
@@ -90,10 +94,11 @@ pub(crate) struct Back {
 
 impl Crew {
     /// Of these threads, at least one, with so much memory and so many Redis clients together.
-    pub(super) fn new(desks: Vec<Arc<Desk>>, memory_bytes_max: usize, clients_max: usize) -> Self {
+    pub(super) fn new(desks: Vec<Arc<Desk>>, memory_bytes_max: usize, clients_max: usize, idle_timeout: Option<Duration>) -> Self {
         let seats = desks.iter().map(|_| Default::default()).collect();
         let (connection_last, slow_last) = Default::default();
-        Self { desks, seats, connection_last, slow_last, memory_bytes_max, settings: Settings::new(clients_max) }
+        let spill = Arc::new(Spill::new(memory_bytes_max, desks.len()));
+        Self { desks, seats, connection_last, slow_last, memory_bytes_max, settings: Settings::new(clients_max, idle_timeout), spill }
     }
 
     /// How many threads there are.
@@ -109,6 +114,11 @@ impl Crew {
     /// Memory of all threads.
     pub(crate) fn memory_bytes_max(&self) -> usize {
         self.memory_bytes_max
+    }
+
+    /// What Redis clients are answered and do not read, of all threads.
+    pub(crate) fn spill(&self) -> &Arc<Spill> {
+        &self.spill
     }
 
     /// The number of the next Redis client.

@@ -236,7 +236,11 @@ impl Reactor {
             malformed_links: inner.counters.malformed,
             input_bytes: inner.budget.counted().0 as u64,
             answer_bytes: inner.budget.counted().1 as u64,
+            spilled_bytes: inner.budget.spilled() as u64,
             connections_expelled: inner.counters.connections_expelled,
+            auth_failures: inner.guard.borrow().failures(),
+            auth_timeouts: inner.counters.auth_timeouts,
+            idle_timeouts: inner.counters.idle_timeouts,
             long_passes: self.passes.long(),
         }
     }

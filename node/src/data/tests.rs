@@ -16,9 +16,11 @@ use tokio::net::TcpStream;
 mod databases;
 mod ending;
 mod looks;
+mod strangers;
 mod sweeps;
 mod threads;
 mod transactions;
+mod unread;
 
 const ME: MemberId = MemberId(0xabc0);
 
@@ -43,6 +45,17 @@ impl Node {
     }
 
     fn of_threads(threads: usize, password: Option<&str>, connections_max: usize, limits: Limits) -> Self {
+        Self::impatient(threads, password, connections_max, limits, (None, None))
+    }
+
+    /// With time-outs for passwords, and for clients that send nothing.
+    fn impatient(
+        threads: usize,
+        password: Option<&str>,
+        connections_max: usize,
+        limits: Limits,
+        timeouts: (Option<Duration>, Option<Duration>),
+    ) -> Self {
         let shared = Arc::new(Shared::new(ME));
         let resp = TcpListener::bind("127.0.0.1:0").unwrap();
         let resp_at = resp.local_addr().unwrap();
@@ -61,6 +74,8 @@ impl Node {
             identity: Arc::new(Identity::insecure_loopback("one").unwrap()),
             resp: Some(resp),
             password: password.map(str::to_owned),
+            auth_timeout: timeouts.0,
+            idle_timeout: timeouts.1,
             connections_max,
             clients_max: 10,
             seeds: Vec::new(),

@@ -2,6 +2,7 @@
 
 use serde::de::DeserializeOwned;
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -49,7 +50,15 @@ pub enum HttpError {
 /// # Errors
 /// When there is no answer, or it is not a success.
 pub async fn get<T: DeserializeOwned>(address: &str, path: &str) -> Result<T, HttpError> {
-    request(address, LOOK_MAX, &format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")).await
+    request(address, LOOK_MAX, &format!("GET {path} HTTP/1.1\r\n"), "\r\n").await
+}
+
+/// Asks a node for what may need the token: keys, and where data lies.
+///
+/// # Errors
+/// When there is no answer, or it is not a success.
+pub async fn get_with<T: DeserializeOwned>(address: &str, path: &str, token: &str) -> Result<T, HttpError> {
+    request(address, LOOK_MAX, &format!("GET {path} HTTP/1.1\r\nAuthorization: Bearer {token}\r\n"), "\r\n").await
 }
 
 /// Asks a node to change something, by `POST`, `PATCH` or `DELETE`.
@@ -57,13 +66,15 @@ pub async fn get<T: DeserializeOwned>(address: &str, path: &str) -> Result<T, Ht
 /// # Errors
 /// When there is no answer, or it is not a success.
 pub async fn change<T: DeserializeOwned>(address: &str, method: &str, path: &str, token: &str, body: &str) -> Result<T, HttpError> {
-    let head = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n");
-    request(address, ANSWER_MAX, &format!("{head}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}", body.len())).await
+    let head = format!("{method} {path} HTTP/1.1\r\nAuthorization: Bearer {token}\r\n");
+    let rest = format!("Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    request(address, ANSWER_MAX, &head, &rest).await
 }
 
-async fn request<T: DeserializeOwned>(address: &str, begins_within: Duration, request: &str) -> Result<T, HttpError> {
+/// `head` is the first lines, `rest` what comes after those that every request has.
+async fn request<T: DeserializeOwned>(address: &str, begins_within: Duration, head: &str, rest: &str) -> Result<T, HttpError> {
     let connection = |why: String| HttpError::Connection { address: address.into(), why };
-    let answer = match tokio::time::timeout(ANSWER_MAX, exchange(address, begins_within, request)).await {
+    let answer = match tokio::time::timeout(ANSWER_MAX, exchange(address, begins_within, head, rest)).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(e)) if e.kind() == io::ErrorKind::InvalidData => return Err(HttpError::Foreign { address: address.into() }),
         Ok(Err(e)) => return Err(connection(reason(&e))),
@@ -96,10 +107,13 @@ pub(crate) fn read(bytes: &[u8]) {
 
 /// The whole answer. Something that does not begin like HTTP is `InvalidData` at once: other servers (Redis, this node's RESP
 /// ports) keep a connection open after they have refused what they did not understand.
-async fn exchange(address: &str, begins_within: Duration, request: &str) -> io::Result<Vec<u8>> {
+async fn exchange(address: &str, begins_within: Duration, head: &str, rest: &str) -> io::Result<Vec<u8>> {
     let late = |_| io::Error::from(io::ErrorKind::TimedOut);
     let mut stream = tokio::time::timeout(CONNECT_MAX, TcpStream::connect(address)).await.map_err(late)??;
-    stream.write_all(request.as_bytes()).await?;
+    // The address, whatever name led to it: a node answers to few names.
+    let peer = stream.peer_addr()?;
+    let host = SocketAddr::new(peer.ip(), peer.port());
+    stream.write_all(format!("{head}Host: {host}\r\nConnection: close\r\n{rest}").as_bytes()).await?;
     let mut greeting = [0; GREETING.len()];
     match tokio::time::timeout(begins_within, stream.read_exact(&mut greeting)).await.map_err(late)? {
         Ok(_) if greeting == GREETING => {}

@@ -1,23 +1,34 @@
-//! Accepts connections, few at a time, and closes those that do nothing: after a while, and at once where somebody else waits.
+//! Accepts connections, few at a time, and closes those that do nothing: after a while, and at once where somebody else waits. What they hold is
+//! bounded: a head has a largest size and a latest end, and bodies are bounded by what takes them (`routes.rs`).
 
-use crate::net::address::canonical;
+use super::wait;
+use crate::seldom::{A_MINUTE, Seldom};
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep};
 
 /// Connections at a time; more wait in the system's queue.
 const CONNECTIONS_MAX: usize = 256;
 /// A connection on which nothing moves for this long is closed: longer than an answer may take.
 const IDLE_MAX: Duration = Duration::from_secs(15);
+/// The head of a request must be whole within this time, however steadily it comes, and is at most so long.
+const HEAD_MAX: Duration = IDLE_MAX;
+const HEAD_BYTES_MAX: usize = 32 << 10;
+/// How long requests under way may still take when the node stops.
+const STOP_MAX: Duration = Duration::from_millis(200);
 /// A question may take this long, where others wait.
 const ASKING_MAX: Duration = Duration::from_secs(2);
 /// Between two looks for somebody who may go.
@@ -32,6 +43,7 @@ pub(super) struct Bounded {
     places: Arc<Semaphore>,
     seats: Seats,
     next: u64,
+    failed: Seldom,
 }
 
 /// Connections that are open. The lock is held for moments; it is there because hyper wants `Send`, all of it runs on one thread.
@@ -73,7 +85,35 @@ impl Seats {
 impl Bounded {
     pub(super) fn new(listener: std::net::TcpListener) -> io::Result<Self> {
         let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        Ok(Self { listener: TcpListener::from_std(listener)?, places, seats: Seats::default(), next: 0 })
+        Ok(Self { listener: TcpListener::from_std(listener)?, places, seats: Seats::default(), next: 0, failed: Seldom::new(A_MINUTE) })
+    }
+
+    /// Answers requests until the node stops.
+    pub(super) async fn serve(mut self, router: Router, mut stopped: watch::Receiver<bool>) {
+        let mut http = http1::Builder::new();
+        http.timer(TokioTimer::new()).header_read_timeout(HEAD_MAX).max_buf_size(HEAD_BYTES_MAX);
+        let mut open = JoinSet::new();
+        loop {
+            let connection = tokio::select! {
+                connection = self.accept() => connection,
+                Some(_) = open.join_next() => continue,
+                () = wait(&mut stopped) => break,
+            };
+            let serving = http.serve_connection(TokioIo::new(connection), TowerToHyperService::new(router.clone()));
+            let mut stopped = stopped.clone();
+            open.spawn(async move {
+                let mut serving = pin!(serving);
+                // Whatever ends a connection is its client's doing.
+                tokio::select! {
+                    _ = serving.as_mut() => return,
+                    () = wait(&mut stopped) => {}
+                }
+                serving.as_mut().graceful_shutdown();
+                let _ = serving.await;
+            });
+        }
+        // Those that are left end with their tasks.
+        let _ = tokio::time::timeout(STOP_MAX, async { while open.join_next().await.is_some() {} }).await;
     }
 
     async fn place(&self) -> OwnedSemaphorePermit {
@@ -97,27 +137,26 @@ impl Bounded {
     }
 }
 
-impl axum::serve::Listener for Bounded {
-    type Io = Connection;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Connection, SocketAddr) {
+impl Bounded {
+    async fn accept(&mut self) -> Connection {
         loop {
             match self.listener.accept().await {
-                Ok((stream, from)) => {
+                Ok((stream, _)) => {
                     let place = self.place().await;
-                    return (self.seat(stream, place), canonical(from));
+                    return self.seat(stream, place);
                 }
                 Err(e) => {
-                    tracing::warn!("HTTP connection not accepted: {e}");
+                    if let Some(others) = self.failed.happened(std::time::Instant::now()) {
+                        tracing::warn!(
+                            "HTTP connections wait, because they cannot be accepted: {e} ({others} more since the last such line)"
+                        );
+                    }
+                    // It may be for want of file descriptors: one that asks nothing gives its own back.
+                    self.seats.make_room();
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
         }
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
     }
 }
 

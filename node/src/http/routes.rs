@@ -1,6 +1,7 @@
 //! What HTTP answers.
 
 use super::State;
+use super::guard::{self, MaySee, authorize};
 use crate::config::ConfigError;
 use crate::events::LoggedEvent;
 use crate::keyspace::{KeyspaceOptions, SplitRequest};
@@ -54,7 +55,7 @@ pub(crate) struct Automatic {
 }
 
 /// An error, as JSON: `{"error": "what is wrong and what to do"}`.
-struct Failure(StatusCode, String);
+pub(super) struct Failure(pub(super) StatusCode, pub(super) String);
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
@@ -103,6 +104,7 @@ pub(super) fn router(state: Arc<State>) -> Router {
         .layer(middleware::from_fn_with_state(state.clone(), in_time))
         .layer(middleware::from_fn(not_too_long))
         .layer(middleware::from_fn(nothing_passed_over))
+        .layer(middleware::from_fn_with_state(state.clone(), guard::addressed))
         .with_state(state)
 }
 
@@ -172,7 +174,11 @@ struct TableQuery {
     since: Option<String>,
 }
 
-async fn table(Shared(state): Shared<Arc<State>>, query: Result<Query<TableQuery>, QueryRejection>) -> Answer<Json<TableReport>> {
+async fn table(
+    _: MaySee,
+    Shared(state): Shared<Arc<State>>,
+    query: Result<Query<TableQuery>, QueryRejection>,
+) -> Answer<Json<TableReport>> {
     let refused = |why: String| Failure(StatusCode::BAD_REQUEST, why);
     let Query(query) = query.map_err(|_| refused("there is /table, and /table?since=TERM.VERSION".into()))?;
     let since = query.since.map(|since| since.parse::<TableVersion>().map_err(refused)).transpose()?;
@@ -180,13 +186,13 @@ async fn table(Shared(state): Shared<Arc<State>>, query: Result<Query<TableQuery
     Ok(Json(since.map_or_else(|| TableReport::new(&cluster), |since| TableReport::since(&cluster, since))))
 }
 
-async fn loads(Shared(state): Shared<Arc<State>>) -> Answer<Json<LoadsReport>> {
+async fn loads(_: MaySee, Shared(state): Shared<Arc<State>>) -> Answer<Json<LoadsReport>> {
     let table = in_force(&state).await?;
     let loads = state.control.loads().await.map_err(|_| stopped())?;
     Ok(Json(LoadsReport::new(&table, &loads)))
 }
 
-async fn moves(Shared(state): Shared<Arc<State>>) -> Answer<Json<MovesReport>> {
+async fn moves(_: MaySee, Shared(state): Shared<Arc<State>>) -> Answer<Json<MovesReport>> {
     let table = in_force(&state).await?;
     let loads = state.control.loads().await.map_err(|_| stopped())?;
     // Goes through the whole table.
@@ -301,7 +307,7 @@ async fn events(
     Ok(Json(serde_json::json!({ "last": last, "events": events })).into_response())
 }
 
-async fn placement(Shared(state): Shared<Arc<State>>) -> Answer<Json<Placement>> {
+async fn placement(_: MaySee, Shared(state): Shared<Arc<State>>) -> Answer<Json<Placement>> {
     let table = in_force(&state).await?;
     let loads = state.control.loads().await.map_err(|_| stopped())?;
     Ok(Json(Placement::new(&table, &loads)))
@@ -467,7 +473,7 @@ async fn drop_keyspace(Shared(state): Shared<Arc<State>>, Named(name): Named, he
     Ok(Json(serde_json::json!({ "dropped": name })))
 }
 
-async fn planned(Shared(state): Shared<Arc<State>>) -> Answer<Json<RebalancePlan>> {
+async fn planned(_: MaySee, Shared(state): Shared<Arc<State>>) -> Answer<Json<RebalancePlan>> {
     let table = in_force(&state).await?;
     let loads = state.control.loads().await.map_err(|_| stopped())?;
     if let Some(why) = state.control.status().await.map_err(|_| stopped())?.halted() {
@@ -543,21 +549,8 @@ fn strangers(report: &ClusterReport, names: &[String], said: &str) -> String {
     }
 }
 
-fn authorize(state: &State, headers: &HeaderMap) -> Answer<()> {
-    let Some(wanted) = &state.token else {
-        let hint = "this node has neither a secret nor --http-token-file: restart it with one of them, or ask a node that has";
-        return Err(Failure(StatusCode::FORBIDDEN, hint.into()));
-    };
-    let token = headers.get(header::AUTHORIZATION).and_then(|v| v.as_bytes().strip_prefix(b"Bearer "));
-    if token.is_some_and(|token| same(token, wanted.as_bytes())) {
-        return Ok(());
-    }
-    let hint = "changes need the cluster's token (Authorization: Bearer ...): the commands of `doyen` send it with --secret-file FILE, and a node with --http-token-file FILE takes that one";
-    Err(Failure(StatusCode::UNAUTHORIZED, hint.into()))
-}
-
 /// Compares in a time that says nothing of where two texts differ.
-fn same(a: &[u8], b: &[u8]) -> bool {
+pub(super) fn same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |differs, (x, y)| differs | (x ^ y)) == 0
 }
 

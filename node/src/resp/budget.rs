@@ -6,12 +6,16 @@
 //! A command of many keys that is under way has a turn beyond the share: one at a time, so that none waits for what another
 //! one that waits itself holds.
 //! While there is too little for all, who holds much and does not move is disconnected (`STALLED_MAX`).
+//!
+//! Answers that a client does not read while it still sends count elsewhere (`spill.rs`): they are no reason to serve other clients worse.
 
 use super::ready::Ready;
+use super::spill::Spill;
 use crate::shard::Limits;
 use crate::shard::op::Failure;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Input of all connections of a node together, and likewise what they are answered, where `--memory-max` is large; a quarter of
@@ -19,6 +23,8 @@ use std::time::Duration;
 const SHARE_BYTES_MAX: usize = 256 << 20;
 /// What every connection may hold, whatever the others do.
 pub(crate) const FREE_INPUT_BYTES: usize = 128 << 10;
+/// Likewise one that has not said the password.
+const STRANGER_FREE_INPUT_BYTES: usize = 4 << 10;
 /// Likewise of answers.
 pub(crate) const FREE_ANSWER_BYTES: usize = 128 << 10;
 /// How long a connection that holds more than that may stand still while others want room.
@@ -40,6 +46,9 @@ pub(crate) struct Budget {
     turn_waits: Cell<Option<usize>>,
     asking: RefCell<Vec<usize>>,
     ready: Rc<Ready>,
+    /// Of all data threads, and what the clients of this one hold of it.
+    spill: Arc<Spill>,
+    spilled: Cell<usize>,
 }
 
 /// Whether a command of many keys may ask for one more answer.
@@ -55,7 +64,7 @@ pub(crate) enum Room {
 
 impl Budget {
     /// Of one of so many data threads, with its limits.
-    pub(crate) fn new(limits: &Limits, threads: u8, ready: Rc<Ready>) -> Self {
+    pub(crate) fn new(limits: &Limits, threads: u8, ready: Rc<Ready>, spill: Arc<Spill>) -> Self {
         let most = SHARE_BYTES_MAX / usize::from(threads.max(1));
         let share = (limits.memory_bytes_max / 4).min(most).max(limits.value_bytes_max.saturating_mul(4));
         Self {
@@ -69,6 +78,8 @@ impl Budget {
             turn_waits: Cell::new(None),
             asking: RefCell::default(),
             ready,
+            spill,
+            spilled: Cell::new(0),
         }
     }
 
@@ -82,10 +93,11 @@ impl Budget {
         &self.ready
     }
 
-    /// Whether the connection `id` (number `at`), which holds so much input, may read more of its command; if not, it is
-    /// told to try again.
-    pub(crate) fn may_read(&self, id: u64, at: usize, held: usize) -> bool {
-        if held <= FREE_INPUT_BYTES || self.input.get() < self.share || self.permit.get() == Some(id) {
+    /// Whether the connection `id` (number `at`), which holds so much input and is a `stranger` as long as it has not said the password, may
+    /// read more of its command; if not, it is told to try again.
+    pub(crate) fn may_read(&self, (id, at): (u64, usize), stranger: bool, held: usize) -> bool {
+        let free = if stranger { STRANGER_FREE_INPUT_BYTES } else { FREE_INPUT_BYTES };
+        if held <= free || self.input.get() < self.share || self.permit.get() == Some(id) {
             return true;
         }
         if self.permit.get().is_none() {
@@ -182,6 +194,25 @@ impl Budget {
     pub(crate) fn counted(&self) -> (usize, usize) {
         (self.input.get(), self.answers.get())
     }
+
+    /// A client that holds `before` bytes of answers that it does not read wants to hold `now`: what it may hold.
+    pub(crate) fn spill(&self, before: usize, now: usize) -> usize {
+        // The usual case: the other threads need not hear of it.
+        if now == before {
+            return now;
+        }
+        if now > before && !self.spill.take(now - before) {
+            return before;
+        }
+        self.spill.give_back(before.saturating_sub(now));
+        self.spilled.set((self.spilled.get() + now).saturating_sub(before));
+        now
+    }
+
+    /// Bytes of answers that clients of this thread do not read.
+    pub(crate) fn spilled(&self) -> usize {
+        self.spilled.get()
+    }
 }
 
 /// Notes who waits, once.
@@ -213,7 +244,7 @@ impl Budget {
             ahead_bytes_max: 8 << 20,
             takeover_wait: Duration::from_millis(515),
         };
-        Self::new(&limits, 1, Rc::default())
+        Self::new(&limits, 1, Rc::default(), Arc::new(Spill::new(limits.memory_bytes_max, 1)))
     }
 }
 
@@ -224,18 +255,20 @@ mod tests {
     #[test]
     fn one_at_a_time_reads_beyond_the_share_and_small_commands_always_pass() {
         let budget = Budget::small();
-        assert!(budget.may_read(1, 1, 8 << 20));
+        let may_read = |id: u64, held| budget.may_read((id, id as usize), false, held);
+        assert!(may_read(1, 8 << 20));
         budget.count_input(1, 0, 16 << 20);
-        assert!(budget.may_read(2, 2, 1 << 20), "somebody may always go on");
-        assert!(!budget.may_read(3, 3, 1 << 20) && !budget.may_read(1, 1, 16 << 20), "but nobody else");
-        assert!(budget.may_read(2, 2, 4 << 20), "and the same to the end");
-        assert!(budget.may_read(4, 4, FREE_INPUT_BYTES));
+        assert!(may_read(2, 1 << 20), "somebody may always go on");
+        assert!(!may_read(3, 1 << 20) && !may_read(1, 16 << 20), "but nobody else");
+        assert!(may_read(2, 4 << 20), "and the same to the end");
+        assert!(may_read(4, FREE_INPUT_BYTES));
+        assert!(budget.may_read((5, 5), true, STRANGER_FREE_INPUT_BYTES) && !budget.may_read((5, 5), true, FREE_INPUT_BYTES));
         assert!(budget.is_wanted());
         budget.count_input(2, 1 << 20, 0);
         let mut ready = Vec::new();
         budget.ready().append_to(&mut ready);
-        assert_eq!(ready, [3, 1], "who waits tries again");
-        assert!(budget.may_read(3, 3, 1 << 20), "the permit passes on");
+        assert_eq!(ready, [3, 1, 5], "who waits tries again");
+        assert!(may_read(3, 1 << 20), "the permit passes on");
     }
 
     #[test]

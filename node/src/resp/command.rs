@@ -271,7 +271,9 @@ pub enum Acl {
 /// Redis's texts for an unknown command and for a wrong number of arguments.
 pub fn find(args: Args<'_>) -> Result<&'static Spec, ErrorText> {
     // A name with a bar belongs to a container and its subcommand.
-    let Some(spec) = Spec::find(args.get(0)).filter(|s| s.container().is_none()) else { return Err(unsupported(args).unwrap_or_else(|| unknown(args))) };
+    let Some(spec) = Spec::find(args.get(0)).filter(|s| s.container().is_none()) else {
+        return Err(unsupported(args).unwrap_or_else(|| unknown(args)));
+    };
     // The container's own arity comes first.
     if !spec.takes(args.len()) {
         return Err(arity(spec.name));

@@ -12,9 +12,12 @@ pub const LINE_BYTES_MAX: usize = 64 << 10;
 const REDIS_ARGS_MAX: i64 = 1 << 20;
 /// Most arguments of one command. Redis takes a million; what a command needs beside its bytes is not counted as memory.
 pub const ARGS_MAX: usize = 1 << 17;
-/// Most arguments, and longest argument, before a client has said the password.
+/// Most arguments, longest argument and longest line before a client has said the password: Redis's.
 const UNAUTHENTICATED_ARGS_MAX: usize = 10;
 const UNAUTHENTICATED_BULK_MAX: usize = 16 << 10;
+const UNAUTHENTICATED_LINE_MAX: usize = 16 << 10;
+/// Likewise the longest command: one such argument, and what may stand beside it. Strangers hold no more each.
+const UNAUTHENTICATED_COMMAND_MAX: usize = 20 << 10;
 
 /// A longer bulk string than this is an error that closes the connection; a shorter one above the limit is skipped as it
 /// comes, and refused. Redis's `proto-max-bulk-len`.
@@ -217,11 +220,12 @@ impl Parser {
 
     /// Goes on with the command that begins with `rest`; true when it is whole, and `at` is its length.
     fn step(&mut self, rest: &[u8], authenticated: bool) -> Result<bool, ProtocolError> {
+        let line_max = if authenticated { LINE_BYTES_MAX } else { UNAUTHENTICATED_LINE_MAX };
         loop {
             match self.state {
-                State::Start if rest.first() != Some(&b'*') => return self.inline(rest),
+                State::Start if rest.first() != Some(&b'*') => return self.inline(rest, line_max),
                 State::Start => {
-                    let Some((line, next)) = line(rest, 1, "too big mbulk count string")? else { return Ok(false) };
+                    let Some((line, next)) = line(rest, 1, line_max, "too big mbulk count string")? else { return Ok(false) };
                     let count = integer(line).filter(|n| *n <= REDIS_ARGS_MAX).ok_or_else(|| error("invalid multibulk length"))?;
                     if count > ARGS_MAX as i64 {
                         return Err(error(&format!("{count} arguments in one command; at most {ARGS_MAX} are taken, send several")));
@@ -241,10 +245,10 @@ impl Parser {
                     if first != b'$' {
                         return Err(error(&format!("expected '$', got '{}'", printable(first))));
                     }
-                    let Some((line, next)) = line(rest, self.at + 1, "too big bulk count string")? else { return Ok(false) };
+                    let Some((line, next)) = line(rest, self.at + 1, line_max, "too big bulk count string")? else { return Ok(false) };
                     let length = integer(line).and_then(|n| usize::try_from(n).ok());
                     let length = length.ok_or_else(|| error("invalid bulk length"))?;
-                    if !authenticated && length > UNAUTHENTICATED_BULK_MAX {
+                    if !authenticated && (length > UNAUTHENTICATED_BULK_MAX || next + length > UNAUTHENTICATED_COMMAND_MAX) {
                         return Err(error("unauthenticated bulk length"));
                     }
                     if length > SKIPPED_BULK_MAX.max(self.bulk_bytes_max) {
@@ -275,9 +279,9 @@ impl Parser {
         }
     }
 
-    fn inline(&mut self, rest: &[u8]) -> Result<bool, ProtocolError> {
-        let Some(newline) = rest.iter().take(LINE_BYTES_MAX + 1).position(|&b| b == b'\n') else {
-            return if rest.len() > LINE_BYTES_MAX { Err(error("too big inline request")) } else { Ok(false) };
+    fn inline(&mut self, rest: &[u8], line_max: usize) -> Result<bool, ProtocolError> {
+        let Some(newline) = rest.iter().take(line_max + 1).position(|&b| b == b'\n') else {
+            return if rest.len() > line_max { Err(error("too big inline request")) } else { Ok(false) };
         };
         let line = rest[..newline].strip_suffix(b"\r").unwrap_or(&rest[..newline]);
         let words = words(line).ok_or_else(|| error("unbalanced quotes in request"))?;
@@ -300,14 +304,14 @@ fn printable(byte: u8) -> char {
     if byte.is_ascii_graphic() || byte == b' ' { char::from(byte) } else { '?' }
 }
 
-/// The line that begins at `from`, and where the next begins.
-fn line<'a>(rest: &'a [u8], from: usize, too_long: &str) -> Result<Option<(&'a [u8], usize)>, ProtocolError> {
+/// The line that begins at `from`, of `most` bytes at most, and where the next begins.
+fn line<'a>(rest: &'a [u8], from: usize, most: usize, too_long: &str) -> Result<Option<(&'a [u8], usize)>, ProtocolError> {
     let line = rest.get(from..).unwrap_or_default();
-    match line.iter().take(LINE_BYTES_MAX + 1).position(|&b| b == b'\r') {
+    match line.iter().take(most + 1).position(|&b| b == b'\r') {
         // What follows CR is skipped unseen, as in Redis, but it must be there.
         Some(end) if from + end + 1 < rest.len() => Ok(Some((&line[..end], from + end + 2))),
         Some(_) => Ok(None),
-        None if line.len() > LINE_BYTES_MAX => Err(error(too_long)),
+        None if line.len() > most => Err(error(too_long)),
         None => Ok(None),
     }
 }

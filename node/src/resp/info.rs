@@ -58,6 +58,7 @@ impl Default for Facts {
 pub struct Counted {
     pub connected_clients: u64,
     pub client_bytes: u64,
+    pub client_output_bytes: u64,
     pub memory_bytes: u64,
     pub memory_peak_bytes: u64,
     pub parked: u64,
@@ -83,6 +84,8 @@ pub struct Totals {
     pub output_bytes: u64,
     pub expired: u64,
     pub evicted: u64,
+    pub auth_failures: u64,
+    pub connections_expelled: u64,
     pub hits: u64,
     pub misses: u64,
 }
@@ -98,6 +101,8 @@ impl Totals {
             output_bytes: of(self.output_bytes, other.output_bytes),
             expired: of(self.expired, other.expired),
             evicted: of(self.evicted, other.evicted),
+            auth_failures: of(self.auth_failures, other.auth_failures),
+            connections_expelled: of(self.connections_expelled, other.connections_expelled),
             hits: of(self.hits, other.hits),
             misses: of(self.misses, other.misses),
         }
@@ -115,6 +120,7 @@ impl Counted {
     pub fn add(&mut self, other: &Self) {
         self.connected_clients += other.connected_clients;
         self.client_bytes += other.client_bytes;
+        self.client_output_bytes += other.client_output_bytes;
         self.memory_bytes += other.memory_bytes;
         self.memory_peak_bytes += other.memory_peak_bytes;
         self.parked += other.parked;
@@ -278,6 +284,7 @@ fn memory(facts: &Facts, usage: &Usage) -> Lines {
         ("mem_replication_backlog", "0".to_owned()),
         ("mem_clients_slaves", "0".to_owned()),
         ("mem_clients_normal", counted.client_bytes.to_string()),
+        ("mem_clients_output", counted.client_output_bytes.to_string()),
         ("mem_cluster_links", "0".to_owned()),
         ("mem_aof_buffer", "0".to_owned()),
         ("mem_allocator", "mimalloc".to_owned()),
@@ -333,6 +340,8 @@ fn stats(facts: &Facts) -> Lines {
         ("sync_full", no()),
         ("sync_partial_ok", no()),
         ("sync_partial_err", no()),
+        ("acl_access_denied_auth", totals.auth_failures.to_string()),
+        ("client_output_buffer_limit_disconnections", totals.connections_expelled.to_string()),
         ("expired_keys", totals.expired.to_string()),
         ("expired_stale_perc", "0.00".to_owned()),
         ("expired_time_cap_reached_count", no()),

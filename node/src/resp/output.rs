@@ -40,6 +40,11 @@ impl Output {
         self.bytes.len() + self.value_bytes
     }
 
+    /// Bytes of memory that it keeps, but for values that the store may hold as well: more than `len`, where it has grown lately.
+    pub(crate) fn held(&self) -> usize {
+        self.bytes.capacity() + self.value_bytes
+    }
+
     /// Whether all is written.
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0

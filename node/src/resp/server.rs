@@ -2,24 +2,28 @@
 //! many; of the cluster-aware port each thread has its own. Each pass of the data thread's loop reads what the ready ones sent and runs every whole command
 //! of it (`input`), and once the outcomes were handed out writes what each of them is answered (`output`), at once.
 
-use super::budget::Budget;
+use super::budget::{Budget, STALLED_MAX};
 use super::cluster;
 use super::frame::Parser;
 use super::output::Output;
 use super::ready::Ready;
-use super::session::Connection;
+use super::session::{Connection, Judging, OUTPUT_BYTES_SOFT, Session};
 use crate::data::core::Core;
 use crate::data::crew::Seat;
 use crate::grow;
 use crate::net::address::canonical;
+use crate::seldom::{A_MINUTE, Seldom};
 use bytes::{Bytes, BytesMut};
+use doyen_gossip::Time;
 use doyen_placement::MapId;
 use mio::event::Event;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
 use slab::Slab;
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
+use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -45,6 +49,20 @@ const SCRATCH_BYTES: usize = 64 << 10;
 const READ_BYTES_MIN: usize = 16 << 10;
 /// At most so much is read at once.
 const READ_BYTES_MAX: usize = 64 << 10;
+/// Likewise of a client that has not said the password.
+const STRANGER_READ_BYTES_MAX: usize = 4 << 10;
+/// File descriptors that Redis clients leave to everything else, or a quarter of a small limit: a node that is full of clients still answers HTTP.
+const FILES_KEPT: u64 = 64;
+/// A client that takes none of its answers for so long, while commands of it wait, is held to write all of them before it reads.
+const SPILL_AFTER: Duration = Duration::from_millis(100);
+/// Of those that have taken nothing for so long, the one that holds most is disconnected, once it has taken nothing for `STALLED_MAX`.
+const SPILL_STILL: Duration = Duration::from_secs(1);
+/// Answers of one client that are put aside in one pass, in outputs of `OUTPUT_BYTES_SOFT`.
+const PASS_SPILLS_MAX: usize = 4;
+/// How often clients are looked for that wait to be judged, and those that have said nothing for too long; how many of the latter in one pass.
+const JUDGE_INTERVAL: Duration = Duration::from_millis(50);
+const IDLE_INTERVAL: Duration = Duration::from_secs(1);
+const PASS_IDLE_MAX: usize = 1024;
 /// How long a client has to take notice that its connection was closed in order.
 const LINGER: Duration = Duration::from_secs(1);
 /// After `accept` failed, for instance for want of file descriptors; and while this node is no member yet.
@@ -65,6 +83,20 @@ pub(crate) struct Clients {
     scratch: BytesMut,
     /// When those that were closed in order are closed at last.
     lingering: Vec<(Instant, usize, u64)>,
+    /// Descriptors from this one on are not for clients.
+    files_max: u64,
+    refused: Seldom,
+    /// Those that may have to put answers aside, and those that did; when they are looked at.
+    spilling: Vec<(usize, u64)>,
+    spilling_at: Instant,
+    ended: Seldom,
+    /// Those whose passwords are judged later, and when they are looked at.
+    judged_later: Vec<(usize, u64)>,
+    judge_at: Instant,
+    /// The next client that may have said nothing for too long, and when it is looked at.
+    idle_next: usize,
+    idle_at: Instant,
+    looks_for_idle: bool,
 }
 
 struct Listener {
@@ -101,11 +133,35 @@ struct Client {
     ended: bool,
     /// On its way out.
     output: Output,
+    spill: Spilled,
     budget: Rc<Budget>,
+    /// It is among those whose passwords are judged later.
+    judged_later: bool,
     /// Closed in order: it counts no more, and what it still sends is dropped.
     lingers: bool,
     /// Its place among those that there may be, for as long as it counts.
     seat: Option<Seat>,
+}
+
+/// Answers that its client does not read while it still sends: they are put aside, so that the rest of what it sends can be taken.
+#[derive(Default)]
+struct Spilled {
+    /// They come after `Client::output`.
+    outputs: VecDeque<Output>,
+    /// Bytes of memory that these hold.
+    bytes: usize,
+    /// What counts for the share of such answers: they, and everything else that is not written.
+    counted: usize,
+    /// When the client last took anything.
+    took_at: Time,
+    /// It takes nothing: answers are put aside.
+    on: bool,
+    /// It takes nothing, and commands wait.
+    stuck: bool,
+    /// When there was no room for more, if it waits for that.
+    waits: Option<Time>,
+    /// It is among those that are looked at.
+    listed: bool,
 }
 
 /// What becomes of a client after its turn.
@@ -141,6 +197,16 @@ impl Clients {
             late: Vec::new(),
             scratch: BytesMut::new(),
             lingering: Vec::new(),
+            files_max: files_max(),
+            refused: Seldom::new(A_MINUTE),
+            spilling: Vec::new(),
+            spilling_at: Instant::now(),
+            ended: Seldom::new(A_MINUTE),
+            judged_later: Vec::new(),
+            judge_at: Instant::now(),
+            idle_next: 0,
+            idle_at: Instant::now(),
+            looks_for_idle: false,
         };
         for (at, (listener, cluster_port)) in listeners.into_iter().enumerate() {
             listener.set_nonblocking(true)?;
@@ -175,7 +241,11 @@ impl Clients {
     /// When something is due, if nothing comes.
     pub(crate) fn timeout(&self) -> Option<Instant> {
         let paused = self.listeners.iter().filter_map(|l| l.paused);
-        self.lingering.first().map(|(until, ..)| *until).into_iter().chain(paused).min()
+        let spilling = (!self.spilling.is_empty()).then_some(self.spilling_at);
+        let judged = (!self.judged_later.is_empty()).then_some(self.judge_at);
+        let idle = (self.looks_for_idle && !self.all.is_empty()).then_some(self.idle_at);
+        let lingering = self.lingering.first().map(|(until, ..)| *until);
+        lingering.into_iter().chain(paused).chain(spilling).chain(judged).chain(idle).min()
     }
 
     /// No more clients; those that there are leave once they are answered.
@@ -195,6 +265,9 @@ impl Clients {
                 self.remove(core, at);
             }
         }
+        self.look_at_spilling(core, now);
+        self.look_at_judged(core, now);
+        self.look_at_idle(core, now);
         // The room of the last pass: nobody is in it any more.
         let mut turn = std::mem::take(&mut self.turn);
         turn.append(&mut self.late);
@@ -224,6 +297,13 @@ impl Clients {
             }
             let Some(client) = self.all.get_mut(turn[next]) else { continue };
             bytes += client.run_commands(core);
+            let waits = matches!(client.connection.session.borrow().judging, Judging::At(_));
+            if waits && !std::mem::replace(&mut client.judged_later, true) {
+                if self.judged_later.is_empty() {
+                    self.judge_at = now + JUDGE_INTERVAL;
+                }
+                self.judged_later.push((turn[next], client.id));
+            }
         }
         self.turn = turn;
     }
@@ -237,7 +317,14 @@ impl Clients {
             let at = turn[next];
             let Some(client) = self.all.get_mut(at) else { continue };
             client.connection.queued.set(false);
-            match client.output(core, &mut room) {
+            let next = client.output(core, &mut room);
+            if (client.spill.stuck || client.spill.counted > 0) && !std::mem::replace(&mut client.spill.listed, true) {
+                if self.spilling.is_empty() {
+                    self.spilling_at = now + SPILL_AFTER;
+                }
+                self.spilling.push((at, client.id));
+            }
+            match next {
                 Next::Wait => {}
                 Next::Left => left.push(at),
                 Next::Again => {
@@ -254,6 +341,105 @@ impl Clients {
             }
         }
         self.turn = turn;
+    }
+
+    /// Finds clients that take no answers and send more commands, and lets these be taken. Where the room for their answers is used up, it ends
+    /// the one that holds most.
+    fn look_at_spilling(&mut self, core: &mut Core, now: Instant) {
+        if self.spilling.is_empty() || now < self.spilling_at {
+            return;
+        }
+        self.spilling_at = now + SPILL_AFTER;
+        let inner = &mut core.inner;
+        let (mut wanted_at, mut largest) = (None, None);
+        let all = &mut self.all;
+        self.spilling.retain(|&(at, id)| {
+            let Some(client) = all.get_mut(at).filter(|c| c.id == id && !c.lingers) else { return false };
+            let idle = inner.now.since(client.spill.took_at);
+            if client.spill.stuck && idle >= SPILL_AFTER {
+                client.spill.on = true;
+                client.connection.wake();
+            }
+            wanted_at = wanted_at.max(client.spill.waits);
+            let unsent = client.connection.session.borrow().unsent;
+            if idle > SPILL_STILL && (client.spill.waits.is_some() || client.spill.counted > 0) {
+                largest = largest.max(Some((unsent, at, idle > STALLED_MAX)));
+            }
+            client.spill.listed = client.spill.stuck || client.spill.counted > 0;
+            client.spill.listed
+        });
+        let (bytes, at, long) = largest.unwrap_or_default();
+        let spill = inner.crew.spill();
+        if !spill.largest_ends(inner.now, inner.me.thread_number(), wanted_at, (bytes, long)) {
+            return;
+        }
+        let Some(client) = self.all.get(at) else { return };
+        if let Some(others) = self.ended.happened(now) {
+            tracing::warn!(
+                "the RESP client {} is disconnected: it sends commands and reads no answers, {bytes} bytes of answers wait for it, and the {} bytes \
+                 for such answers of all clients are used up: it must read while it writes, or send shorter pipelines ({others} others since the \
+                 last such line)",
+                client.connection.session.borrow().peer(),
+                spill.bytes_max(),
+            );
+        }
+        inner.counters.connections_expelled += 1;
+        client.connection.expelled.set(true);
+        client.connection.wake();
+    }
+
+    /// Lets those go on whose passwords may be judged now.
+    fn look_at_judged(&mut self, core: &Core, now: Instant) {
+        if self.judged_later.is_empty() || now < self.judge_at {
+            return;
+        }
+        self.judge_at = now + JUDGE_INTERVAL;
+        let all = &mut self.all;
+        self.judged_later.retain(|&(at, id)| {
+            let Some(client) = all.get_mut(at).filter(|c| c.id == id && !c.lingers) else { return false };
+            let mut session = client.connection.session.borrow_mut();
+            match session.judging {
+                Judging::At(until) if core.inner.now < until => return true,
+                Judging::At(_) => session.judging = Judging::Now,
+                Judging::AtOnce | Judging::Now => {}
+            }
+            client.judged_later = false;
+            client.connection.wake();
+            false
+        });
+    }
+
+    /// Ends clients that have not said the password in time, or nothing at all for too long.
+    fn look_at_idle(&mut self, core: &mut Core, now: Instant) {
+        let inner = &mut core.inner;
+        let auth_timeout = inner.auth_timeout.filter(|_| inner.password.is_some());
+        let idle_timeout = inner.crew.settings.timeout();
+        self.looks_for_idle = auth_timeout.is_some() || idle_timeout.is_some();
+        if !self.looks_for_idle || now < self.idle_at {
+            return;
+        }
+        let end = self.idle_next + PASS_IDLE_MAX;
+        for at in self.idle_next..end {
+            let Some(client) = self.all.get(at).filter(|c| !c.lingers && !c.connection.expelled.get()) else { continue };
+            let mut session = client.connection.session.borrow_mut();
+            let late = auth_timeout.filter(|most| !session.authenticated && inner.now.since(session.stranger_since) > *most);
+            let active = client.connection.heard_at.get().max(client.connection.moved_at.get());
+            let idle = idle_timeout.is_some_and(|most| session.is_at_rest() && inner.now.since(active) > most);
+            if session.closing || late.is_none() && !idle {
+                continue;
+            }
+            inner.counters.auth_timeouts += u64::from(late.is_some());
+            inner.counters.idle_timeouts += u64::from(late.is_none());
+            // One that does not read what it is told is not told more.
+            if client.output.is_empty() && session.out.is_empty() && session.is_answered() {
+                session.end(late.map(|most| format!("NOAUTH no AUTH has come within {most:?}: this connection is closed")));
+            } else {
+                client.connection.expelled.set(true);
+            }
+            drop(session);
+            client.connection.wake();
+        }
+        (self.idle_next, self.idle_at) = if end < self.all.capacity() { (end, now) } else { (0, now + IDLE_INTERVAL) };
     }
 
     fn accept(&mut self, core: &mut Core, now: Instant) {
@@ -273,6 +459,16 @@ impl Clients {
                     break;
                 }
                 match listener.socket.accept() {
+                    // The system gives the lowest descriptor that is free.
+                    Ok((stream, _)) if u64::try_from(stream.as_raw_fd()).is_ok_and(|fd| fd >= self.files_max) => {
+                        if let Some(others) = self.refused.happened(now) {
+                            tracing::warn!(
+                                "RESP clients are refused, because nearly all files that this process may open are: raise the limit (ulimit -n), \
+                                 or lower --connections-max ({others} more since the last such line)"
+                            );
+                        }
+                        refuse(core, stream);
+                    }
                     Ok((stream, _)) => {
                         let cluster_port = listener.cluster_port;
                         self.admit(core, stream, cluster_port);
@@ -281,8 +477,12 @@ impl Clients {
                     // It was gone before it was accepted.
                     Err(e) if matches!(e.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
                     Err(why) => {
-                        tracing::warn!("a client could not be accepted: {why}");
                         listener.paused = Some(now + ACCEPT_PAUSE);
+                        if let Some(others) = self.refused.happened(now) {
+                            tracing::warn!(
+                                "RESP clients wait, because they cannot be accepted: {why} ({others} more since the last such line)"
+                            );
+                        }
                     }
                 }
             }
@@ -290,14 +490,11 @@ impl Clients {
     }
 
     /// Gives a client its place, at this thread or another one.
-    fn admit(&mut self, core: &mut Core, mut stream: TcpStream, cluster_port: bool) {
+    fn admit(&mut self, core: &mut Core, stream: TcpStream, cluster_port: bool) {
         let inner = &mut core.inner;
         let own = inner.me.thread_number();
         let Some(seat) = inner.crew.seat(cluster_port.then_some(own)) else {
-            inner.counters.connections_rejected += 1;
-            // Into an empty socket buffer; who does not get it sees the connection closed.
-            let _ = stream.write(b"-ERR max number of clients reached\r\n");
-            return;
+            return refuse(core, stream);
         };
         if seat.thread() == own {
             self.seat(core, stream, cluster_port, seat);
@@ -349,7 +546,9 @@ impl Clients {
             error: None,
             ended: false,
             output: Output::default(),
+            spill: Spilled { took_at: now, ..Spilled::default() },
             budget,
+            judged_later: false,
             lingers: false,
             seat: Some(seat),
         });
@@ -378,6 +577,19 @@ impl Clients {
             let _ = self.registry.deregister(&mut client.stream);
         }
     }
+}
+
+/// Tells a client that there are too many.
+fn refuse(core: &mut Core, mut stream: TcpStream) {
+    core.inner.counters.connections_rejected += 1;
+    // Into an empty socket buffer; who does not get it sees the connection closed.
+    let _ = stream.write(b"-ERR max number of clients reached\r\n");
+}
+
+/// From which descriptor on clients are refused.
+fn files_max() -> u64 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+    limit - FILES_KEPT.min(limit / 4)
 }
 
 impl Client {
@@ -409,7 +621,8 @@ impl Client {
         if scratch.len() < READ_BYTES_MIN {
             *scratch = BytesMut::zeroed(SCRATCH_BYTES);
         }
-        let room = scratch.len().min(READ_BYTES_MAX);
+        let stranger = !self.connection.session.borrow().authenticated;
+        let room = scratch.len().min(if stranger { STRANGER_READ_BYTES_MAX } else { READ_BYTES_MAX });
         match Raw(&self.stream).read(&mut scratch[..room]) {
             Ok(0) => {
                 self.ended = true;
@@ -419,6 +632,7 @@ impl Client {
                 core.inner.counters.input_bytes += read as u64;
                 // Less than there was room for: there was no more, and what comes next is announced, but for the end.
                 self.readable = read == room || self.ending;
+                self.connection.heard_at.set(core.inner.now);
                 let new = scratch.split_to(read);
                 if self.input.is_empty() {
                     self.input = new;
@@ -453,6 +667,11 @@ impl Client {
         let (mut moved, mut unfinished) = (false, None);
         loop {
             if self.output.is_empty() {
+                if let Some(next) = self.spill.outputs.pop_front() {
+                    self.spill.bytes -= next.held();
+                    self.output = next;
+                    continue;
+                }
                 let mut session = self.connection.session.borrow_mut();
                 session.encode_ready();
                 core.inner.count_errors(&mut session.failed);
@@ -487,13 +706,25 @@ impl Client {
         }
         if moved {
             self.connection.moved_at.set(core.inner.now);
+            (self.spill.took_at, self.spill.on) = (core.inner.now, false);
         }
-        let (blocked, answered, closing) = {
+        let commands_wait = self.chunk_next < self.chunk_len || self.unparsed || self.readable && !self.ended;
+        let (blocked, answered, closing, more) = {
             let mut session = self.connection.session.borrow_mut();
-            let unwritten = session.out.len() + self.output.len();
-            session.count_unwritten(unwritten);
-            (session.is_blocked(), session.is_answered(), session.closing)
+            let more = self.spill.run(core.inner.now, &mut session, &self.output, &self.budget);
+            core.inner.count_errors(&mut session.failed);
+            let blocked = session.is_blocked();
+            // Who has not said the password sends no more than fits.
+            let unread = blocked && !self.writable && !self.output.is_empty();
+            self.spill.stuck = unread && commands_wait && session.authenticated && !session.closing;
+            (blocked, session.is_answered(), session.closing, more)
         };
+        if blocked && !self.writable && self.borrowed {
+            self.leave_room();
+        }
+        if more {
+            return Next::Again;
+        }
         if let Some(next) = unfinished {
             return next;
         }
@@ -556,6 +787,15 @@ impl Client {
         }
     }
 
+    /// What waits until the client reads shall not hold the common room: that may be many times as much.
+    fn leave_room(&mut self) {
+        self.own_input();
+        self.borrowed = false;
+        if !self.chunk.is_empty() {
+            self.chunk = Bytes::copy_from_slice(&self.chunk);
+        }
+    }
+
     /// What it holds of what the client sent.
     fn count_input(&self) {
         let now = self.input.len() + self.chunk.len() + self.parser.bytes();
@@ -604,6 +844,7 @@ impl Client {
     fn forget(&mut self, core: &mut Core) {
         self.budget.count_input(self.id, self.connection.input_held.take(), 0);
         self.seat = None;
+        self.spill.end(&self.budget);
         if core.inner.connections.remove(&self.id).is_some() {
             self.connection.abandon(&mut core.inner);
         }
@@ -621,6 +862,45 @@ impl Client {
                 Err(_) => return Next::Broken,
             }
         }
+    }
+}
+
+impl Spilled {
+    /// Counts what is not written, and puts answers aside if the client takes none; true if there may be more of them at once.
+    fn run(&mut self, now: Time, session: &mut Session, output: &Output, budget: &Budget) -> bool {
+        self.waits = None;
+        let mut left = PASS_SPILLS_MAX;
+        loop {
+            if self.on {
+                session.encode_ready();
+            }
+            let unsent = session.out.len() + output.len() + self.bytes;
+            // Once the client has read what was put aside, it counts as any other.
+            let wanted = if self.on || !self.outputs.is_empty() { unsent } else { 0 };
+            self.counted = budget.spill(self.counted, wanted);
+            session.count_unwritten(unsent, unsent.saturating_sub(self.counted));
+            if !self.on || session.out.len() < OUTPUT_BYTES_SOFT {
+                return false;
+            }
+            if self.counted < wanted {
+                self.waits = Some(now);
+                return false;
+            }
+            if left == 0 {
+                return true;
+            }
+            left -= 1;
+            let full = std::mem::take(&mut session.out);
+            self.bytes += full.held();
+            self.outputs.push_back(full);
+        }
+    }
+
+    /// The client is gone, or is told the end.
+    fn end(&mut self, budget: &Budget) {
+        self.outputs.clear();
+        self.bytes = 0;
+        self.counted = budget.spill(self.counted, 0);
     }
 }
 

@@ -43,6 +43,8 @@ const PENDING_MAX: usize = 8192;
 const PENDING_BYTES_MAX: usize = 32 << 20;
 /// Output above which nothing more is encoded or taken from this connection until the client has read.
 pub(super) const OUTPUT_BYTES_SOFT: usize = 1 << 20;
+/// Likewise before the client has said the password: it is told no more than that it has to.
+const STRANGER_OUTPUT_BYTES: usize = 4 << 10;
 /// The least that an answer of another node is expected to weigh: a full queue of these is below `PENDING_BYTES_MAX`.
 const EXPECTED_BYTES_MIN: usize = 1 << 10;
 /// Keys, and bytes of keys and values, of one command that are submitted in one go.
@@ -84,6 +86,8 @@ pub(crate) struct Connection {
     waits_for_room: Cell<bool>,
     /// Commands that came are not taken yet: they wait for answers to those before them, as long as these do.
     pub(crate) behind: Cell<bool>,
+    /// When something of it was last read.
+    pub(crate) heard_at: Cell<Time>,
     /// It stood still for too long while others wanted room: it ends.
     pub(crate) expelled: Cell<bool>,
 }
@@ -100,6 +104,9 @@ pub(crate) struct Session {
     pub(crate) authenticated: bool,
     /// `MULTI` was refused, and the transaction that it began has not ended: nothing of it is executed.
     in_refused_transaction: bool,
+    /// Since when it is not.
+    pub(crate) stranger_since: Time,
+    pub(crate) judging: Judging,
     name: Bytes,
     library: Option<Box<Library>>,
     /// When it came.
@@ -144,6 +151,19 @@ pub(crate) struct Session {
     /// What it counts for there: commands, answers and output.
     charged: usize,
     unwritten: usize,
+    /// All that is not written, whatever it counts for.
+    pub(crate) unsent: usize,
+}
+
+/// When a password is judged that this client says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Judging {
+    /// At once, unless its address gave wrong ones lately.
+    AtOnce,
+    /// Then, and no command is taken before.
+    At(Time),
+    /// At once: it has waited.
+    Now,
 }
 
 /// A lookup of a keyspace that this node does not know (yet).
@@ -251,6 +271,8 @@ impl Connection {
             protocol: Protocol::Resp2,
             authenticated,
             in_refused_transaction: false,
+            stranger_since: now,
+            judging: Judging::AtOnce,
             name: Bytes::new(),
             library: None,
             began: now,
@@ -277,6 +299,7 @@ impl Connection {
             budget,
             charged: 0,
             unwritten: 0,
+            unsent: 0,
         };
         Rc::new(Self {
             session: RefCell::new(session),
@@ -285,6 +308,7 @@ impl Connection {
             queued: Cell::new(false),
             input_held: Cell::new(0),
             moved_at: Cell::new(now),
+            heard_at: Cell::new(now),
             waits_for_room: Cell::new(false),
             behind: Cell::new(false),
             expelled: Cell::new(false),
@@ -394,7 +418,8 @@ impl Connection {
 
     /// Whether it may be read now; if not, it is told to try again, and that it stands still is not its fault.
     pub(crate) fn may_read(&self, id: u64, now: Time) -> bool {
-        let may = self.session.borrow().budget.may_read(id, self.at, self.input_held.get());
+        let session = self.session.borrow();
+        let may = session.budget.may_read((id, self.at), !session.authenticated, self.input_held.get());
         if self.waits_for_room.replace(!may) && may {
             self.moved_at.set(now);
         }
@@ -419,11 +444,6 @@ impl Connection {
         self.wake();
     }
 
-    /// Whether it was idle for so long.
-    pub(crate) fn is_idle(&self, now: Time, timeout: Duration) -> bool {
-        now.since(self.moved_at.get()) > timeout && self.session.borrow().is_at_rest()
-    }
-
     /// It has something to do.
     pub(crate) fn wake(&self) {
         if !self.queued.replace(true) {
@@ -440,6 +460,9 @@ impl Connection {
             inner.counts.went_on(session.command, began.elapsed());
             inner.stopwatch.forget();
             return session.partway.is_none();
+        }
+        if !session.authenticated && session.waits_to_be_judged(inner, args) {
+            return false;
         }
         if inner.is_paused() && session.waits_for_pause(self, inner, args) {
             return false;
@@ -633,9 +656,9 @@ impl Session {
         inner.slow.push(slowlog::Slow { id, unix_s: inner.unix_ms / 1000, took, args, peer, name }, most);
     }
 
-    /// Whether nothing is under way, in or out.
-    fn is_at_rest(&self) -> bool {
-        self.slots.is_empty() && self.out.is_empty() && self.unwritten == 0 && !self.paused
+    /// Whether nothing is asked of it that it has not answered.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.is_answered() && !self.paused
     }
 
     /// How long what is taken now waits at most: not less long than what was taken before.
@@ -658,6 +681,16 @@ impl Session {
         self.hurried_until = Time::ZERO;
     }
 
+    /// Whether this is a password that is judged later, because its address gave wrong ones.
+    fn waits_to_be_judged(&mut self, inner: &Inner, args: Args<'_>) -> bool {
+        let judged = inner.password.is_some() && [&b"AUTH"[..], b"HELLO"].iter().any(|name| args.get(0).eq_ignore_ascii_case(name));
+        if judged && std::mem::replace(&mut self.judging, Judging::AtOnce) == Judging::AtOnce {
+            let until = inner.guard.borrow().waits_until(inner.now, self.peer.ip());
+            self.judging = until.map_or(Judging::AtOnce, Judging::At);
+        }
+        matches!(self.judging, Judging::At(_))
+    }
+
     /// Whether no further command is taken for now.
     pub(crate) fn is_blocked(&self) -> bool {
         if self.looking == Looking::Waits {
@@ -676,11 +709,12 @@ impl Session {
         }
         self.closing
             || self.paused
+            || matches!(self.judging, Judging::At(_))
             || self.charged >= FREE_ANSWER_BYTES && self.budget.is_short()
             || self.sweeping
             || self.slots.len() >= PENDING_MAX
             || self.pending_bytes >= PENDING_BYTES_MAX
-            || self.out.len() >= OUTPUT_BYTES_SOFT
+            || self.out.len() >= if self.authenticated { OUTPUT_BYTES_SOFT } else { STRANGER_OUTPUT_BYTES }
     }
 
     /// Whether the command that is partway may ask for one more answer.
@@ -689,9 +723,22 @@ impl Session {
         self.budget.room_to_ask((self.id, at), (own, self.charged), self.expected)
     }
 
+    /// Where its client is.
+    pub(crate) fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
     /// Whether everything is answered, but for what is still in `out`.
     pub(crate) fn is_answered(&self) -> bool {
         self.slots.is_empty()
+    }
+
+    /// Nothing more is taken, for this reason, if one is told.
+    pub(crate) fn end(&mut self, why: Option<String>) {
+        if let Some(why) = why {
+            self.answer(|e| e.error(&why));
+        }
+        self.closing = true;
     }
 
     /// The bytes are no protocol: says so, and closes once everything before it is answered.
@@ -854,8 +901,9 @@ impl Session {
         silenced || !self.out.is_empty()
     }
 
-    /// So many bytes of output are not written yet, `out` among them.
-    pub(crate) fn count_unwritten(&mut self, now: usize) {
+    /// So many bytes of output are not written yet, `out` among them; `now` of them count as answers.
+    pub(crate) fn count_unwritten(&mut self, unsent: usize, now: usize) {
+        self.unsent = unsent;
         if now != self.unwritten {
             charge(&self.budget, &mut self.charged, &mut self.unwritten, |_| now);
         }

@@ -21,17 +21,18 @@ pub(crate) struct Settings {
     /// Microseconds from which on a command is slow; negative: none is.
     slow_us: AtomicI64,
     slow_entries: AtomicUsize,
-    /// Seconds that a client may be idle; 0: for ever.
-    timeout_s: AtomicU64,
+    /// Milliseconds that a client may be idle; 0: for ever.
+    timeout_ms: AtomicU64,
     clients_max: AtomicUsize,
 }
 
 impl Settings {
-    pub(crate) fn new(clients_max: usize) -> Self {
+    pub(crate) fn new(clients_max: usize, timeout: Option<Duration>) -> Self {
+        let timeout_ms = timeout.map_or(0, |t| u64::try_from(t.as_millis()).unwrap_or(u64::MAX));
         Self {
             slow_us: AtomicI64::new(10_000),
             slow_entries: AtomicUsize::new(128),
-            timeout_s: AtomicU64::new(0),
+            timeout_ms: AtomicU64::new(timeout_ms),
             clients_max: AtomicUsize::new(clients_max),
         }
     }
@@ -54,7 +55,7 @@ impl Settings {
 
     /// How long a client may be idle.
     pub(crate) fn timeout(&self) -> Option<Duration> {
-        Some(self.timeout_s.load(Ordering::Relaxed)).filter(|s| *s > 0).map(Duration::from_secs)
+        Some(self.timeout_ms.load(Ordering::Relaxed)).filter(|ms| *ms > 0).map(Duration::from_millis)
     }
 
     pub(crate) fn clients_max(&self) -> usize {
@@ -99,7 +100,7 @@ impl Settings {
             match name {
                 "slowlog-log-slower-than" => self.slow_us.store(number, Ordering::Relaxed),
                 "slowlog-max-len" => self.slow_entries.store(count, Ordering::Relaxed),
-                "timeout" => self.timeout_s.store(count as u64, Ordering::Relaxed),
+                "timeout" => self.timeout_ms.store((count as u64).saturating_mul(1000), Ordering::Relaxed),
                 _ => self.clients_max.store(count, Ordering::Relaxed),
             }
         }
@@ -143,7 +144,7 @@ fn all(facts: &Facts, settings: &Settings) -> Vec<(&'static str, String)> {
         ("slowlog-log-slower-than", settings.slow_us.load(Ordering::Relaxed).to_string()),
         ("slowlog-max-len", settings.slow_entries().to_string()),
         ("tcp-keepalive", "0".to_owned()),
-        ("timeout", settings.timeout_s.load(Ordering::Relaxed).to_string()),
+        ("timeout", settings.timeout_ms.load(Ordering::Relaxed).div_ceil(1000).to_string()),
     ]
 }
 
@@ -169,7 +170,7 @@ mod tests {
 
     #[test]
     fn settings_are_set_all_or_none() {
-        let settings = Settings::new(10);
+        let settings = Settings::new(10, None);
         set(&settings, &[("slowlog-log-slower-than", "0"), ("timeout", "7"), ("maxclients", "5")]).unwrap();
         assert!(settings.is_slow(Duration::ZERO) && settings.times_all());
         assert_eq!((settings.timeout(), settings.clients_max()), (Some(Duration::from_secs(7)), 5));
@@ -194,6 +195,6 @@ mod tests {
 
     #[test]
     fn settings_are_told_in_order_of_name() {
-        assert!(all(&Facts::default(), &Settings::new(1)).is_sorted_by_key(|(name, _)| *name));
+        assert!(all(&Facts::default(), &Settings::new(1, None)).is_sorted_by_key(|(name, _)| *name));
     }
 }

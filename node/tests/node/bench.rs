@@ -171,6 +171,29 @@ fn wait_counts_writes_that_copies_have() {
     refused(one.address("resp"), "--operation set --wait 2", 1, &["WAIT", "1 copies, not 2"]);
 }
 
+/// Every user of a machine sees what is on a command line.
+#[test]
+fn the_password_is_in_a_file_or_in_the_environment() {
+    let mut file = tempfile::NamedTempFile::new().expect("a file");
+    file.write_all(b"sesame\n").expect("written");
+    let path = file.path().to_str().expect("a path");
+    let node = node(&["--resp-password-file", path]);
+    let target = ["bench", "--resp", node.address("resp"), "--seconds", "0.1", "--warmup", "0", "--keys", "10", "--connections", "2"];
+    let run = |more: &[&str], variables: &[(&str, &str)]| {
+        let output = doyen(&target).args(more).envs(variables.iter().copied()).output().expect("the binary runs");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while run(&["--password-file", path], &[]).0 != Some(0) {
+        assert!(Instant::now() < deadline, "{:?}", run(&["--password-file", path], &[]));
+    }
+    assert_eq!(run(&[], &[("DOYEN_BENCH_PASSWORD", "sesame")]), (Some(0), String::new()));
+    for (variables, expected) in [(&[("DOYEN_BENCH_PASSWORD", "wrong")][..], "--password-file"), (&[], "NOAUTH")] {
+        let (status, said) = run(&[], variables);
+        assert!(status == Some(1) && said.contains(expected), "{said}");
+    }
+}
+
 #[test]
 fn what_cannot_be_is_said_in_one_line() {
     let free = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").to_string();
@@ -182,7 +205,8 @@ fn what_cannot_be_is_said_in_one_line() {
     refused(&free, "--operation delete", 2, &["delete", "mixed"]);
     let node = serving(&[]);
     refused(node.address("http"), "", 1, &[node.address("http"), "--resp"]);
-    refused(node.address("resp"), "--password wrong", 1, &["--password"]);
+    refused(node.address("resp"), "--password wrong", 2, &["--password"]);
+    refused(node.address("resp"), "--password-file /nowhere", 2, &["/nowhere", "--password-file"]);
     refused(node.address("resp"), "--command-get FLY\u{a0}{key} --operation get", 1, &["no operation went well", "FLY"]);
 }
 

@@ -146,6 +146,7 @@ fn who_closes_the_pipe_ends_what_is_printed() {
 fn what_is_unsafe_is_refused_with_what_to_do() {
     refused(&run_with(&["--listen", "0.0.0.0:0"]), &[], &["--secret-file"]);
     refused(&run_with(&["--resp", "0.0.0.0:0"]), &[], &["--resp-password-file"]);
+    wrong(&run_with(&["--http", "0.0.0.0:0"]), &[], &["--http-token-file"]);
 }
 
 #[test]

@@ -8,3 +8,4 @@ mod common;
 mod demo;
 mod embedded;
 mod embedding;
+mod exposed;

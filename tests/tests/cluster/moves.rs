@@ -133,7 +133,7 @@ fn events_are_told_from_a_number_on_and_as_they_come() {
     let address = cluster.node("n0").ready.http;
     let mut stream = std::net::TcpStream::connect(address).expect("it listens");
     stream.set_read_timeout(Some(std::time::Duration::from_secs(10))).expect("it may");
-    std::io::Write::write_all(&mut stream, b"GET /events?follow=true HTTP/1.1\r\nHost: n0\r\n\r\n").expect("it reads");
+    std::io::Write::write_all(&mut stream, b"GET /events?follow=true HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("it reads");
     let mut text = String::new();
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(stream));
     while !text.contains("event: joined") {

@@ -55,7 +55,7 @@ impl Drain {
         let path = format!("/members/{}/drain", escaped(name));
         if self.cancel {
             let _: Value = client::change(&address, "DELETE", &path, &token, "").await.map_err(failed)?;
-            let moves: MovesReport = client::get(&address, "/moves").await.map_err(failed)?;
+            let moves: MovesReport = client::get_with(&address, "/moves", &token).await.map_err(failed)?;
             write(&match moves.balance.on {
                 true => format!("{name} may hold data again: `doyen moves` shows what it is given\n"),
                 false => format!("{name} may hold data again, and is given none for balance while balancing is {}\n", moves.balance.state),
@@ -79,7 +79,7 @@ impl Drain {
         }
         let mut said: Option<Instant> = None;
         loop {
-            let moves: MovesReport = client::get(&address, "/moves").await.map_err(failed)?;
+            let moves: MovesReport = client::get_with(&address, "/moves", &token).await.map_err(failed)?;
             let status: ClusterReport = client::get(&address, "/status").await.map_err(failed)?;
             if !status.members.iter().any(|m| m.name == *name) {
                 return Err(Failed::new(format!("{name} is no member any more: it left, or does not answer")));
@@ -147,10 +147,10 @@ impl Remove {
         if !names.contains(&name.as_str()) {
             return Err(Failed::new(format!("there is no member {name}, so nothing waits for it: there are {}", names.join(", "))));
         }
-        let before: TableReport = client::get(&address, "/table").await.map_err(failed)?;
+        let before: TableReport = client::get_with(&address, "/table", &token).await.map_err(failed)?;
         let _: Value = client::change(&address, "DELETE", &format!("/members/{}", escaped(name)), &token, "").await.map_err(failed)?;
         write(&format!("going on without {name}\n"))?;
-        tell_what_became(&address, &before, std::slice::from_ref(name)).await
+        tell_what_became((&address, &token), &before, std::slice::from_ref(name)).await
     }
 }
 

@@ -83,6 +83,8 @@ struct Show {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    credentials: Credentials,
 }
 
 #[derive(Debug, clap::Args)]
@@ -206,13 +208,13 @@ impl List {
 
 impl Show {
     async fn main(self) -> Result<(), Failed> {
-        let address = self.target.address();
+        let (address, token) = (self.target.address(), self.credentials.token()?);
         let keyspace = the(&keyspaces(&address).await?, &self.name)?;
-        let table: TableReport = client::get(&address, "/table").await.map_err(failed)?;
+        let table: TableReport = client::get_with(&address, "/table", &token).await.map_err(failed)?;
         let nobody = || PartitionsReport { name: self.name.clone(), partitions: Vec::new(), gone: Vec::new() };
         let partitions = table.keyspaces.into_iter().find(|k| k.name == self.name).unwrap_or_else(nobody);
         let maps: Vec<String> = table.maps.into_iter().filter(|m| m.keyspace == self.name).map(|m| m.name).collect();
-        let LoadsReport { partitions: mut loads, .. } = client::get(&address, "/loads").await.map_err(failed)?;
+        let LoadsReport { partitions: mut loads, .. } = client::get_with(&address, "/loads", &token).await.map_err(failed)?;
         loads.retain(|load| load.keyspace == self.name);
         let text = if self.json {
             json(&json!({ "keyspace": keyspace, "maps": maps, "partitions": partitions.partitions, "loads": loads }), true)?
@@ -231,18 +233,17 @@ impl Alter {
             options.rules = Some(Vec::new());
         }
         options.alter(&name)?;
-        let address = self.target.address();
+        let (address, token) = (self.target.address(), self.credentials.token()?);
         let former = the(&keyspaces(&address).await?, &name)?;
         let beware = match options.backups {
             Some(backups) if backups > former.backups => {
                 let status: ClusterReport = client::get(&address, "/status").await.map_err(failed)?;
-                let loads: LoadsReport = client::get(&address, "/loads").await.map_err(failed)?;
+                let loads: LoadsReport = client::get_with(&address, "/loads", &token).await.map_err(failed)?;
                 lacking(&former, backups, &status, &loads)
             }
             _ => String::new(),
         };
         let body = serde_json::to_string(&options).map_err(|e| Failed::new(e.to_string()))?;
-        let token = self.credentials.token()?;
         let _: Value = client::change(&address, "PATCH", &format!("/keyspaces/{name}"), &token, &body).await.map_err(failed)?;
         write(&format!("keyspace {name} is altered; `doyen status` shows what moves for that\n{beware}"))?;
         Ok(())
@@ -274,18 +275,17 @@ fn lacking(former: &KeyspaceReport, backups: u8, status: &ClusterReport, loads: 
 
 impl Place {
     async fn main(self, how: &str, done: &str) -> Result<(), Failed> {
-        let address = self.target.address();
+        let (address, token) = (self.target.address(), self.credentials.token()?);
         let name = &self.name;
         the(&keyspaces(&address).await?, name)?;
         let splits = how == "split";
-        if splits && !self.at.0.is_empty() && begins(&address, name, &self.at).await == Some(true) {
+        if splits && !self.at.0.is_empty() && begins((&address, &token), name, &self.at).await == Some(true) {
             write(&format!("keyspace {name} has a range that begins there already\n"))?;
             return Ok(());
         }
         let body = serde_json::to_string(&SplitRequest { at: self.at.clone() }).map_err(|e| Failed::new(e.to_string()))?;
-        let token = self.credentials.token()?;
         let _: Value = client::change(&address, "POST", &format!("/keyspaces/{name}/{how}"), &token, &body).await.map_err(failed)?;
-        let is_so = eventually(async || (begins(&address, name, &self.at).await == Some(splits)).then_some(())).await.is_some();
+        let is_so = eventually(async || (begins((&address, &token), name, &self.at).await == Some(splits)).then_some(())).await.is_some();
         let partitions = keyspaces(&address).await?.iter().find(|k| k.name == *name).map_or(0, |k| k.partitions);
         write(&if is_so {
             format!("keyspace {name} {done}: {}\n", counted(partitions, PARTITIONS))
@@ -336,8 +336,8 @@ fn the(keyspaces: &[KeyspaceReport], name: &str) -> Result<KeyspaceReport, Faile
 }
 
 /// Whether a range of this keyspace begins with this key; nothing, if the node does not answer.
-async fn begins(address: &str, name: &str, at: &SplitKey) -> Option<bool> {
-    let table: TableReport = client::get(address, "/table").await.ok()?;
+async fn begins((address, token): (&str, &str), name: &str, at: &SplitKey) -> Option<bool> {
+    let table: TableReport = client::get_with(address, "/table", token).await.ok()?;
     let at = StartReport { map: 0, key: at.to_string() };
     let partitions = table.keyspaces.iter().find(|k| k.name == name)?.partitions.iter();
     Some(partitions.filter_map(|p| if let KeysReport::Range([from, _]) = &p.keys { from.as_ref() } else { None }).any(|from| *from == at))

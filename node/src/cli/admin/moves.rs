@@ -1,6 +1,6 @@
 //! `doyen moves`: what moves, how far it has come and why.
 
-use super::{Target, failed, json, print, write};
+use super::{Credentials, Target, failed, json, print, write};
 use crate::cli::{Failed, bytes, counted};
 use crate::http::client;
 use crate::moves::{MoveReport, MovesReport};
@@ -46,11 +46,13 @@ pub(in crate::cli) struct Moves {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    credentials: Credentials,
 }
 
 impl Moves {
     pub(in crate::cli) async fn main(self) -> Result<ExitCode, Failed> {
-        let address = self.target.address();
+        let (address, token) = (self.target.address(), self.credentials.token()?);
         let terminal = std::io::stdout().is_terminal();
         let redraw = self.watch && !self.json && terminal;
         let most = if self.all { usize::MAX } else { SHOWN };
@@ -58,7 +60,7 @@ impl Moves {
         loop {
             let wide = !terminal || crossterm::terminal::size().map_or(true, |(columns, _)| usize::from(columns) >= WIDE);
             let shape = if wide { Shape::Wide { bars: terminal } } else { Shape::Narrow };
-            let text = match client::get::<MovesReport>(&address, "/moves").await {
+            let text = match client::get_with::<MovesReport>(&address, "/moves", &token).await {
                 Ok(report) if self.json => json(&report, !self.watch)?,
                 Ok(report) => {
                     let measured = looks.rate(Instant::now(), left(&report));

@@ -70,7 +70,7 @@ impl Rebalance {
     pub(in crate::cli) async fn main(self) -> Result<ExitCode, Failed> {
         let address = self.target.address();
         if self.plan {
-            let plan: RebalancePlan = client::get(&address, "/rebalance").await.map_err(failed)?;
+            let plan: RebalancePlan = client::get_with(&address, "/rebalance", &self.credentials.token()?).await.map_err(failed)?;
             write(&if self.json { json(&plan, true)? } else { told(&plan) })?;
             return Ok(ExitCode::SUCCESS);
         }
@@ -120,7 +120,7 @@ impl Rebalance {
             };
             write(&said)?;
         } else if self.verb == Some(Verb::Status) || options != BalanceOptions::default() {
-            let report: MovesReport = client::get(&address, "/moves").await.map_err(failed)?;
+            let report: MovesReport = client::get_with(&address, "/moves", &self.credentials.token()?).await.map_err(failed)?;
             write(&if self.json { json(&report.balance, true)? } else { standing(&report) })?;
         }
         Ok(ExitCode::SUCCESS)

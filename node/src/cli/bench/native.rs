@@ -28,7 +28,7 @@ use worker::{Shared, Worker};
 #[group(skip)]
 pub(super) struct Target {
     /// Through the native client: get and insert of a map, every caller has one operation in flight
-    #[arg(long, conflicts_with_all = ["resp", "cluster", "password", "wait"])]
+    #[arg(long, conflicts_with_all = ["resp", "cluster", "password_file", "wait"])]
     pub(super) native: bool,
     /// Data ports of nodes, any of them [default: 127.0.0.1:7401]
     #[arg(long, value_name = "ADDR", value_delimiter = ',', requires = "native")]

@@ -107,7 +107,7 @@ fn bars(recorder: &Recorder) -> Vec<Bar> {
 /// What to do about errors that the flags are to blame for.
 const HINTS: [(&str, &str); 2] = [
     ("MOVED", "these ports are for cluster-aware clients: add --cluster, or ask the --resp ports"),
-    ("NOAUTH", "the servers want a password: --password"),
+    ("NOAUTH", "the servers want a password: --password-file"),
 ];
 
 impl fmt::Display for Report {

@@ -24,12 +24,16 @@ use command::Command;
 use connection::Shared;
 use dial::Dial;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use worker::Worker;
 
 /// Unanswered writes of a connection while keys are filled, at most.
 const FILL_IN_FLIGHT_MAX: usize = 16;
 /// Bytes of unanswered writes while keys are filled, about: a server should not need to refuse any.
 const FILL_BYTES: usize = 32 << 20;
+
+/// Where the password is that is in no file.
+const PASSWORD_VARIABLE: &str = "DOYEN_BENCH_PASSWORD";
 
 /// Which servers, and how they are spoken to.
 #[derive(Debug, clap::Args)]
@@ -41,9 +45,9 @@ pub(super) struct Target {
     /// Ask each key of its master, as CLUSTER SLOTS tells them; every connection belongs to one master
     #[arg(long)]
     cluster: bool,
-    /// Password of the servers
-    #[arg(long, value_name = "PASSWORD")]
-    password: Option<String>,
+    /// File with the password of the servers (or DOYEN_BENCH_PASSWORD; never a flag, because other users see flags)
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
     /// Follow every write with WAIT N 0, and count it when both are answered, and N copies have it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     wait: Option<u16>,
@@ -87,13 +91,20 @@ impl Target {
         Ok((sum, behind))
     }
 
+    fn password(&self) -> Result<Option<String>, Failed> {
+        match &self.password_file {
+            Some(path) => Ok(Some(config::read_line(path, "--password-file")?)),
+            None => Ok(std::env::var(PASSWORD_VARIABLE).ok().filter(|password| !password.is_empty())),
+        }
+    }
+
     /// All connections of all threads, about to fill.
     fn connect(&self, load: &Load, clock: Clock) -> Result<Vec<Worker>, Failed> {
         let addresses = self.addresses()?;
         let value = load.value();
         let get = Command::parse(&self.command_get, &value).map_err(|e| Failed::usage(format!("--command-get {e}")))?;
         let set = Command::parse(&self.command_set, &value).map_err(|e| Failed::usage(format!("--command-set {e}")))?;
-        let dial = Dial { password: self.password.clone() };
+        let dial = Dial { password: self.password()? };
         let router = if self.cluster { Some(dial.router(&addresses, load.keys())?) } else { None };
         if let Some(masters) = router.as_ref().map(route::Router::masters).filter(|masters| *masters > load.lanes(load.threads() - 1)) {
             return Err(Failed::usage(format!("--connections are too few: each thread needs one for each of {masters} masters")));

@@ -108,6 +108,11 @@ fn who_has_not_said_the_password_may_send_little() {
     let parse = |bytes: &[u8]| Parser::new(1 << 20).parse(bytes, false, 1).1.map_err(|e| e.0);
     assert_eq!(parse(b"*11\r\n"), Err("unauthenticated multibulk length".to_owned()));
     assert_eq!(parse(b"*1\r\n$16385\r\n"), Err("unauthenticated bulk length".to_owned()));
+    // Ten arguments of the longest kind were 160 KiB, and an unfinished line 64 KiB.
+    let longest = [&b"*2\r\n$16384\r\n"[..], &[b'x'; 16384], b"\r\n$16384\r\n"].concat();
+    assert_eq!(parse(&longest), Err("unauthenticated bulk length".to_owned()));
+    assert_eq!(parse(&[b'x'; 16385]), Err("too big inline request".to_owned()));
+    assert_eq!(parse(&[&b"*"[..], &[b'1'; 16385]].concat()), Err("too big mbulk count string".to_owned()));
     assert_eq!(parse(b"*2\r\n$4\r\nAUTH\r\n$1\r\nx\r\n"), Ok(()));
 }
 

@@ -48,6 +48,7 @@ impl Session {
             C::Reset => {
                 self.protocol = Protocol::Resp2;
                 self.authenticated = inner.password.is_none();
+                self.stranger_since = inner.now;
                 self.name = Bytes::new();
                 self.keyspace = cluster::KEYSPACE;
                 (self.mute, self.silent) = (Mute::No, false);
@@ -173,6 +174,9 @@ impl Session {
     fn authenticate(&mut self, inner: &Inner, user: &[u8], password: &[u8]) -> bool {
         let right = user == b"default" && inner.password.as_ref().is_none_or(|p| equal_in_constant_time(p.as_bytes(), password));
         self.authenticated |= right;
+        if !right {
+            inner.guard.borrow_mut().failed(inner.now, self.peer.ip());
+        }
         right
     }
 

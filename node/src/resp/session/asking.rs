@@ -198,9 +198,11 @@ impl Inner {
         // Every key has one leader, so that what all nodes say adds up to `DBSIZE`.
         let databases = Box::new(self.shard.led(cluster::KEYSPACE, databases::all()));
         let (input, answers) = self.budget.counted();
+        let output = answers + self.budget.spilled();
         info::Counted {
             connected_clients: self.connections.len() as u64,
-            client_bytes: (input + answers) as u64,
+            client_bytes: (input + output) as u64,
+            client_output_bytes: output as u64,
             memory_bytes: stats.memory_bytes,
             memory_peak_bytes: self.memory_peak_bytes.max(stats.memory_bytes),
             parked: stats.parked,
@@ -223,6 +225,8 @@ impl Inner {
             output_bytes: counters.output_bytes,
             expired: stats.expired,
             evicted: stats.evicted,
+            auth_failures: self.guard.borrow().failures(),
+            connections_expelled: counters.connections_expelled,
             hits: stats.hits,
             misses: stats.misses,
         }

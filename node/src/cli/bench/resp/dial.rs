@@ -51,7 +51,7 @@ impl Dial {
         let mut client = Client::connect(address).await.map_err(|e| nobody(address, &e.to_string()))?;
         if let Some(password) = &self.password {
             match client.command(&["AUTH", password]).await.map_err(|e| unanswered(address, &e))? {
-                Reply::Error(why) => return Err(Failed::new(format!("{address} refuses --password: {why}"))),
+                Reply::Error(why) => return Err(Failed::new(format!("{address} refuses the password (--password-file): {why}"))),
                 _ => return Ok(client),
             }
         }

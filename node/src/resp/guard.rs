@@ -1,0 +1,133 @@
+//! Wrong passwords, by address: guessing is slow, and the log tells of it.
+//!
+//! After a wrong password, further `AUTH`s of the same address wait before they are judged, the right ones as well: else a guesser would hang
+//! up on each answer that does not come at once. All that wait are judged at the same moment, so a client that has the password waits for
+//! `DELAY_MAX` at most, whatever others try from its address.
+
+use crate::seldom::{A_MINUTE, Seldom};
+use doyen_gossip::Time;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::time::{Duration, Instant};
+
+/// After the first wrong password; twice as long after each further one.
+const DELAY_FIRST: Duration = Duration::from_millis(50);
+const DELAY_MAX: Duration = Duration::from_secs(2);
+/// An address that gave no wrong password for so long begins anew.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
+/// Addresses that are remembered.
+const ADDRESSES_MAX: usize = 4096;
+
+/// Of one data thread.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    wrong: BTreeMap<IpAddr, Wrong>,
+    failures: u64,
+    told: Seldom,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Wrong {
+    times: u32,
+    last: Time,
+}
+
+impl Wrong {
+    fn until(self) -> Time {
+        let doubled = DELAY_FIRST.saturating_mul(1 << self.times.saturating_sub(1).min(16));
+        self.last + doubled.min(DELAY_MAX)
+    }
+}
+
+impl Guard {
+    pub(crate) fn new() -> Self {
+        Self { wrong: BTreeMap::new(), failures: 0, told: Seldom::new(A_MINUTE) }
+    }
+
+    /// Wrong passwords since the start.
+    pub(crate) fn failures(&self) -> u64 {
+        self.failures
+    }
+
+    /// Until when an `AUTH` of this address waits; `None`: it is judged now.
+    pub(crate) fn waits_until(&self, now: Time, from: IpAddr) -> Option<Time> {
+        self.wrong.get(&network(from)).map(|wrong| wrong.until()).filter(|until| now < *until)
+    }
+
+    /// This address gave a wrong password.
+    pub(crate) fn failed(&mut self, now: Time, from: IpAddr) {
+        self.failures += 1;
+        if let Some(others) = self.told.happened(Instant::now()) {
+            tracing::warn!(
+                "a RESP client at {from} gave a wrong password: AUTH takes what --resp-password-file says ({others} more since the last such line)"
+            );
+        }
+        let from = network(from);
+        if self.wrong.len() >= ADDRESSES_MAX && !self.wrong.contains_key(&from) {
+            self.wrong.retain(|_, wrong| now.since(wrong.last) < FORGOTTEN_AFTER);
+            let oldest = self.wrong.iter().min_by_key(|(_, wrong)| wrong.last).map(|(at, _)| *at);
+            if let Some(oldest) = oldest.filter(|_| self.wrong.len() >= ADDRESSES_MAX) {
+                self.wrong.remove(&oldest);
+            }
+        }
+        let wrong = self.wrong.entry(from).or_insert(Wrong { times: 0, last: now });
+        if now.since(wrong.last) >= FORGOTTEN_AFTER {
+            wrong.times = 0;
+        }
+        *wrong = Wrong { times: wrong.times.saturating_add(1), last: now };
+    }
+}
+
+/// What one customer of a provider has: an IPv4 address, or 64 bits of an IPv6 address.
+fn network(ip: IpAddr) -> IpAddr {
+    match ip.to_canonical() {
+        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from(u128::from(v6) & !u128::from(u64::MAX))),
+        v4 @ IpAddr::V4(_) => v4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    #[test]
+    fn each_wrong_password_of_an_address_makes_its_next_one_wait_longer() {
+        let (mut guard, from) = (Guard::new(), ip("192.0.2.1"));
+        let mut now = Time::ZERO + Duration::from_secs(1000);
+        assert_eq!(guard.waits_until(now, from), None);
+        let mut waited = Vec::new();
+        for _ in 0..8 {
+            guard.failed(now, from);
+            let until = guard.waits_until(now, from).expect("it waits");
+            waited.push(until.since(now).as_millis());
+            now = until;
+            assert_eq!(guard.waits_until(now, from), None, "then it is judged");
+        }
+        assert_eq!(waited, [50, 100, 200, 400, 800, 1600, 2000, 2000]);
+        guard.failed(now, from);
+        assert_eq!(guard.waits_until(now, ip("192.0.2.2")), None, "others do not wait");
+        assert!(guard.waits_until(now, ip("::ffff:192.0.2.1")).is_some(), "the same address, written otherwise");
+        now = now + FORGOTTEN_AFTER;
+        guard.failed(now, from);
+        assert_eq!(guard.waits_until(now, from), Some(now + DELAY_FIRST), "it begins anew");
+        assert_eq!(guard.failures(), 10);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded_and_a_network_counts_as_one() {
+        let (mut guard, mut now) = (Guard::new(), Time::ZERO);
+        let nth = |n: usize| IpAddr::V6(Ipv6Addr::from((n as u128) << 64));
+        for n in 0..ADDRESSES_MAX + 10 {
+            now = now + Duration::from_micros(1);
+            guard.failed(now, nth(n));
+        }
+        assert_eq!(guard.wrong.len(), ADDRESSES_MAX);
+        assert!(guard.waits_until(now, nth(0)).is_none() && guard.waits_until(now, nth(ADDRESSES_MAX)).is_some());
+        guard.failed(now, ip("2001:db8::1"));
+        assert!(guard.waits_until(now, ip("2001:db8::2")).is_some() && guard.waits_until(now, ip("2001:db8:0:1::1")).is_none());
+    }
+}
