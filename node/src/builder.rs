@@ -152,7 +152,8 @@ impl Builder {
         self
     }
 
-    /// Bytes of data at most; by default three quarters of the machine's, or the container's.
+    /// Bytes that the node may hold: data and buffers; by default three quarters of what the machine or the control group allows.
+    /// The rest of the process is the program's, and is not looked at. The binary bounds its whole process.
     pub fn memory_max(mut self, bytes: u64) -> Self {
         self.options.memory_max = Some(Size(bytes));
         self
@@ -313,6 +314,11 @@ impl Sockets {
 }
 
 fn assemble(config: Config) -> Result<Node, StartError> {
+    if config.memory.exceeds_bound() {
+        tracing::warn!("{}: the system will kill this process before it refuses writes; give a smaller --memory-max", config.memory);
+    } else {
+        tracing::info!("{}", config.memory);
+    }
     let sockets = Sockets::open(&config)?;
     let addresses = sockets.addresses(&config)?;
     let name = config.name.clone().unwrap_or_else(|| addresses.control.to_string());
@@ -356,6 +362,7 @@ fn assemble(config: Config) -> Result<Node, StartError> {
         password: config.resp_password.clone(),
         connections_max: config.connections_max,
         clients_max: config.clients_max,
+        whole_process: config.whole_process,
         seeds: Vec::new(),
     };
     let system = |e: &dyn std::fmt::Display| StartError::System(e.to_string());

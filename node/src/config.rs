@@ -11,6 +11,7 @@ mod memory;
 mod options;
 pub mod value;
 
+pub use memory::Memory;
 pub use options::Options;
 
 use crate::keyspace::KeyspaceOptions;
@@ -51,6 +52,8 @@ const VALUE_BYTES_LEAST: usize = 1024;
 /// The most that it may be: a value travels in one piece, and a data thread closes connections from which more than 96 MiB wait for their end
 /// (`net::links`).
 const VALUE_BYTES_MOST: usize = 64 << 20;
+/// Where nobody says, the largest value is this part of a data thread's memory.
+const VALUE_PART: usize = 8;
 /// The least that a data thread may have of `--memory-max`.
 const MEMORY_BYTES_LEAST: usize = 1 << 20;
 /// Seeds at most.
@@ -139,8 +142,12 @@ pub struct Config {
     pub http_token: Option<String>,
     /// What RESP clients must AUTH with.
     pub resp_password: Option<String>,
-    /// Entries, tails and snapshots together.
+    /// What the node may hold: entries, tails, snapshots, buffers, what the allocator keeps.
     pub memory_bytes_max: usize,
+    /// Where that comes from.
+    pub memory: Memory,
+    /// Whether the process is this node's alone.
+    pub whole_process: bool,
     /// The largest value.
     pub value_bytes_max: usize,
     /// Bytes from which on a range of keys is split.
@@ -241,7 +248,8 @@ impl Options {
                 "--seed {seed} is on another machine, and without a secret a node talks on this machine only: give --secret-file FILE (or DOYEN_SECRET), or --tls-ca, --tls-cert and --tls-key"
             ));
         }
-        let memory_bytes_max = bytes(self.memory_max.unwrap_or(Size(memory::available() / 4 * 3)));
+        let memory = Memory::resolve(self.memory_max.map(|size| size.0), memory::bound());
+        let memory_bytes_max = bytes(Size(memory.bytes));
         let threads = self.threads()?;
         if memory_bytes_max / usize::from(threads) < MEMORY_BYTES_LEAST {
             let least = MEMORY_BYTES_LEAST >> 20;
@@ -249,8 +257,8 @@ impl Options {
                 "--memory-max {memory_bytes_max} is too small for any use: at least {least}mb for each of --threads {threads}"
             ));
         }
-        // Where nobody says, a value may be as large as fits.
-        let value_bytes_max = self.value_max.map_or((16 << 20).min(memory_bytes_max / usize::from(threads) / 2), bytes);
+        // Where nobody says, a value may be as large as fits well.
+        let value_bytes_max = self.value_max.map_or((16 << 20).min(memory_bytes_max / usize::from(threads) / VALUE_PART), bytes);
         if value_bytes_max < VALUE_BYTES_LEAST {
             return fail(format!("--value-max {value_bytes_max} is too small for any use: at least {VALUE_BYTES_LEAST} bytes"));
         }
@@ -295,6 +303,8 @@ impl Options {
             http_token: self.http_token_file.as_deref().map(|p| read_line(p, "--http-token-file")).transpose()?,
             resp_password,
             memory_bytes_max,
+            memory,
+            whole_process: defaults == Defaults::Binary,
             value_bytes_max,
             range_bytes_max,
             connections_max: at_least("--connections-max", self.connections_max, 1)?.unwrap_or(10_000) as usize,
