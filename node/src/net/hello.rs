@@ -19,7 +19,7 @@ use std::any::Any;
 use std::time::Duration;
 
 /// The versions of the wire that this node speaks.
-pub const VERSIONS: (u16, u16) = (11, 11);
+pub const VERSIONS: (u16, u16) = (12, 12);
 /// The longest name of a node.
 pub const NAME_BYTES_MAX: usize = 256;
 

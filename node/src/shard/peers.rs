@@ -26,11 +26,8 @@ pub(super) const COPY_AHEAD_MAX: u64 = 32 << 20;
 const APPEND_BYTES_MAX: usize = 32 << 10;
 /// Answers up to this size never wait: there are at most `waiting_max` of them.
 pub(super) const SMALL_ANSWER_BYTES: usize = 1 << 10;
-/// Larger answers that one peer has asked for and that are not on their way. Beyond it a call is refused before it is
-/// executed, unless it is the only one.
-pub(super) const OWED_BYTES_MAX: usize = 256 << 20;
-/// The same of one client. All of them together have what one peer has.
-const OWED_CLIENT_BYTES_MAX: usize = 64 << 20;
+/// Of what a peer may be owed in large answers, one client may be owed this part. All clients together have what one peer has.
+const OWED_CLIENT_PART: usize = 4;
 
 /// What an answer to a peer weighs: 0 if it never waits.
 pub(super) fn answer_weight(outcome: &Outcome) -> usize {
@@ -50,8 +47,8 @@ pub(super) struct Peer {
     /// Bytes received since it connected, and when the last ones came.
     pub(super) received: u64,
     pub(super) heard: Time,
-    /// What it was told last of this node's memory: bytes left, having received so many.
-    pub(super) told: (u64, u64),
+    /// What it was told last of this node's memory, having received so many.
+    pub(super) told: (Headroom, u64),
     /// Bytes given to it since it connected.
     sent: u64,
     /// What it said last of its memory, having received so many bytes,
@@ -116,6 +113,9 @@ pub(super) struct Peers {
     ready: VecDeque<(MemberId, Lane)>,
     /// The one whose turn it is, in pieces.
     pieces: VecDeque<(MemberId, Lane, Bytes)>,
+    /// Larger answers that one peer has asked for and that are not on their way, at most. Beyond it a call is refused before it is
+    /// executed, unless it is the only one.
+    owed_max: usize,
     /// What all clients are owed.
     owed_clients: usize,
     /// Who did not acknowledge in time, and has acknowledged nothing since: another partition need not wait for that as long again.
@@ -132,6 +132,11 @@ const fn index(lane: Lane) -> usize {
 }
 
 impl Peers {
+    /// None yet; each of them may be owed so many bytes of large answers.
+    pub(super) fn new(owed_max: usize) -> Self {
+        Self { owed_max, ..Self::default() }
+    }
+
     /// A partition is no more: nothing of it is refused to anybody.
     pub(super) fn forget_refused(&mut self, at: PartitionRef) {
         self.all.iter_mut().for_each(|(_, peer)| _ = peer.refused.remove(&at));
@@ -281,9 +286,9 @@ impl Peers {
     pub(super) fn may_owe(&self, id: MemberId, bytes: usize) -> bool {
         let fits = |owed: usize| {
             if id.is_client() {
-                owed + bytes <= OWED_CLIENT_BYTES_MAX && self.owed_clients + bytes <= OWED_BYTES_MAX
+                owed + bytes <= self.owed_max / OWED_CLIENT_PART && self.owed_clients + bytes <= self.owed_max
             } else {
-                owed + bytes <= OWED_BYTES_MAX
+                owed + bytes <= self.owed_max
             }
         };
         bytes <= SMALL_ANSWER_BYTES || self.all.get(&id).is_none_or(|p| p.owed == 0 || fits(p.owed))
