@@ -19,6 +19,7 @@ mod api;
 #[doc(hidden)]
 pub mod bench;
 pub(crate) mod clients;
+mod compacting;
 mod copying;
 mod dedup;
 mod dispatch;
@@ -41,6 +42,7 @@ mod published;
 mod replication;
 mod reshaping;
 mod scan;
+mod shaking;
 mod slots;
 mod store;
 #[cfg(test)]
@@ -50,6 +52,8 @@ mod upkeep;
 
 use bytes::{Bytes, BytesMut};
 use clients::Arriving;
+use compacting::Compacting;
+pub use compacting::Outside;
 use copying::{Copying, LateAck, Opening, Sink};
 use dedup::Dedup;
 use doyen_gossip::Time;
@@ -170,6 +174,7 @@ struct Core {
     expiring: VecDeque<PartitionRef>,
     expire_at: Time,
     evicting: Evicting,
+    compacting: Compacting,
     /// Learners of partitions that may be sent a part of their snapshot, and when some are next.
     to_copy: VecDeque<(PartitionRef, MemberId)>,
     copy_at: Time,
@@ -408,7 +413,6 @@ impl Shard {
             me,
             threads: Threads::default(),
             leaving: BTreeSet::new(),
-            limits,
             rng: rng_seed | 1,
             now,
             wall: (0, now),
@@ -421,7 +425,8 @@ impl Shard {
             published: Published::default(),
             arrived: None,
             next_retire: now + clients::RETENTION,
-            peers: Peers::default(),
+            peers: Peers::new(limits.owed_bytes_max()),
+            limits,
             ready: VecDeque::new(),
             outcomes: VecDeque::new(),
             overtaken: VecDeque::new(),
@@ -447,6 +452,7 @@ impl Shard {
             expiring: VecDeque::new(),
             expire_at: now,
             evicting: Evicting::new(now),
+            compacting: Compacting::default(),
             to_copy: VecDeque::new(),
             copy_at: now,
             pace: Pace::new(now),
@@ -1090,7 +1096,8 @@ impl Shard {
         let mut stats = self.core.stats.clone();
         let (memory, memory_max) = (self.core.memory as u64, self.core.limits.memory_bytes_max as u64);
         (stats.memory_bytes, stats.memory_bytes_max) = (memory, memory_max);
-        stats.memory_filled = memory.saturating_mul(1000) / memory_max.max(1);
+        stats.memory_outside_bytes = self.core.memory_held() as u64 - memory;
+        stats.memory_filled = (self.core.memory_held() as u64).saturating_mul(1000) / memory_max.max(1);
         stats.divided = self.core.drawing.len() as u64;
         for slot in self.slots.values() {
             stats.parked += slot.calls.parked.len() as u64;

@@ -161,6 +161,7 @@ fn start(
         password: None,
         connections_max: 0,
         clients_max: 0,
+        whole_process: false,
         seeds,
     };
     // It answers by what members say, and they have leases.

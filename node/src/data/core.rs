@@ -17,7 +17,7 @@ use crate::resp::cluster;
 use crate::resp::ready::Ready;
 use crate::resp::session::Connection;
 use crate::shard::op::{Failure, Operation, Outcome, PartitionAction, PartitionOperation, Work};
-use crate::shard::{Lane, Limits, Malformed, Patience, Request, Shard};
+use crate::shard::{Lane, Limits, Malformed, Outside, Patience, Request, Shard};
 use crate::shared::{Local, Shared};
 use bytes::BytesMut;
 use doyen_gossip::Time;
@@ -39,6 +39,10 @@ const ROUNDS_MAX: usize = 4;
 const COMPARE_WORK: usize = 1 << 17;
 /// How often connections that stand still are looked for while others want room.
 const STALLED_INTERVAL: Duration = Duration::from_secs(1);
+/// How often it is looked at what the process holds.
+const PROCESS_INTERVAL: Duration = Duration::from_millis(100);
+/// Buffers of clients leave this part of the memory to what is on its way.
+const BUFFERS_LEAVE_PART: usize = 32;
 /// Requests to the control thread that may wait here.
 const UPCALLS_WAITING_MAX: usize = 1024;
 /// Maps that clients have asked for and that are not made yet, at most.
@@ -74,6 +78,9 @@ pub(crate) struct Core {
     cpu: (Duration, Time),
     alive_at: Time,
     stalled_at: Time,
+    process_at: Time,
+    /// What was loose at the last look at the process.
+    loose: u64,
 }
 
 /// Of a core in thousandths, from when on a thread has no time to spare.
@@ -340,6 +347,8 @@ impl Core {
             cpu: (Duration::ZERO, Time::ZERO),
             alive_at: Time::ZERO,
             stalled_at: Time::ZERO,
+            process_at: Time::ZERO,
+            loose: 0,
         }
     }
 
@@ -578,6 +587,7 @@ impl Core {
     pub(crate) fn tick(&mut self) {
         self.look_for_used();
         self.look_for_maps();
+        self.look_at_process();
         let inner = &mut self.inner;
         let now = inner.now;
         if inner.shard.poll_timeout().is_some_and(|due| due <= now) {
@@ -599,6 +609,23 @@ impl Core {
                 self.upcall(alive);
             }
         }
+    }
+
+    /// Tells the shard what is held beside what it counts, and clients how much room that leaves them.
+    fn look_at_process(&mut self) {
+        let inner = &mut self.inner;
+        let (input, answers) = inner.budget.counted();
+        let buffers = (input + answers) as u64;
+        if inner.now >= self.process_at {
+            self.process_at = inner.now + PROCESS_INTERVAL;
+            let counted = inner.shard.memory() as u64 + buffers;
+            self.loose = inner.crew.process().look(inner.me.thread_number(), counted);
+        }
+        inner.shard.set_outside(Outside { buffers, loose: self.loose });
+        // Buffers have what is left; what is stored must not take it from them, nor they the last of it.
+        inner
+            .budget
+            .set_room((inner.shard.memory_left() + input + answers).saturating_sub(inner.limits.memory_bytes_max / BUFFERS_LEAVE_PART));
     }
 
     /// Whether a pause that is for the sake of others keeps something waiting.

@@ -5,6 +5,7 @@
 
 use super::Message;
 use super::desk::Desk;
+use super::process::Process;
 use crate::resp::describe::Counted;
 use mio::net::TcpStream;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ pub(crate) struct Crew {
     seats: Vec<(AtomicUsize, AtomicUsize)>,
     connection_last: AtomicU64,
     memory_bytes_max: usize,
+    process: Process,
 }
 
 /// The place of one Redis client among those that there may be.
@@ -65,10 +67,11 @@ pub(crate) struct Back {
 }
 
 impl Crew {
-    /// Of these threads, at least one, with so much memory together.
-    pub(super) fn new(desks: Vec<Arc<Desk>>, memory_bytes_max: usize) -> Self {
+    /// Of these threads, at least one, with so much memory together, of which the process is the whole (`whole_process`) or a part.
+    pub(super) fn new(desks: Vec<Arc<Desk>>, memory_bytes_max: usize, whole_process: bool) -> Self {
         let seats = desks.iter().map(|_| Default::default()).collect();
-        Self { desks, seats, connection_last: AtomicU64::new(0), memory_bytes_max }
+        let process = Process::new(desks.len(), whole_process);
+        Self { desks, seats, connection_last: AtomicU64::new(0), memory_bytes_max, process }
     }
 
     /// How many threads there are.
@@ -84,6 +87,16 @@ impl Crew {
     /// Memory of all threads.
     pub(crate) fn memory_bytes_max(&self) -> usize {
         self.memory_bytes_max
+    }
+
+    /// What the process holds.
+    pub(super) fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// Bytes of the process in memory, and what all threads count of them. 0: the system does not tell.
+    pub(crate) fn process_memory(&self) -> (u64, u64) {
+        (self.process.resident(), self.process.counted())
     }
 
     /// The number of the next Redis client.

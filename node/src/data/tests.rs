@@ -58,6 +58,7 @@ impl Node {
             password: password.map(str::to_owned),
             connections_max,
             clients_max: 10,
+            whole_process: false,
             seeds: Vec::new(),
         };
         shared.publish(crate::shared::Local { me: ME, view: Some(view(ME, resp_at, &clusters)) });

@@ -19,6 +19,7 @@ pub struct Facts {
     pub uptime_s: u64,
     pub connections_max: usize,
     pub memory_bytes_max: u64,
+    pub process_memory: (u64, u64),
     pub memory_policy: &'static str,
     pub backups: i64,
     pub has_password: bool,
@@ -80,6 +81,7 @@ type Lines = Vec<(&'static str, String)>;
 fn info_sections(facts: &Facts) -> [(&'static str, Lines); 7] {
     let mode = if facts.cluster_port { "cluster" } else { "standalone" };
     let counted = &facts.counted;
+    let (resident, counted_there) = facts.process_memory;
     let human = |bytes: u64| format!("{:.2}M", bytes as f64 / f64::from(1 << 20));
     [
         (
@@ -110,6 +112,9 @@ fn info_sections(facts: &Facts) -> [(&'static str, Lines); 7] {
             vec![
                 ("used_memory", counted.memory_bytes.to_string()),
                 ("used_memory_human", human(counted.memory_bytes)),
+                ("used_memory_rss", resident.to_string()),
+                ("used_memory_rss_human", human(resident)),
+                ("mem_fragmentation_ratio", format!("{:.2}", resident as f64 / counted_there.max(1) as f64)),
                 ("maxmemory", facts.memory_bytes_max.to_string()),
                 ("maxmemory_human", human(facts.memory_bytes_max)),
                 ("maxmemory_policy", facts.memory_policy.to_owned()),

@@ -160,7 +160,7 @@ impl Core {
         if !peer.acks.is_empty() {
             let acks = std::mem::take(&mut peer.acks);
             let received = peer.received;
-            peer.told = (headroom.left, received);
+            peer.told = (headroom, received);
             let mut frame = Frame::Acks { headroom, received, acks };
             self.peers.send(to, Lane::Calls, &frame);
             if let (Frame::Acks { acks, .. }, Some(peer)) = (&mut frame, self.peers.get(to)) {
@@ -183,8 +183,9 @@ impl Core {
         for id in self.peers.ids().into_iter().filter(hears) {
             let Some(peer) = self.peers.get(id) else { continue };
             let received = peer.received;
-            if headroom.left.abs_diff(peer.told.0) > step || received - peer.told.1 > step {
-                peer.told = (headroom.left, received);
+            let differs = headroom.left.abs_diff(peer.told.0.left).max(headroom.loose.abs_diff(peer.told.0.loose));
+            if differs > step || received - peer.told.1 > step {
+                peer.told = (headroom, received);
                 self.peers.send(id, Lane::Calls, &Frame::Acks { headroom, received, acks: Vec::new() });
             }
         }

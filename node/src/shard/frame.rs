@@ -126,17 +126,24 @@ pub(super) struct Head {
 }
 
 /// What a node has left of its memory, in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Headroom {
     /// All that it has left.
     pub(super) left: u64,
     /// With less than this it is full: it is kept for tails and for what is on its way.
     pub(super) kept: u64,
+    /// What it is about to get back without any eviction.
+    pub(super) loose: u64,
 }
 
 impl Headroom {
     /// Of whom nothing is known.
-    pub(super) const PLENTY: Self = Self { left: u64::MAX, kept: 0 };
+    pub(super) const PLENTY: Self = Self { left: u64::MAX, kept: 0, loose: 0 };
+
+    /// The same once it has got back what is loose.
+    pub(super) const fn settled(self) -> Self {
+        Self { left: self.left.saturating_add(self.loose), ..self }
+    }
 
     /// What of `kept`, which is a tenth of the memory, nothing that is written gets: a 64th of the memory, and 16 MiB of a large one.
     pub(super) fn reserve(self) -> u64 {
@@ -349,6 +356,7 @@ impl Frame {
             Self::Acks { headroom, received, acks } => framed(out, ACKS, |out| {
                 out.bytes.put_u64_le(headroom.left);
                 out.bytes.put_u64_le(headroom.kept);
+                out.bytes.put_u64_le(headroom.loose);
                 out.bytes.put_u64_le(*received);
                 for ack in acks {
                     put_at(out, ack.at);
@@ -492,7 +500,11 @@ impl Frame {
             NOT_SERVING => Self::NotServing { at: r.at()?, n: r.u64()?, attempt: r.u32()? },
             ALIGN => Self::Align { head: r.head()?, base: r.u64()?, last: r.u64()?, entries: r.all(Reader::logged)? },
             APPEND => Self::Append { head: r.head()?, entries: r.all(Reader::logged)? },
-            ACKS => Self::Acks { headroom: Headroom { left: r.u64()?, kept: r.u64()? }, received: r.u64()?, acks: r.all(Reader::ack)? },
+            ACKS => Self::Acks {
+                headroom: Headroom { left: r.u64()?, kept: r.u64()?, loose: r.u64()? },
+                received: r.u64()?,
+                acks: r.all(Reader::ack)?,
+            },
             WANT => Self::Want { at: r.at()?, epoch: Epoch(r.u64()?), session: r.u32()?, next: r.u64()? },
             BEGIN => {
                 let (at, epoch, lineage, session) = (r.at()?, Epoch(r.u64()?), Lineage(r.u32()?), r.u32()?);

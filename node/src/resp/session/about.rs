@@ -203,6 +203,7 @@ impl Session {
             uptime_s: inner.now.since(inner.started).as_secs(),
             connections_max: inner.connections_max,
             memory_bytes_max: u64::try_from(memory).unwrap_or(u64::MAX),
+            process_memory: inner.crew.process_memory(),
             memory_policy: EvictionPolicy(keyspace.map(|k| k.eviction).unwrap_or_default()).in_redis(),
             backups: inner.backups_least,
             has_password: inner.password.is_some(),

@@ -96,11 +96,12 @@ impl Inner {
     /// What this thread counts for `INFO`.
     pub(crate) fn counted(&self) -> describe::Counted {
         let stats = self.shard.stats();
+        let (input, answers) = self.budget.counted();
         // Every key has one leader, so that what all nodes say adds up to `DBSIZE`.
         let (keys, expires) = self.shard.led(cluster::KEYSPACE, MapId(0));
         describe::Counted {
             connected_clients: self.connections.len() as u64,
-            memory_bytes: stats.memory_bytes,
+            memory_bytes: stats.memory_bytes + (input + answers) as u64,
             connections_received: self.counters.connections,
             connections_rejected: self.counters.connections_rejected,
             commands: self.counters.commands,

@@ -161,8 +161,8 @@ fn frame() -> impl Strategy<Value = Frame> {
             entries
         }),
         (head(), prop::collection::vec(logged(), 0..4)).prop_map(|(head, entries)| Frame::Append { head, entries }),
-        (n(), n(), n(), prop::collection::vec(ack, 0..4)).prop_map(|(left, kept, received, acks)| Frame::Acks {
-            headroom: Headroom { left, kept },
+        (n(), n(), n(), n(), prop::collection::vec(ack, 0..4)).prop_map(|(left, kept, loose, received, acks)| Frame::Acks {
+            headroom: Headroom { left, kept, loose },
             received,
             acks
         }),
