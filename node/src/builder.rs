@@ -166,7 +166,8 @@ impl Builder {
         self
     }
 
-    /// Bytes of data at most; by default three quarters of the machine's, or the container's.
+    /// Bytes that the node may hold: data and buffers; by default three quarters of what the machine or the control group allows.
+    /// The rest of the process is the program's, and is not looked at. The binary bounds its whole process.
     pub fn memory_max(mut self, bytes: u64) -> Self {
         self.options.memory_max = Some(Size(bytes));
         self
@@ -338,6 +339,11 @@ impl Sockets {
 
 fn assemble(config: Config) -> Result<Node, StartError> {
     config.exposed.iter().for_each(|warning| tracing::warn!("{warning}"));
+    if config.memory.exceeds_bound() {
+        tracing::warn!("{}: the system will kill this process before it refuses writes; give a smaller --memory-max", config.memory);
+    } else {
+        tracing::info!("{}", config.memory);
+    }
     let sockets = Sockets::open(&config)?;
     let addresses = sockets.addresses(&config)?;
     let name = config.name.clone().unwrap_or_else(|| addresses.control.to_string());
@@ -383,6 +389,7 @@ fn assemble(config: Config) -> Result<Node, StartError> {
         idle_timeout: config.resp_idle_timeout,
         connections_max: config.connections_max,
         clients_max: config.clients_max,
+        whole_process: config.whole_process,
         seeds: Vec::new(),
     };
     let system = |e: &dyn std::fmt::Display| StartError::System(e.to_string());

@@ -11,6 +11,7 @@ mod memory;
 mod options;
 pub mod value;
 
+pub use memory::Memory;
 pub use options::Options;
 
 use crate::keyspace::KeyspaceOptions;
@@ -57,6 +58,8 @@ const VALUE_BYTES_LEAST: usize = 1024;
 /// The most that it may be: a value travels in one piece, and a data thread closes connections from which more than 96 MiB wait for their end
 /// (`net::links`).
 const VALUE_BYTES_MOST: usize = 64 << 20;
+/// Where nobody says, the largest value is this part of a data thread's memory.
+const VALUE_PART: usize = 8;
 /// The least that a data thread may have of `--memory-max`.
 const MEMORY_BYTES_LEAST: usize = 1 << 20;
 /// Of the permissions of a file: users who neither own it nor are of its group may read it.
@@ -155,8 +158,12 @@ pub struct Config {
     pub resp_auth_timeout: Option<Duration>,
     /// How long RESP clients may send nothing; `None`: for ever.
     pub resp_idle_timeout: Option<Duration>,
-    /// Entries, tails and snapshots together.
+    /// What the node may hold: entries, tails, snapshots, buffers, what the allocator keeps.
     pub memory_bytes_max: usize,
+    /// Where that comes from.
+    pub memory: Memory,
+    /// Whether the process is this node's alone.
+    pub whole_process: bool,
     /// The largest value.
     pub value_bytes_max: usize,
     /// Bytes from which on a range of keys is split.
@@ -299,7 +306,8 @@ impl Options {
                 "--seed {seed} is on another machine, and without a secret a node talks on this machine only: give --secret-file FILE (or DOYEN_SECRET), or --tls-ca, --tls-cert and --tls-key"
             ));
         }
-        let memory_bytes_max = bytes(self.memory_max.unwrap_or(Size(memory::available() / 4 * 3)));
+        let memory = Memory::resolve(self.memory_max.map(|size| size.0), memory::bound());
+        let memory_bytes_max = bytes(Size(memory.bytes));
         let threads = self.threads()?;
         if let Some(port) = advertise_resp_cluster.as_ref().and_then(|a| a.port)
             && port.checked_add(u16::from(threads) - 1).is_none()
@@ -314,8 +322,8 @@ impl Options {
                 "--memory-max {memory_bytes_max} is too small for any use: at least {least}mb for each of --threads {threads}"
             ));
         }
-        // Where nobody says, a value may be as large as fits.
-        let value_bytes_max = self.value_max.map_or((16 << 20).min(memory_bytes_max / usize::from(threads) / 2), bytes);
+        // Where nobody says, a value may be as large as fits well.
+        let value_bytes_max = self.value_max.map_or((16 << 20).min(memory_bytes_max / usize::from(threads) / VALUE_PART), bytes);
         if value_bytes_max < VALUE_BYTES_LEAST {
             return fail(format!("--value-max {value_bytes_max} is too small for any use: at least {VALUE_BYTES_LEAST} bytes"));
         }
@@ -364,6 +372,8 @@ impl Options {
             resp_auth_timeout: Some(self.resp_auth_timeout.map_or(AUTH_TIMEOUT_DEFAULT, |s| s.0)).filter(|t| !t.is_zero()),
             resp_idle_timeout: self.resp_idle_timeout.map(|s| s.0).filter(|t| !t.is_zero()),
             memory_bytes_max,
+            memory,
+            whole_process: defaults == Defaults::Binary,
             value_bytes_max,
             range_bytes_max,
             connections_max: at_least("--connections-max", self.connections_max, 1)?.unwrap_or(10_000) as usize,

@@ -9,6 +9,7 @@ pub(crate) mod core;
 pub(crate) mod crew;
 mod desk;
 mod passes;
+mod process;
 mod reactor;
 #[doc(hidden)]
 pub mod siblings;
@@ -28,6 +29,7 @@ use crate::shard::{self, Limits};
 use crate::shared::Shared;
 use doyen_placement::{MapEntry, MemberId, PartitionId, THREADS_MAX, Table};
 pub use passes::Longest;
+pub(crate) use process::ITSELF_BYTES;
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::sync::Arc;
@@ -58,6 +60,8 @@ pub struct DataOptions {
     pub connections_max: usize,
     /// Of a node: native clients at the same time.
     pub clients_max: usize,
+    /// Whether the process is this node's alone, so that all of its memory counts.
+    pub whole_process: bool,
     /// Of a client: data ports of nodes, where it begins.
     pub seeds: Vec<SocketAddr>,
 }
@@ -340,7 +344,7 @@ impl DataHandle {
 /// A socket cannot be used, or the system gives no thread; then none runs.
 pub fn start(options: DataOptions, shared: Arc<Shared>, upcalls: mpsc::Sender<Upcall>) -> Result<(Data, DataHandle), StartError> {
     let DataOptions { me, limits, threads: sockets, identity, mut resp, .. } = options;
-    let DataOptions { password, auth_timeout, idle_timeout, connections_max, clients_max, seeds, .. } = options;
+    let DataOptions { password, auth_timeout, idle_timeout, connections_max, clients_max, whole_process, seeds, .. } = options;
     let count = u8::try_from(sockets.len()).ok().filter(|n| (1..=THREADS_MAX).contains(n));
     let count = count.ok_or_else(|| io::Error::other("there are 1 to 16 data threads"))?;
     let (mut polls, mut desks) = (Vec::new(), Vec::new());
@@ -353,7 +357,7 @@ pub fn start(options: DataOptions, shared: Arc<Shared>, upcalls: mpsc::Sender<Up
     let listeners = desks.clone();
     shared.listen(move || listeners.iter().for_each(|desk| desk.bell().ring()));
     let handle = DataHandle(Arc::new(Door { desks: desks.clone(), shared: shared.clone() }));
-    let crew = Arc::new(Crew::new(desks, limits.memory_bytes_max, connections_max, idle_timeout));
+    let crew = Arc::new(Crew::new(desks, limits.memory_bytes_max, connections_max, idle_timeout, whole_process));
     let mut data = Data { threads: Vec::new() };
     let limits = limits.shared_by(count);
     for (number, ((poll, sockets), siblings)) in (0..).zip(polls.into_iter().zip(sockets).zip(Siblings::of(me, count))) {

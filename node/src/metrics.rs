@@ -59,7 +59,12 @@ impl fmt::Debug for Metrics {
 const GAUGES: &[(&str, Unit, &str)] = &[
     ("doyen_keys", Unit::Count, "Keys held by this node, as primary and as copy"),
     ("doyen_memory_bytes", Unit::Bytes, "Memory of entries, tails and snapshots"),
-    ("doyen_memory_max_bytes", Unit::Bytes, "As much memory of these as there may be (--memory-max)"),
+    (
+        "doyen_memory_outside_bytes",
+        Unit::Bytes,
+        "Memory beside that: buffers of clients and peers, what was dropped and is not freed, what the allocator keeps",
+    ),
+    ("doyen_memory_max_bytes", Unit::Bytes, "As much memory of both as there may be (--memory-max)"),
     (
         "doyen_memory_filled_ratio",
         Unit::Count,
@@ -147,6 +152,7 @@ const COUNTERS: &[(&str, Unit, &str)] = &[
     ("doyen_checksum_mismatches_total", Unit::Count, "Copies whose checksum differed before they were to count"),
     ("doyen_malformed_frames_total", Unit::Count, "Frames of peers that were refused as malformed"),
     ("doyen_keys_expired_total", Unit::Count, "Keys expired"),
+    ("doyen_memory_compactions_total", Unit::Count, "Times that entries were moved so that the memory between them was given back"),
     ("doyen_evicted_keys_total", Unit::Count, "Keys evicted because memory was full"),
     (
         "doyen_writes_refused_total",
@@ -249,6 +255,7 @@ fn count(seen: &Seen<'_>) {
         ("doyen_checksum_mismatches_total", shard.checksum_mismatches),
         ("doyen_malformed_frames_total", shard.malformed),
         ("doyen_keys_expired_total", shard.expired),
+        ("doyen_memory_compactions_total", shard.compactions),
         ("doyen_evicted_keys_total", shard.evicted),
         ("doyen_writes_refused_total", shard.refused),
         ("doyen_range_scans_total", shard.ranges),
@@ -292,6 +299,7 @@ fn gauge(seen: &Seen<'_>) {
     for (name, value) in [
         ("doyen_keys", shard.keys),
         ("doyen_memory_bytes", shard.memory_bytes),
+        ("doyen_memory_outside_bytes", shard.memory_outside_bytes),
         ("doyen_memory_max_bytes", shard.memory_bytes_max),
         ("doyen_operations_parked", shard.parked),
         ("doyen_partitions_open", shard.open),

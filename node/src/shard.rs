@@ -19,6 +19,7 @@ mod api;
 #[doc(hidden)]
 pub mod bench;
 pub(crate) mod clients;
+mod compacting;
 mod copying;
 mod deadline;
 mod dedup;
@@ -43,6 +44,7 @@ mod published;
 mod replication;
 mod reshaping;
 mod scan;
+mod shaking;
 mod slots;
 mod store;
 #[cfg(test)]
@@ -52,6 +54,8 @@ mod upkeep;
 
 use bytes::{Bytes, BytesMut};
 use clients::Arriving;
+use compacting::Compacting;
+pub use compacting::Outside;
 use copying::{Copying, LateAck, Opening, Sink};
 use dedup::Dedup;
 use doyen_gossip::Time;
@@ -177,6 +181,7 @@ struct Core {
     expiring: VecDeque<PartitionRef>,
     expire_at: Time,
     evicting: Evicting,
+    compacting: Compacting,
     /// Learners of partitions that may be sent a part of their snapshot, and when some are next.
     to_copy: VecDeque<(PartitionRef, MemberId)>,
     copy_at: Time,
@@ -417,7 +422,6 @@ impl Shard {
             me,
             threads: Threads::default(),
             leaving: BTreeSet::new(),
-            limits,
             rng: rng_seed | 1,
             now,
             wall: (0, now),
@@ -430,7 +434,8 @@ impl Shard {
             published: Published::default(),
             arrived: None,
             next_retire: now + clients::RETENTION,
-            peers: Peers::default(),
+            peers: Peers::new(limits.owed_bytes_max()),
+            limits,
             crowded: BTreeMap::new(),
             ready: VecDeque::new(),
             outcomes: VecDeque::new(),
@@ -457,6 +462,7 @@ impl Shard {
             expiring: VecDeque::new(),
             expire_at: now,
             evicting: Evicting::new(now),
+            compacting: Compacting::default(),
             to_copy: VecDeque::new(),
             copy_at: now,
             pace: Pace::new(now),
@@ -1130,7 +1136,8 @@ impl Shard {
         let mut stats = self.core.stats.clone();
         let (memory, memory_max) = (self.core.memory as u64, self.core.limits.memory_bytes_max as u64);
         (stats.memory_bytes, stats.memory_bytes_max) = (memory, memory_max);
-        stats.memory_filled = memory.saturating_mul(1000) / memory_max.max(1);
+        stats.memory_outside_bytes = self.core.memory_held() as u64 - memory;
+        stats.memory_filled = (self.core.memory_held() as u64).saturating_mul(1000) / memory_max.max(1);
         stats.divided = self.core.drawing.len() as u64;
         for slot in self.slots.values() {
             stats.parked += slot.calls.parked.len() as u64;

@@ -71,6 +71,16 @@ impl Client {
         self.stream.get_mut().write_all(bytes)
     }
 
+    /// Sends bytes as they are, as far as the socket takes them at once; what it does not take is lost.
+    pub fn raw_if_taken(&mut self, bytes: &[u8]) {
+        let stream = self.stream.get_mut();
+        if stream.set_nonblocking(true).is_ok() {
+            // Full, or closed by the other end: whoever asks for something next hears of it.
+            let _ = stream.write(bytes);
+            let _ = stream.set_nonblocking(false);
+        }
+    }
+
     /// The next reply.
     ///
     /// # Errors

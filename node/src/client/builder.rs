@@ -162,6 +162,7 @@ fn start(
         idle_timeout: None,
         connections_max: 0,
         clients_max: 0,
+        whole_process: false,
         seeds,
     };
     // It answers by what members say, and they have leases.

@@ -113,10 +113,10 @@ options! {
     /// How long a RESP client may send nothing before it is disconnected, as in 5m; 0s: as long as it likes [default: 0s]
     #[arg(long, env = "DOYEN_RESP_IDLE_TIMEOUT", value_name = "DURATION")]
     resp_idle_timeout: Span,
-    /// Memory for data [default: three quarters of the machine's or container's]
+    /// Memory that the process may hold: data, buffers, and what its allocator keeps; 32mb more are for the program itself [default: three quarters of what the machine or the control group allows, less that]
     #[arg(long, env = "DOYEN_MEMORY_MAX", value_name = "SIZE")]
     memory_max: Size,
-    /// Largest value, 64mb at most [default: 16mb]
+    /// Largest value, 64mb at most [default: 16mb, or an eighth of what a data thread may hold]
     #[arg(long, env = "DOYEN_VALUE_MAX", value_name = "SIZE")]
     value_max: Size,
     /// Bytes from which on a range of keys is split, each with its copies [default: 64mb]

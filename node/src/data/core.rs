@@ -23,7 +23,7 @@ use crate::resp::session::pause::Paused;
 use crate::resp::slowlog::SlowLog;
 use crate::seldom::{A_MINUTE, Seldom};
 use crate::shard::op::{Failure, Operation, Outcome, PartitionAction, PartitionOperation, Work};
-use crate::shard::{Lane, Limits, Malformed, Patience, Request, Shard};
+use crate::shard::{Lane, Limits, Malformed, Outside, Patience, Request, Shard};
 use crate::shared::{Local, Shared};
 use crate::waking;
 use bytes::BytesMut;
@@ -47,6 +47,10 @@ const ROUNDS_MAX: usize = 4;
 const COMPARE_WORK: usize = 1 << 17;
 /// How often connections that stand still are looked for while others want room.
 const STALLED_INTERVAL: Duration = Duration::from_secs(1);
+/// How often it is looked at what the process holds.
+const PROCESS_INTERVAL: Duration = Duration::from_millis(100);
+/// Buffers of clients leave this part of the memory to what is on its way.
+const BUFFERS_LEAVE_PART: usize = 32;
 /// Requests to the control thread that may wait here.
 const UPCALLS_WAITING_MAX: usize = 1024;
 /// Maps that clients have asked for and that are not made yet, at most.
@@ -85,6 +89,9 @@ pub(crate) struct Core {
     alive_at: Time,
     stalled_at: Time,
     expelled: Seldom,
+    process_at: Time,
+    /// What was loose at the last look at the process.
+    loose: u64,
 }
 
 /// Of a core in thousandths, from when on a thread has no time to spare.
@@ -398,6 +405,8 @@ impl Core {
             alive_at: Time::ZERO,
             stalled_at: Time::ZERO,
             expelled: Seldom::new(A_MINUTE),
+            process_at: Time::ZERO,
+            loose: 0,
         }
     }
 
@@ -663,6 +672,7 @@ impl Core {
         self.look_for_used();
         self.look_for_maps();
         self.look_for_keyspaces();
+        self.look_at_process();
         let inner = &mut self.inner;
         let now = inner.now;
         if inner.shard.poll_timeout().is_some_and(|due| due <= now) {
@@ -694,6 +704,23 @@ impl Core {
                 self.upcall(alive);
             }
         }
+    }
+
+    /// Tells the shard what is held beside what it counts, and clients how much room that leaves them.
+    fn look_at_process(&mut self) {
+        let inner = &mut self.inner;
+        let (input, answers) = inner.budget.counted();
+        let buffers = (input + answers) as u64;
+        if inner.now >= self.process_at {
+            self.process_at = inner.now + PROCESS_INTERVAL;
+            let counted = inner.shard.memory() as u64 + buffers;
+            self.loose = inner.crew.process().look(inner.me.thread_number(), counted);
+        }
+        inner.shard.set_outside(Outside { buffers, loose: self.loose });
+        // Buffers have what is left; what is stored must not take it from them, nor they the last of it.
+        inner
+            .budget
+            .set_room((inner.shard.memory_left() + input + answers).saturating_sub(inner.limits.memory_bytes_max / BUFFERS_LEAVE_PART));
     }
 
     /// Whether a pause that is for the sake of others keeps something waiting.

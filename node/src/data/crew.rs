@@ -5,6 +5,7 @@
 
 use super::Message;
 use super::desk::Desk;
+use super::process::Process;
 use crate::resp::info::Counted;
 use crate::resp::session::client::Chosen;
 use crate::resp::session::pause::Pause;
@@ -29,6 +30,7 @@ pub(crate) struct Crew {
     pub(crate) settings: Settings,
     /// What Redis clients are answered and do not read.
     spill: Arc<Spill>,
+    process: Process,
 }
 
 /// The place of one Redis client among those that there may be.
@@ -93,12 +95,29 @@ pub(crate) struct Back {
 }
 
 impl Crew {
-    /// Of these threads, at least one, with so much memory and so many Redis clients together.
-    pub(super) fn new(desks: Vec<Arc<Desk>>, memory_bytes_max: usize, clients_max: usize, idle_timeout: Option<Duration>) -> Self {
+    /// Of these threads, at least one, with so much memory and so many Redis clients together. The process is the whole of it
+    /// (`whole_process`), or embeds it.
+    pub(super) fn new(
+        desks: Vec<Arc<Desk>>,
+        memory_bytes_max: usize,
+        clients_max: usize,
+        idle_timeout: Option<Duration>,
+        whole_process: bool,
+    ) -> Self {
         let seats = desks.iter().map(|_| Default::default()).collect();
         let (connection_last, slow_last) = Default::default();
+        let process = Process::new(desks.len(), whole_process);
         let spill = Arc::new(Spill::new(memory_bytes_max, desks.len()));
-        Self { desks, seats, connection_last, slow_last, memory_bytes_max, settings: Settings::new(clients_max, idle_timeout), spill }
+        Self {
+            desks,
+            seats,
+            connection_last,
+            slow_last,
+            memory_bytes_max,
+            settings: Settings::new(clients_max, idle_timeout),
+            spill,
+            process,
+        }
     }
 
     /// How many threads there are.
@@ -119,6 +138,11 @@ impl Crew {
     /// What Redis clients are answered and do not read, of all threads.
     pub(crate) fn spill(&self) -> &Arc<Spill> {
         &self.spill
+    }
+
+    /// What the process holds.
+    pub(super) fn process(&self) -> &Process {
+        &self.process
     }
 
     /// The number of the next Redis client.

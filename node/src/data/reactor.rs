@@ -69,7 +69,7 @@ impl Reactor {
         upcalls: mpsc::Sender<Upcall>,
     ) -> io::Result<Self> {
         let mut links = Links::new(options.sockets.data.try_clone()?, options.identity.clone(), options.me)?;
-        links.share_partial(options.crew.threads());
+        links.set_partial_max(options.limits.frames_bytes_max(options.crew.threads()));
         poll.registry().register(&mut SourceFd(&links.socket().as_raw_fd()), NETWORK, Interest::READABLE)?;
         let listeners = [(options.resp.take(), false), (options.sockets.resp_cluster.take(), true)];
         let listeners = listeners.into_iter().filter_map(|(listener, cluster_port)| Some((listener?, cluster_port))).collect();

@@ -78,6 +78,7 @@ impl Node {
             idle_timeout: timeouts.1,
             connections_max,
             clients_max: 10,
+            whole_process: false,
             seeds: Vec::new(),
         };
         shared.publish(crate::shared::Local { me: ME, view: Some(view(ME, resp_at, &clusters)) });

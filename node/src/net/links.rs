@@ -42,10 +42,8 @@ pub const CONGESTED_BYTES: usize = 8 << 20;
 /// Bytes that may wait for one peer, both lanes together; above that the connection is closed. Nobody who heeds
 /// `CONGESTED_BYTES` comes near: it is for a peer that asks and never reads.
 pub const QUEUED_BYTES_MAX: usize = 256 << 20;
-/// Partial frames of all peers together; whose frame goes beyond that is disconnected.
+/// Partial frames of all peers together, unless `set_partial_max` says otherwise; whose frame goes beyond that is disconnected.
 pub const PARTIAL_BYTES_MAX: usize = 256 << 20;
-/// Of each data thread at least: some of the largest values on their way at the same time are no fault of whoever sends them.
-const PARTIAL_BYTES_LEAST: usize = 96 << 20;
 const BACKOFF_LEAST: Duration = Duration::from_millis(20);
 const BACKOFF_MOST: Duration = Duration::from_millis(500);
 /// A link that lived this long counts as a success.
@@ -191,9 +189,9 @@ impl Links {
         })
     }
 
-    /// So many data threads of a process share what partial frames may take.
-    pub fn share_partial(&mut self, threads: u8) {
-        self.partial_max = (PARTIAL_BYTES_MAX / usize::from(threads.max(1))).max(PARTIAL_BYTES_LEAST);
+    /// How many bytes partial frames of all peers may take together.
+    pub fn set_partial_max(&mut self, bytes: usize) {
+        self.partial_max = bytes;
     }
 
     /// The socket, for whoever waits until it may be read or written.

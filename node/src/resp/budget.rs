@@ -18,9 +18,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Input of all connections of a node together, and likewise what they are answered, where `--memory-max` is large; a quarter of
-/// that where it is not. Its data threads share it.
-const SHARE_BYTES_MAX: usize = 256 << 20;
 /// What every connection may hold, whatever the others do.
 pub(crate) const FREE_INPUT_BYTES: usize = 128 << 10;
 /// Likewise one that has not said the password.
@@ -33,7 +30,10 @@ pub(crate) const STALLED_MAX: Duration = Duration::from_secs(10);
 /// Shared by the connections of one data thread.
 #[derive(Debug)]
 pub(crate) struct Budget {
+    /// Input of all connections together, and likewise what they are answered.
     share: usize,
+    /// Both together, as far as memory has room for them at present.
+    room: Cell<usize>,
     value_bytes_max: usize,
     input: Cell<usize>,
     answers: Cell<usize>,
@@ -65,10 +65,9 @@ pub(crate) enum Room {
 impl Budget {
     /// Of one of so many data threads, with its limits.
     pub(crate) fn new(limits: &Limits, threads: u8, ready: Rc<Ready>, spill: Arc<Spill>) -> Self {
-        let most = SHARE_BYTES_MAX / usize::from(threads.max(1));
-        let share = (limits.memory_bytes_max / 4).min(most).max(limits.value_bytes_max.saturating_mul(4));
         Self {
-            share,
+            share: limits.clients_bytes_max(threads),
+            room: Cell::new(usize::MAX),
             value_bytes_max: limits.value_bytes_max,
             input: Cell::new(0),
             answers: Cell::new(0),
@@ -97,7 +96,8 @@ impl Budget {
     /// read more of its command; if not, it is told to try again.
     pub(crate) fn may_read(&self, (id, at): (u64, usize), stranger: bool, held: usize) -> bool {
         let free = if stranger { STRANGER_FREE_INPUT_BYTES } else { FREE_INPUT_BYTES };
-        if held <= free || self.input.get() < self.share || self.permit.get() == Some(id) {
+        let fits = self.input.get() < self.share && self.fits();
+        if held <= free || fits || self.permit.get() == Some(id) {
             return true;
         }
         if self.permit.get().is_none() {
@@ -177,7 +177,24 @@ impl Budget {
 
     /// Whether who has answers waiting shall take no further commands.
     pub(crate) fn is_short(&self) -> bool {
-        self.answers.get() >= self.share
+        self.answers.get() >= self.share || !self.fits()
+    }
+
+    /// Memory has room for so many bytes of input and answers: less than the shares where it is nearly full.
+    pub(crate) fn set_room(&self, bytes: usize) {
+        let fitted = self.fits();
+        self.room.set(bytes);
+        if !fitted && self.fits() {
+            self.tell(&self.waiting);
+            self.turn_waits.take().into_iter().for_each(|at| self.ready.push(at));
+            if !self.is_short() {
+                self.tell(&self.asking);
+            }
+        }
+    }
+
+    fn fits(&self) -> bool {
+        self.input.get() + self.answers.get() < self.room.get().max(1)
     }
 
     /// Whether a copy of this size is too much.
@@ -225,12 +242,12 @@ fn enlist(list: &RefCell<Vec<usize>>, at: usize) {
 
 #[cfg(test)]
 impl Budget {
-    /// Of a node with values of 1 MiB and 64 MiB of memory.
+    /// Of a node with values of 1 MiB and 128 MiB of memory: each share is 16 MiB.
     pub(crate) fn small() -> Self {
         let limits = Limits {
             value_bytes_max: 1 << 20,
             key_bytes_max: 1 << 10,
-            memory_bytes_max: 64 << 20,
+            memory_bytes_max: 128 << 20,
             tail_bytes_max: 8 << 20,
             tail_bytes_least: 0,
             range_bytes_max: 64 << 20,

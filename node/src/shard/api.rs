@@ -69,6 +69,13 @@ pub enum Request {
     OtherCluster(TableName),
 }
 
+/// Buffers of one kind take this part of the memory at most, and no more than this of a large one.
+const SHARE_PART: usize = 8;
+const SHARE_BYTES_MAX: usize = 256 << 20;
+/// Frames that are not whole may always take the first, and need never take more than the second because values are large.
+const FRAMES_BYTES_LEAST: usize = 4 << 20;
+const FRAMES_BYTES_ENOUGH: usize = 96 << 20;
+
 /// Limits and durations of the data path: a shard is given those of one data thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
@@ -113,7 +120,11 @@ pub struct Stats {
     pub keys: u64,
     /// Bytes held: entries, tails, snapshots.
     pub memory_bytes: u64,
-    /// Of these, as many as there may be.
+    /// Bytes of buffers, and of what was dropped or is kept by the allocator, that count as well.
+    pub memory_outside_bytes: u64,
+    /// Runs that moved entries so that memory between them was given back.
+    pub compactions: u64,
+    /// Of all these bytes, as many as there may be.
     pub memory_bytes_max: u64,
     /// How much of that is taken, in thousandths: of several threads, by the fullest.
     pub memory_filled: u64,
@@ -165,6 +176,28 @@ impl Limits {
         self.copies_max = self.copies_max.div_ceil(threads);
         self
     }
+
+    /// Commands of Redis clients that are not whole, and likewise their answers, of one of so many data threads.
+    pub(crate) fn clients_bytes_max(&self, threads: u8) -> usize {
+        self.share(threads).max(self.value_bytes_max.saturating_mul(2))
+    }
+
+    /// Frames of peers that are not whole, of one of so many data threads. Beyond it a connection is closed, and some of the largest
+    /// values on their way at the same time are no fault of whoever sends them.
+    pub(crate) fn frames_bytes_max(&self, threads: u8) -> usize {
+        self.share(threads).max(self.value_bytes_max.saturating_mul(4).clamp(FRAMES_BYTES_LEAST, FRAMES_BYTES_ENOUGH))
+    }
+
+    /// Large answers that one peer has asked for and that are not on their way; all native clients together have as much.
+    pub(crate) fn owed_bytes_max(&self) -> usize {
+        self.share(1).max(self.value_bytes_max.saturating_mul(2))
+    }
+
+    /// What buffers of one kind may take beside what is stored. A client of the cluster stores nothing.
+    fn share(&self, threads: u8) -> usize {
+        let most = SHARE_BYTES_MAX / usize::from(threads.max(1));
+        if self.memory_bytes_max == 0 { most } else { (self.memory_bytes_max / SHARE_PART).min(most) }
+    }
 }
 
 impl Stats {
@@ -172,6 +205,8 @@ impl Stats {
     pub fn add(&mut self, other: &Self) {
         self.keys += other.keys;
         self.memory_bytes += other.memory_bytes;
+        self.memory_outside_bytes += other.memory_outside_bytes;
+        self.compactions += other.compactions;
         self.memory_bytes_max += other.memory_bytes_max;
         // They share nothing of it.
         self.memory_filled = self.memory_filled.max(other.memory_filled);

@@ -117,7 +117,7 @@ impl Forward {
 /// Acks of so many partitions, in one frame.
 pub fn encode_acks(count: u32, to: &mut Outgoing) {
     let ack = |p| Ack { at: PartitionRef { partition: PartitionId(p), ..AT }, epoch: Epoch(1), session: 0, seq: 77 };
-    Frame::Acks { headroom: Headroom { left: 1 << 30, kept: 0 }, arrived: [1 << 20, 0], acks: (0..count).map(ack).collect() }
+    Frame::Acks { headroom: Headroom { left: 1 << 30, kept: 0, loose: 0 }, arrived: [1 << 20, 0], acks: (0..count).map(ack).collect() }
         .put(&mut to.0);
 }
 

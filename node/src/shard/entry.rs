@@ -27,6 +27,11 @@ const MARK: u64 = 1 << 63;
 const RECYCLED_BYTES_MAX: usize = 512;
 const SPARE_MAX: usize = 1024;
 
+/// What an entry takes beside its key and value: counts, version, deadline, the place of a large value, lengths.
+const HEAD_BYTES: usize = size_of::<Head>() + 2 * size_of::<usize>();
+/// What a value takes that stands by itself: counts and length.
+const VALUE_HEAD_BYTES: usize = 2 * size_of::<usize>();
+
 thread_local! {
     /// Entries that nobody has any more, for the room that they take.
     static SPARE: RefCell<Vec<Entry>> = const { RefCell::new(Vec::new()) };
@@ -151,6 +156,42 @@ impl Entry {
         })
     }
 
+    /// Gives back the room of those that were recycled and are not used again.
+    pub(super) fn forget_spare() {
+        SPARE.with_borrow_mut(Vec::clear);
+    }
+
+    /// Where it lies and how many bytes it takes there, without a value that stands by itself.
+    pub(super) fn allocation(&self) -> (u64, usize) {
+        (self.address(), HEAD_BYTES + self.0.slice.len())
+    }
+
+    /// The same of a value that stands by itself.
+    pub(super) fn value_allocation(&self) -> Option<(u64, usize)> {
+        self.0.header.header.large.as_ref().map(LargeValue::allocation_of)
+    }
+
+    /// Whether it is held elsewhere than in a store that holds it so many times, or its value is.
+    pub(super) fn is_held_beside(&self, holds: usize) -> bool {
+        let value = self.0.header.header.large.as_ref().is_some_and(|large| ThinArc::strong_count(large) > 1);
+        value || ThinArc::strong_count(&self.0) > holds
+    }
+
+    /// The same in another place, with this value in place of the one that stands by itself.
+    pub(super) fn moved(&self, value: Option<&LargeValue>) -> Self {
+        let head = &self.0.header.header;
+        let large = value.map(|value| &value.0).or(head.large.as_ref()).cloned();
+        // Whether it was used since is in the version.
+        let version = AtomicU64::new(head.version.load(Ordering::Relaxed));
+        let head = Head { version, deadline: AtomicU64::new(self.deadline()), large };
+        Self(ThinArc::from_header_and_slice(head, &self.0.slice))
+    }
+
+    /// A copy of its value that stands by itself.
+    pub(super) fn copy_value(&self) -> LargeValue {
+        LargeValue(ThinArc::from_header_and_slice((), self.value()))
+    }
+
     /// Bytes of key and value.
     pub(super) fn len(&self) -> usize {
         self.0.slice.len() - self.bounds().0 + self.0.header.header.large.as_ref().map_or(0, |large| large.slice.len())
@@ -210,6 +251,21 @@ impl Entry {
     /// The same, shared with nobody.
     pub(super) fn copy(&self) -> Self {
         Self::new(self.key(), self.value(), self.deadline(), self.version())
+    }
+}
+
+/// A value that stands by itself.
+#[derive(Debug)]
+pub(super) struct LargeValue(ThinArc<(), u8>);
+
+impl LargeValue {
+    /// Where it lies and how many bytes it takes there.
+    pub(super) fn allocation(&self) -> (u64, usize) {
+        Self::allocation_of(&self.0)
+    }
+
+    fn allocation_of(value: &ThinArc<(), u8>) -> (u64, usize) {
+        (ThinArc::as_ptr(value) as usize as u64, VALUE_HEAD_BYTES + value.slice.len())
     }
 }
 

@@ -55,6 +55,8 @@ pub(super) struct Pressure {
 impl Pressure {
     /// By what is left there; so many threads share the work.
     pub(super) fn look(&mut self, room: Headroom, shares: u64) {
+        // What comes back anyway need not be evicted.
+        let room = room.settled();
         let enough = room.kept.saturating_add(room.kept / RELIEF_PART);
         self.full = room.left < room.kept || (self.full && room.left < enough);
         self.excess = if self.full { enough.saturating_sub(room.left).div_ceil(shares.max(1)) } else { 0 };
@@ -147,6 +149,8 @@ impl Shard {
             return;
         }
         core.evicting.next_look = now + LOOK;
+        self.look_at_loose(now);
+        let core = &mut self.core;
         // Whoever has partitions there does its part; that of the member itself is all that it leads.
         let members = core.view.as_ref().map_or(1, |v| v.installed.members.len()) as u64;
         core.evicting.own.look(core.headroom(), 1);
@@ -206,7 +210,11 @@ impl Core {
     /// What this thread has left.
     pub(super) fn headroom(&self) -> Headroom {
         let max = self.limits.memory_bytes_max;
-        Headroom { left: max.saturating_sub(self.memory) as u64, kept: max as u64 / 100 * (100 - u64::from(FULL)) }
+        Headroom {
+            left: max.saturating_sub(self.memory_held()) as u64,
+            kept: max as u64 / 100 * (100 - u64::from(FULL)),
+            loose: self.loosening(),
+        }
     }
 
     fn has_excess(&self) -> bool {
@@ -263,11 +271,13 @@ impl Core {
         bytes: usize,
         room: Room,
     ) -> Made {
+        // Memory that is given back in a moment is worth a pause.
+        let soon = self.settled_room(held, bytes) > room;
         if policy == Eviction::None {
-            return self.no_room();
+            return if soon { self.soon(at) } else { self.no_room() };
         }
         // Further deletions would only make it worse before those that are under way are done with.
-        let waits = room == Room::None && held.log.committed() < held.log.last();
+        let waits = room == Room::None && (soon || held.log.committed() < held.log.last());
         let mut evicted = 0;
         if !waits && self.evicts(held, policy) {
             let random = self.random();
@@ -278,16 +288,18 @@ impl Core {
         }
         let makes = evicted > 0 || waits;
         match self.room(held, bytes) {
-            Room::None if makes => {
-                self.timers.insert((self.now + ROOM_PAUSE, at));
-                Made::Soon
-            }
+            Room::None if makes => self.soon(at),
             Room::Kept if makes => Made::Room,
             // Where nothing of this partition may go, that of others does meanwhile.
             Room::Lent if makes || !self.evicting.barren => Made::Room,
             Room::Plenty => Made::Room,
             Room::None | Room::Kept | Room::Lent => self.no_room(),
         }
+    }
+
+    fn soon(&mut self, at: PartitionRef) -> Made {
+        self.timers.insert((self.now + ROOM_PAUSE, at));
+        Made::Soon
     }
 
     fn no_room(&mut self) -> Made {

@@ -333,8 +333,18 @@ impl Core {
     /// How much room this node and every in-sync copy have for a write of so many bytes of key and value. Even of what is kept there is a
     /// reserve for what is in flight.
     pub(super) fn room(&self, held: &Held, bytes: usize) -> Room {
+        self.room_by(held, bytes, |room| room)
+    }
+
+    /// The same once everybody has got back what is loose.
+    pub(super) fn settled_room(&self, held: &Held, bytes: usize) -> Room {
+        self.room_by(held, bytes, Headroom::settled)
+    }
+
+    #[inline]
+    fn room_by(&self, held: &Held, bytes: usize, says: impl Fn(Headroom) -> Headroom) -> Room {
         let needed = needed(bytes) as u64;
-        let of = |(room, under_way): (Headroom, u64)| match room.left.saturating_sub(under_way.saturating_add(needed)) {
+        let of = |(room, under_way): (Headroom, u64)| match says(room).left.saturating_sub(under_way.saturating_add(needed)) {
             left if left >= room.kept => Room::Plenty,
             // Until it is committed a value counts twice: as an entry and in the log.
             left if left.saturating_sub(under_way.saturating_add(bytes as u64)) >= room.reserve() => Room::short(left, room.kept),

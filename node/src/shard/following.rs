@@ -178,7 +178,8 @@ impl Core {
         let me = self.me;
         for id in self.peers.ids().into_iter().filter(|id| hears_of_memory(me, *id)) {
             let Some(peer) = self.peers.get(id) else { continue };
-            if headroom.left.abs_diff(peer.told.0) > step || peer.untold() > step || peer.is_untold(true) {
+            let differs = headroom.left.abs_diff(peer.told.0.left).max(headroom.loose.abs_diff(peer.told.0.loose));
+            if differs > step || peer.untold() > step || peer.is_untold(true) {
                 let frame = peer.tell(headroom, Vec::new());
                 self.peers.send(id, Lane::Calls, &frame);
             }

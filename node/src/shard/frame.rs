@@ -127,17 +127,24 @@ pub(super) struct Head {
 }
 
 /// What a node has left of its memory, in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Headroom {
     /// All that it has left.
     pub(super) left: u64,
     /// With less than this it is full: it is kept for tails and for what is on its way.
     pub(super) kept: u64,
+    /// What it is about to get back without any eviction.
+    pub(super) loose: u64,
 }
 
 impl Headroom {
     /// Of whom nothing is known.
-    pub(super) const PLENTY: Self = Self { left: u64::MAX, kept: 0 };
+    pub(super) const PLENTY: Self = Self { left: u64::MAX, kept: 0, loose: 0 };
+
+    /// The same once it has got back what is loose.
+    pub(super) const fn settled(self) -> Self {
+        Self { left: self.left.saturating_add(self.loose), ..self }
+    }
 
     /// What of `kept`, which is a tenth of the memory, nothing that is written gets: a 64th of the memory, and 16 MiB of a large one.
     pub(super) fn reserve(self) -> u64 {
@@ -350,6 +357,7 @@ impl Frame {
             Self::Acks { headroom, arrived, acks } => framed(out, ACKS, |out| {
                 out.bytes.put_u64_le(headroom.left);
                 out.bytes.put_u64_le(headroom.kept);
+                out.bytes.put_u64_le(headroom.loose);
                 arrived.iter().for_each(|bytes| out.bytes.put_u64_le(*bytes));
                 for ack in acks {
                     put_at(out, ack.at);
@@ -494,7 +502,7 @@ impl Frame {
             ALIGN => Self::Align { head: r.head()?, base: r.u64()?, last: r.u64()?, entries: r.all(Reader::logged)? },
             APPEND => Self::Append { head: r.head()?, entries: r.all(Reader::logged)? },
             ACKS => Self::Acks {
-                headroom: Headroom { left: r.u64()?, kept: r.u64()? },
+                headroom: Headroom { left: r.u64()?, kept: r.u64()?, loose: r.u64()? },
                 arrived: [r.u64()?, r.u64()?],
                 acks: r.all(Reader::ack)?,
             },

@@ -70,7 +70,11 @@ fn every() -> Vec<Frame> {
         Frame::NotServing { at: at(1), n: 1, attempt: 0 },
         Frame::Align { head: head(2, 1), base: 0, last: 4, entries: entries.clone() },
         Frame::Append { head: head(2, 1), entries },
-        Frame::Acks { headroom: Headroom { left: 1 << 20, kept: 1 << 17 }, arrived: [100, 200], acks: vec![ack(0, 1), ack(1, 2)] },
+        Frame::Acks {
+            headroom: Headroom { left: 1 << 20, kept: 1 << 17, loose: 1 << 10 },
+            arrived: [100, 200],
+            acks: vec![ack(0, 1), ack(1, 2)],
+        },
         Frame::Want { at: at(0), epoch: Epoch(1), session: 0, next: 1 },
         Frame::Begin { at: at(3), epoch: Epoch(1), lineage: Lineage(1), session: 9, kept: 0, seq: 2, bytes: 1 << 20 },
         Frame::NoRoom { at: at(3), session: 9 },

@@ -20,6 +20,7 @@
 //! nothing. Hashes are spread evenly, so that a place is guessed from the tag, and 32 tags around it are compared at once. A
 //! lookup touches a segment's header, two lines of tags, one of pointers, and the entry.
 
+use super::compacting::Surveyor;
 use super::entry::Entry;
 use std::mem;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -185,6 +186,30 @@ impl<O: Order> Index<O> {
                 self.pop();
             }
         }
+    }
+
+    /// Has a segment looked at, and puts what `look` gives for an entry in its place. False: there is no such segment.
+    pub(super) fn survey<S: Surveyor>(
+        &mut self,
+        number: usize,
+        surveyor: &mut S,
+        mut look: impl FnMut(&Entry, &mut S) -> Option<Entry>,
+    ) -> bool {
+        let Some(segment) = self.blocks.get_mut(number / BLOCK).and_then(|block| block.get_mut(number % BLOCK)) else { return false };
+        if let Some(mut tags) = surveyor.table(segment.tags.as_ptr() as usize as u64, segment.tags.capacity()) {
+            tags.append(&mut segment.tags);
+            segment.tags = tags;
+        }
+        if let Some(mut entries) = surveyor.table(segment.entries.as_ptr() as usize as u64, segment.entries.capacity()) {
+            entries.append(&mut segment.entries);
+            segment.entries = entries;
+        }
+        for entry in &mut segment.entries {
+            if let Some(moved) = look(entry, surveyor) {
+                *entry = moved;
+            }
+        }
+        true
     }
 
     /// Takes some entry away. Only for what is given up: nothing is found any more after it.

@@ -84,7 +84,7 @@ impl Shard {
             };
             loads.push((at, load));
         }
-        let (memory, memory_max) = (self.core.memory as u64, self.core.limits.memory_bytes_max as u64);
+        let (memory, memory_max) = (self.core.memory_held() as u64, self.core.limits.memory_bytes_max as u64);
         let mut member = MemberLoad { memory, memory_max, cpu: 0, busy: false };
         // Others had better take what comes.
         member.busy = member.filled() >= FILLED;

@@ -32,11 +32,8 @@ pub(super) const COPY_AHEAD_MAX: u64 = 32 << 20;
 const APPEND_BYTES_MAX: usize = 32 << 10;
 /// Answers up to this size never wait: there are at most `waiting_max` of them.
 pub(super) const SMALL_ANSWER_BYTES: usize = 1 << 10;
-/// Larger answers that one peer has asked for and that are not on their way. Beyond it a call is refused before it is
-/// executed, unless it is the only one.
-pub(super) const OWED_BYTES_MAX: usize = 256 << 20;
-/// The same of one client. All of them together have what one peer has.
-const OWED_CLIENT_BYTES_MAX: usize = 64 << 20;
+/// Of what a peer may be owed in large answers, one client may be owed this part. All clients together have what one peer has.
+const OWED_CLIENT_PART: usize = 4;
 
 /// What an answer to a peer weighs: 0 if it never waits.
 pub(super) fn answer_weight(outcome: &Outcome) -> usize {
@@ -192,8 +189,8 @@ pub(super) struct Peer {
     /// Bytes of frames of which a part has come.
     pub(super) partial: Lanes,
     pub(super) heard: Time,
-    /// What it was told last of this node's memory: bytes left, having received so many.
-    pub(super) told: (u64, Lanes),
+    /// What it was told last of this node's memory, having received so many bytes.
+    pub(super) told: (Headroom, Lanes),
     /// Bytes of calls on their way to it from which on it is crowded, at most; `None`: it does not say what has arrived.
     ahead_max: Option<u64>,
     /// How fast it takes them.
@@ -291,7 +288,7 @@ impl Peer {
     /// What it is told with these acks. Frames of which only a part is here will take memory, too.
     pub(super) fn tell(&mut self, headroom: Headroom, acks: Vec<Ack>) -> Frame {
         let arrived = self.arrived();
-        self.told = (headroom.left, arrived);
+        self.told = (headroom, arrived);
         let left = headroom.left.saturating_sub(self.partial.iter().sum());
         Frame::Acks { headroom: Headroom { left, ..headroom }, arrived, acks }
     }
@@ -308,6 +305,9 @@ pub(super) struct Peers {
     ready: VecDeque<(MemberId, Lane)>,
     /// The one whose turn it is, in pieces.
     pieces: VecDeque<(MemberId, Lane, Bytes)>,
+    /// Larger answers that one peer has asked for and that are not on their way, at most. Beyond it a call is refused before it is
+    /// executed, unless it is the only one.
+    owed_max: usize,
     /// What all clients are owed.
     owed_clients: usize,
     /// Who did not acknowledge in time, and has acknowledged nothing since: another partition need not wait for that as long again.
@@ -328,6 +328,11 @@ pub(super) const fn index(lane: Lane) -> usize {
 }
 
 impl Peers {
+    /// None yet; each of them may be owed so many bytes of large answers.
+    pub(super) fn new(owed_max: usize) -> Self {
+        Self { owed_max, ..Self::default() }
+    }
+
     /// A partition is no more: nothing of it is refused to anybody.
     pub(super) fn forget_refused(&mut self, at: PartitionRef) {
         self.all.iter_mut().for_each(|(_, peer)| _ = peer.refused.remove(&at));
@@ -497,9 +502,9 @@ impl Peers {
     pub(super) fn may_owe(&self, id: MemberId, bytes: usize) -> bool {
         let fits = |owed: usize| {
             if id.is_client() {
-                owed + bytes <= OWED_CLIENT_BYTES_MAX && self.owed_clients + bytes <= OWED_BYTES_MAX
+                owed + bytes <= self.owed_max / OWED_CLIENT_PART && self.owed_clients + bytes <= self.owed_max
             } else {
-                owed + bytes <= OWED_BYTES_MAX
+                owed + bytes <= self.owed_max
             }
         };
         bytes <= SMALL_ANSWER_BYTES || self.all.get(&id).is_none_or(|p| p.owed == 0 || fits(p.owed))

@@ -668,7 +668,7 @@ impl Core {
         if broken(Mutant::DeletesByProposal) {
             return due <= self.now;
         }
-        let short = self.memory as u64 * 100 >= self.limits.memory_bytes_max as u64 * u64::from(FILLED);
+        let short = self.memory_held() as u64 * 100 >= self.limits.memory_bytes_max as u64 * u64::from(FILLED);
         let soon = due.since(self.now) <= DROP_DELAY - DROP_SOON;
         // While others lack copies, a table may still give it back, and then the log alone is sent.
         let needed = || {

@@ -9,6 +9,7 @@ mod victims;
 
 use super::ENTRY_WORK;
 use super::ahead::Ahead;
+use super::compacting::Surveyor;
 use super::deadline;
 use super::entry::Entry;
 use super::index::{Index, Order, Seed};
@@ -143,6 +144,11 @@ impl Map {
         Self { index: Index::new(seed), sorted: sorted.then(BTreeSet::new), expiring: BTreeSet::new(), bytes: 0, rest: None }
     }
 
+    /// Bytes that its keys cost.
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// How many keys it has.
     pub(super) const fn len(&self) -> usize {
         self.index.len()
@@ -218,6 +224,23 @@ impl Map {
         Some(old)
     }
 
+    /// Has a segment of the index looked at; false: there is none of this number.
+    fn survey(&mut self, number: usize, surveyor: &mut impl Surveyor) -> bool {
+        let Self { index, sorted, expiring, .. } = self;
+        index.survey(number, surveyor, |entry, surveyor| {
+            let deadline = entry.deadline();
+            let holds = 1 + usize::from(sorted.is_some()) + usize::from(deadline != 0);
+            let moved = surveyor.entry(entry, holds)?;
+            if let Some(sorted) = sorted {
+                sorted.replace(ByKey(moved.clone()));
+            }
+            if deadline != 0 {
+                expiring.replace((deadline, ByKey(moved.clone())));
+            }
+            Some(moved)
+        })
+    }
+
     fn cost(&self, entry: &Entry) -> usize {
         cost(entry) + if self.sorted.is_none() { 0 } else { SORTED_OVERHEAD }
     }
@@ -253,6 +276,13 @@ impl Sum {
 
 /// How far a snapshot has come: after this key, in the order of the map's index.
 pub(super) type Cursor = Option<(MapId, Key)>;
+
+/// How far a look at where entries lie has come: this segment of the index of this map is next.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Place {
+    map: MapId,
+    segment: usize,
+}
 
 /// Deletions that a copy remembers while a snapshot of older entries is still arriving.
 #[derive(Debug, Default)]
@@ -323,6 +353,23 @@ impl Store {
             let begin = after.filter(|(map, _)| map == id).map_or(Bound::Unbounded, |(_, key)| Bound::Excluded(key));
             let sorted = map.sorted.as_ref().into_iter();
             sorted.flat_map(move |sorted| sorted.range::<[u8], _>((begin, Bound::Unbounded))).map(|entry| (*id, &entry.0))
+        })
+    }
+
+    /// Has the next entries looked at, which may get another place in memory; false: there are no more.
+    pub(super) fn survey(&mut self, place: &mut Place, surveyor: &mut impl Surveyor) -> bool {
+        let Some((id, map)) = self.maps.iter_mut().find(|(id, _)| **id >= place.map) else { return false };
+        if *id != place.map {
+            *place = Place { map: *id, segment: 0 };
+        }
+        if map.survey(place.segment, surveyor) {
+            place.segment += 1;
+            return true;
+        }
+        let next = place.map.0.checked_add(1).map(MapId);
+        next.is_some_and(|map| {
+            *place = Place { map, segment: 0 };
+            true
         })
     }
 

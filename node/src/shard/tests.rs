@@ -1,6 +1,7 @@
 //! Several shards and their tables in one deterministic world: queues of bytes, a clock, a coordinator of few words.
 
 mod clients;
+mod compacting;
 mod eviction;
 mod hostile;
 mod keyspaces;
@@ -1481,7 +1482,7 @@ fn answers_for_a_crowded_peer_wait_outside_of_its_buffer() {
     w.deliver((1, 2, Lane::Calls), true);
     assert_eq!(w.outcomes[&small], Outcome::Nil);
     let refused = reads.iter().filter(|t| w.outcomes.get(t) == Some(&Outcome::Failed(Failure::Overloaded))).count();
-    assert_eq!(refused, 300 - peers::OWED_BYTES_MAX / large.len());
+    assert_eq!(refused, 300 - limits().owed_bytes_max() / large.len());
     // A write waits in the log, others are not held up by it, and it is not forgotten.
     let write = w.submit(1, "a", set("2"));
     let passes = w.submit(1, "b", Action::Get);

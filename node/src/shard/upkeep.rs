@@ -1,10 +1,11 @@
 //! What a shard does beside serving, by the clock and a little at a time: others wait while it does.
 //!
 //! ```text
-//!   tick ─> timers that are due ─> answers that nobody lets out ─> upkeep ─> what is drawn ─> expiry ─> eviction ─> snapshots ─> what was dropped is freed
+//!   tick ─> timers that are due ─> answers that nobody lets out ─> upkeep ─> what is drawn ─> expiry ─> eviction ─> compaction ─> snapshots ─> what was dropped is freed
 //! ```
 //! Each has a bound for one tick, and says in `poll_timeout` when it goes on.
 
+use super::log::Log;
 use super::store::Map;
 use super::{Core, Shard, clients};
 use doyen_gossip::Time;
@@ -27,6 +28,9 @@ const EXPIRE_PAUSE: Duration = Duration::from_millis(5);
 /// Keys and log entries freed in one step, and how long others have after it.
 const FREE_SLICE: usize = 500;
 const FREE_PAUSE: Duration = Duration::from_millis(2);
+/// The same where memory is short.
+const FREE_SLICE_SHORT: usize = 2_000;
+const FREE_PAUSE_SHORT: Duration = Duration::from_micros(500);
 /// Work on snapshots in one step, in bytes handled, which is some tenths of a millisecond, and how long others have after it, if there
 /// are any.
 const COPY_WORK_MAX: usize = 256 << 10;
@@ -51,6 +55,7 @@ impl Shard {
         self.draw_due(now);
         self.expire_due(now);
         self.evict_due(now);
+        self.compact_due(now);
         self.begin_copies();
         self.copy_due(now);
         self.core.ack_chunks(now);
@@ -66,12 +71,13 @@ impl Shard {
         let ready = core.ready.front().map(|(_, e)| e.until);
         let expiry = (!core.expiring.is_empty()).then_some(core.expire_at);
         let eviction = core.evicting.due();
+        let compaction = core.compacting.due();
         let copy = (!core.to_copy.is_empty()).then_some(core.copy_at);
         let begins = core.copying.is_due().then_some(core.now);
         let acks = (!core.late_acks.is_empty()).then_some(core.ack_at);
         let draw = (!core.drawing.is_empty()).then_some(core.draw_at);
         let garbage = core.has_garbage().then_some(core.free_at);
-        [upkeep, timer, ready, expiry, eviction, begins, copy, acks, draw, garbage].into_iter().flatten().min()
+        [upkeep, timer, ready, expiry, eviction, compaction, begins, copy, acks, draw, garbage].into_iter().flatten().min()
     }
 
     /// Partitions whose timers are due: sums of contents above all.
@@ -216,8 +222,14 @@ impl Core {
         if self.noticed.is_empty() { self.next_round } else { self.next_upkeep.min(self.next_round) }
     }
 
-    fn has_garbage(&self) -> bool {
+    pub(super) fn has_garbage(&self) -> bool {
         !self.garbage.is_empty() || !self.old_logs.is_empty()
+    }
+
+    /// Bytes of what was dropped and is not freed yet, with what is freed of it so far of each map and log.
+    pub(super) fn dropped_bytes(&self) -> u64 {
+        let maps = self.garbage.iter().map(Map::bytes).sum::<usize>();
+        (maps + self.old_logs.iter().map(Log::bytes).sum::<usize>()) as u64
     }
 
     /// Frees a slice of what was dropped.
@@ -225,14 +237,17 @@ impl Core {
         if now < self.free_at || !self.has_garbage() {
             return;
         }
-        self.free_at = now + FREE_PAUSE;
+        // Where memory is short, writes wait for this.
+        let room = self.headroom();
+        let (slice, pause) = if room.left < room.kept { (FREE_SLICE_SHORT, FREE_PAUSE_SHORT) } else { (FREE_SLICE, FREE_PAUSE) };
+        self.free_at = now + pause;
         if let Some(map) = self.garbage.last_mut() {
-            if !map.shed(FREE_SLICE) {
+            if !map.shed(slice) {
                 let shed = self.garbage.pop();
                 self.garbage.extend(shed.into_iter().flat_map(Map::into_former));
             }
         } else if let Some(log) = self.old_logs.last_mut()
-            && !log.shed(FREE_SLICE, &mut self.garbage)
+            && !log.shed(slice, &mut self.garbage)
         {
             self.old_logs.pop();
         }

@@ -4,6 +4,10 @@
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 
+/// As in the binary: what is held depends on it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const HOUR_MS: i64 = 3_600_000;
 
 fn main() -> ExitCode {

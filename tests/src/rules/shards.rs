@@ -476,7 +476,7 @@ impl Shards {
                 chunks.push_front(rest);
             }
             if !chunks.is_empty() {
-                self.wires.insert(wire, std::mem::replace(&mut chunks, VecDeque::new()));
+                self.wires.insert(wire, std::mem::take(&mut chunks));
             }
             chunks = VecDeque::from([first]);
         }

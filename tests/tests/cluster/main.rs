@@ -12,6 +12,7 @@ mod forming;
 mod keyspaces;
 mod leaving;
 mod loads;
+mod memory;
 mod moves;
 mod native;
 mod places;

@@ -171,8 +171,8 @@ fn frame() -> impl Strategy<Value = Frame> {
             entries
         }),
         (head(), prop::collection::vec(logged(), 0..4)).prop_map(|(head, entries)| Frame::Append { head, entries }),
-        (n(), n(), [n(), n()], prop::collection::vec(ack, 0..4)).prop_map(|(left, kept, arrived, acks)| Frame::Acks {
-            headroom: Headroom { left, kept },
+        (n(), n(), n(), [n(), n()], prop::collection::vec(ack, 0..4)).prop_map(|(left, kept, loose, arrived, acks)| Frame::Acks {
+            headroom: Headroom { left, kept, loose },
             arrived,
             acks
         }),

@@ -165,7 +165,7 @@ fn a_client_may_say_few_things_and_a_member_few_to_it() {
         Frame::NotServing { at, n: 1, attempt: 0 },
         Frame::Align { head, base: 0, last: 0, entries: Vec::new() },
         Frame::Append { head, entries: Vec::new() },
-        Frame::Acks { headroom: Headroom { left: 0, kept: 0 }, arrived: [0, 0], acks: Vec::new() },
+        Frame::Acks { headroom: Headroom { left: 0, kept: 0, loose: 0 }, arrived: [0, 0], acks: Vec::new() },
         Frame::Want { at, epoch, session: 0, next: 1 },
         Frame::Begin { at, epoch, lineage: Lineage(1), session: 1, kept: 0, seq: 0, bytes: 0 },
         Frame::NoRoom { at, session: 1 },

@@ -87,7 +87,7 @@ fn frames_of_wrong_epochs_and_of_whoever_does_not_lead_change_nothing() {
                     BROKEN,
                     to,
                     &Frame::Acks {
-                        headroom: Headroom { left: 1 << 40, kept: 0 },
+                        headroom: Headroom { left: 1 << 40, kept: 0, loose: 0 },
                         arrived: [u64::MAX; 2],
                         acks: vec![Ack { at: at(p), epoch, session: 0, seq: u64::MAX }],
                     },
@@ -138,7 +138,7 @@ fn an_ack_of_what_was_not_sent_commits_nothing() {
             BROKEN,
             2,
             &Frame::Acks {
-                headroom: Headroom { left: u64::MAX, kept: u64::MAX },
+                headroom: Headroom { left: u64::MAX, kept: u64::MAX, loose: u64::MAX },
                 arrived: [u64::MAX; 2],
                 acks: vec![Ack { at: at(1), epoch: Epoch(1), session: 0, seq }],
             },

@@ -1,0 +1,482 @@
+//! Memory that lies between entries, and how it is given back.
+//!
+//! ```text
+//!   census: how much of each block of 64 KiB do entries take?
+//!   blocks that are mostly empty, the emptiest first, some in each round:
+//!     every entry in one of them is copied elsewhere ─> nothing is left in the block
+//!   shake (`shaking`): the allocator gives back what is free
+//! ```
+//! An allocator keeps values of similar size together, and can give a block back only when the last of them is gone. When the
+//! size of values changes, or when keys are evicted that lie anywhere, most blocks keep a few. The process then holds far more
+//! than its entries: `Outside::loose` says how much more, and from some point on the shard makes room by moving entries.
+//!
+//! A copy may be given a place in another block that is to be emptied. Such a place is kept (`Decoy`) until the round ends, so
+//! that the next copy finds another one. Entries that the log or a reader shares stay where they are.
+
+use super::entry::{Entry, LargeValue};
+use super::shaking::Shaking;
+use super::store::Place;
+use super::{Core, Shard};
+use doyen_gossip::Time;
+use doyen_placement::PartitionRef;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::time::Duration;
+
+/// What the process holds beside what a shard counts; of several data threads, this one's part.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Outside {
+    /// Buffers of clients.
+    pub buffers: u64,
+    /// The rest: what was dropped and is not freed, what the allocator keeps, and buffers that nobody counts.
+    pub loose: u64,
+}
+
+/// Allocators give memory back in blocks of this size, or of several.
+const BLOCK_BITS: u32 = 16;
+const BLOCK_BYTES: u64 = 1 << BLOCK_BITS;
+/// A block of which entries take less is worth emptying.
+const SPARSE_BYTES: u32 = (BLOCK_BYTES / 4 * 3) as u32;
+/// Work of one step: half a millisecond. How long others have after it, where memory is not short.
+const STEP_WORK: usize = 100_000;
+const PAUSE: Duration = Duration::from_millis(1);
+/// What it costs to look at a pointer, at what it points to, and to copy a small entry; a large one costs as much again for
+/// each of these many bytes.
+const POINTER_WORK: usize = 1;
+const ENTRY_WORK: usize = 16;
+const COPY_WORK: usize = 40;
+const COPY_WORK_BYTES: usize = 256;
+/// Of the memory, this part is copied in one round: for so long both copies take room.
+const ROUND_PART: u64 = 32;
+const ROUND_BYTES_LEAST: u64 = 1 << 20;
+/// Places in blocks that are to be emptied, which one copy passes over before others have their turn.
+const DECOYS_IN_A_ROW: usize = 1024;
+/// Loose bytes below which nothing is worth it, and parts of the memory: where memory is short, and where it is not.
+const LOOSE_BYTES_LEAST: u64 = 8 << 20;
+const LOOSE_PART_SHORT: u64 = 16;
+const LOOSE_PART: u64 = 8;
+/// An entry whose value stands in it takes no more, unless its key is long.
+const INLINE_BYTES: u64 = 1 << 10;
+/// After a run nothing begins until there is half as much more, or so much time has passed.
+const REST_SHORT: Duration = Duration::from_secs(10);
+const REST: Duration = Duration::from_secs(60);
+/// Bytes that are loose beside those after the last run, from which on the allocator is asked for what is free.
+const SHAKEN_BYTES_LEAST: u64 = 8 << 20;
+/// After a run the shell looks once more at what the process holds.
+const SETTLES: Duration = Duration::from_millis(250);
+
+/// What is loose, and what is done about it.
+#[derive(Debug, Default)]
+pub(super) struct Compacting {
+    pub(super) outside: Outside,
+    /// Bytes that were being freed at the last looks.
+    dropped: u64,
+    /// The least that was loose since the last run ended.
+    loose_after: u64,
+    next_run: Time,
+    run: Option<Run>,
+    next_step: Time,
+    /// Until then what the last run gained may not be seen.
+    settles_until: Time,
+    /// Bytes that the present run is to gain, or that the last one has gained.
+    gain: u64,
+    /// Of these, those that new values may take before the system says so: the allocator has them.
+    freed: u64,
+}
+
+/// A run under way.
+#[derive(Debug)]
+struct Run {
+    /// Partitions that this round has not gone through, and how far it has come in the first.
+    rest: VecDeque<PartitionRef>,
+    place: Place,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Shake {
+        shaking: Shaking,
+        /// Whether entries are moved after it, if much is loose still.
+        first: bool,
+    },
+    Census(Census),
+    Round(Round),
+}
+
+/// Hashes the number of a block.
+#[derive(Debug, Default, Clone, Copy)]
+struct BlockHasher(u64);
+
+impl Hasher for BlockHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, n: u64) {
+        // Neighbours must differ in the upper bits and in the lower ones.
+        let mixed = (self.0 ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ (mixed >> 32);
+    }
+}
+
+type ByBlock = BuildHasherDefault<BlockHasher>;
+
+/// Looks at where things are stored, and may give them another place.
+pub(super) trait Surveyor {
+    /// Looks at an entry that the store holds so many times. Gives a copy that is to take its place.
+    fn entry(&mut self, entry: &Entry, holds: usize) -> Option<Entry>;
+    /// Looks at a table of the index that begins there and has room for so many. Gives an empty one that is to take its place.
+    fn table<T: Table>(&mut self, address: u64, room: usize) -> Option<Vec<T>>;
+}
+
+/// What tables of the index are of.
+pub(super) trait Table: Sized {
+    fn decoy(table: Vec<Self>) -> Decoy;
+}
+
+impl Table for u32 {
+    fn decoy(table: Vec<Self>) -> Decoy {
+        Decoy::Tags { _room: table }
+    }
+}
+
+impl Table for Entry {
+    fn decoy(table: Vec<Self>) -> Decoy {
+        Decoy::Entries { _room: table }
+    }
+}
+
+/// Holds a place in a block that is to be emptied, so that nothing else is put there.
+#[derive(Debug)]
+pub(super) enum Decoy {
+    Entry { _room: Entry },
+    Value { _room: LargeValue },
+    Tags { _room: Vec<u32> },
+    Entries { _room: Vec<Entry> },
+}
+
+/// What an allocator takes for so many bytes, about: four sizes to a power of two.
+const fn taken(bytes: usize) -> usize {
+    let step = bytes.next_power_of_two() / 8;
+    if step < 16 { bytes.next_multiple_of(16) } else { bytes.next_multiple_of(step) }
+}
+
+/// The blocks in which an allocation lies. A large one has blocks of its own and leaves nothing loose.
+fn blocks((address, bytes): (u64, usize)) -> Option<std::ops::RangeInclusive<u64>> {
+    let bytes = bytes as u64;
+    (0 < bytes && bytes <= BLOCK_BYTES).then(|| address >> BLOCK_BITS..=(address + bytes - 1) >> BLOCK_BITS)
+}
+
+/// How many bytes of each block are taken.
+#[derive(Debug, Default)]
+struct Census {
+    taken: HashMap<u64, u32, ByBlock>,
+    /// Whether there are values that stand by themselves.
+    values: bool,
+    work: usize,
+}
+
+impl Census {
+    fn count(&mut self, (address, bytes): (u64, usize)) {
+        let allocation = (address, taken(bytes));
+        let end = address + allocation.1 as u64;
+        for block in blocks(allocation).into_iter().flatten() {
+            let from = address.max(block << BLOCK_BITS);
+            let to = end.min((block + 1) << BLOCK_BITS);
+            // At most a block.
+            *self.taken.entry(block).or_default() += (to - from) as u32;
+        }
+    }
+
+    /// The blocks worth emptying, the emptiest last, and how much that would free.
+    fn sparse(self) -> (Vec<(u32, u64)>, u64) {
+        let mut sparse: Vec<(u32, u64)> =
+            self.taken.into_iter().filter(|(_, taken)| *taken < SPARSE_BYTES).map(|(block, taken)| (taken, block)).collect();
+        sparse.sort_unstable_by(|a, b| b.cmp(a));
+        let gain = sparse.iter().map(|(taken, _)| BLOCK_BYTES - u64::from(*taken)).sum();
+        (sparse, gain)
+    }
+}
+
+impl Surveyor for Census {
+    fn entry(&mut self, entry: &Entry, _: usize) -> Option<Entry> {
+        self.work += ENTRY_WORK;
+        self.count(entry.allocation());
+        if let Some(value) = entry.value_allocation() {
+            self.values = true;
+            self.count(value);
+        }
+        None
+    }
+
+    fn table<T: Table>(&mut self, address: u64, room: usize) -> Option<Vec<T>> {
+        self.work += POINTER_WORK;
+        self.count((address, room * size_of::<T>()));
+        None
+    }
+}
+
+/// Some blocks are being emptied.
+#[derive(Debug, Default)]
+struct Round {
+    /// Those whose turn comes later, the emptiest last.
+    later: Vec<(u32, u64)>,
+    now: HashSet<u64, ByBlock>,
+    /// Whether there are values that stand by themselves.
+    values: bool,
+    decoys: Vec<Decoy>,
+    /// Something found no place yet.
+    again: bool,
+    work: usize,
+}
+
+impl Round {
+    /// Takes the next blocks; false: there are none.
+    fn begin(&mut self, bytes: u64) -> bool {
+        self.now.clear();
+        self.decoys.clear();
+        let mut moved = 0;
+        while moved < bytes
+            && let Some((taken, block)) = self.later.pop()
+        {
+            self.now.insert(block);
+            moved += u64::from(taken);
+        }
+        !self.now.is_empty()
+    }
+
+    fn empties(&self, allocation: (u64, usize)) -> bool {
+        blocks(allocation).is_some_and(|mut blocks| blocks.any(|block| self.now.contains(&block)))
+    }
+
+    /// Makes something that lies in none of these blocks.
+    fn place<T>(&mut self, make: impl Fn() -> T, place: impl Fn(&T) -> (u64, usize), decoy: impl Fn(T) -> Decoy) -> Option<T> {
+        for _ in 0..DECOYS_IN_A_ROW {
+            let made = make();
+            let at = place(&made);
+            self.work += COPY_WORK + at.1 / COPY_WORK_BYTES;
+            if !self.empties(at) {
+                return Some(made);
+            }
+            self.decoys.push(decoy(made));
+        }
+        // There are only so many such places.
+        self.again = true;
+        None
+    }
+}
+
+impl Surveyor for Round {
+    fn entry(&mut self, entry: &Entry, holds: usize) -> Option<Entry> {
+        self.work += POINTER_WORK;
+        // To load the entry costs far more than to look at its address: most lie nowhere near.
+        let address = entry.address();
+        let near = [address, address + INLINE_BYTES].iter().any(|at| self.now.contains(&(at >> BLOCK_BITS)));
+        if !near && !self.values {
+            return None;
+        }
+        self.work += ENTRY_WORK;
+        let value = entry.value_allocation().is_some_and(|value| self.empties(value));
+        if !(value || self.empties(entry.allocation())) || entry.is_held_beside(holds) {
+            return None;
+        }
+        let value = match entry.value_allocation() {
+            Some(_) if value => Some(self.place(|| entry.copy_value(), LargeValue::allocation, |room| Decoy::Value { _room: room })?),
+            _ => None,
+        };
+        self.place(|| entry.moved(value.as_ref()), Entry::allocation, |room| Decoy::Entry { _room: room })
+    }
+
+    fn table<T: Table>(&mut self, address: u64, room: usize) -> Option<Vec<T>> {
+        self.work += POINTER_WORK;
+        let bytes = room * size_of::<T>();
+        let here = self.empties((address, bytes));
+        let place = |table: &Vec<T>| (table.as_ptr() as usize as u64, bytes);
+        if here { self.place(|| Vec::with_capacity(room), place, T::decoy) } else { None }
+    }
+}
+
+impl Compacting {
+    /// When the next step is due.
+    pub(super) fn due(&self) -> Option<Time> {
+        self.run.is_some().then_some(self.next_step)
+    }
+}
+
+impl Shard {
+    /// What the process holds beside what this shard counts, as of now.
+    pub fn set_outside(&mut self, outside: Outside) {
+        self.core.compacting.outside = outside;
+    }
+
+    /// Bytes that this shard counts.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.core.memory
+    }
+
+    /// Bytes that are left, with what is held beside.
+    #[must_use]
+    pub fn memory_left(&self) -> usize {
+        self.core.limits.memory_bytes_max.saturating_sub(self.core.memory_held())
+    }
+
+    /// Begins to give memory back if enough is loose.
+    pub(super) fn look_at_loose(&mut self, now: Time) {
+        let (garbage, dropped) = (self.core.has_garbage(), self.core.dropped_bytes());
+        let (short, least) = self.core.loose_least();
+        let compacting = &mut self.core.compacting;
+        let loose = compacting.outside.loose;
+        compacting.dropped = compacting.dropped.max(dropped);
+        if compacting.run.is_some() || garbage || now < compacting.settles_until {
+            return;
+        }
+        // What was dropped is freed by now: the allocator has it, and new values may take it.
+        let dropped = std::mem::take(&mut compacting.dropped);
+        let cleared = dropped >= SHAKEN_BYTES_LEAST;
+        compacting.loose_after = compacting.loose_after.min(loose);
+        let more = if cleared { loose } else { loose - compacting.loose_after };
+        let moves = loose >= least && (more >= least / 2 || now >= compacting.next_run);
+        if !moves && more < SHAKEN_BYTES_LEAST {
+            return;
+        }
+        // What is free already need not be given back where values wait to take it.
+        let stage = if moves && short && !cleared { Stage::Census(Census::default()) } else { Stage::shake(loose, true) };
+        (compacting.gain, compacting.freed, compacting.next_step) = (loose, loose.min(dropped) / 2, now);
+        compacting.run = Some(Run { rest: VecDeque::new(), place: Place::default(), stage });
+        self.enlist();
+    }
+
+    /// A round goes through all partitions.
+    fn enlist(&mut self) {
+        if let Some(run) = &mut self.core.compacting.run {
+            run.rest = self.slots.iter().filter(|(_, slot)| slot.held.is_some()).map(|(at, _)| at).collect();
+            run.place = Place::default();
+        }
+    }
+
+    /// Goes on with it.
+    pub(super) fn compact_due(&mut self, now: Time) {
+        if self.core.compacting.run.is_none() || now < self.core.compacting.next_step {
+            return;
+        }
+        let (short, _) = self.core.loose_least();
+        self.core.compacting.next_step = if short { now } else { now + PAUSE };
+        let mut work = 0;
+        while work < STEP_WORK {
+            let Some(run) = &mut self.core.compacting.run else { return };
+            if let Stage::Shake { shaking, .. } = &mut run.stage {
+                match shaking.step(now) {
+                    Some(next) => self.core.compacting.next_step = next,
+                    None => self.end_stage(now),
+                }
+                return;
+            }
+            let Some(at) = run.rest.front().copied() else {
+                self.end_stage(now);
+                // Blocks were sorted and freed.
+                return;
+            };
+            let held = self.slots.get_mut(at).and_then(|slot| slot.held.as_deref_mut());
+            let place = run.place;
+            let (more, worked) = match (&mut run.stage, held) {
+                (Stage::Census(census), Some(held)) => (held.store.survey(&mut run.place, census), std::mem::take(&mut census.work)),
+                (Stage::Round(round), Some(held)) => (held.store.survey(&mut run.place, round), std::mem::take(&mut round.work)),
+                (Stage::Shake { .. }, _) | (_, None) => (false, 0),
+            };
+            work += worked + 1;
+            if let Stage::Round(round) = &mut run.stage
+                && std::mem::take(&mut round.again)
+            {
+                run.place = place;
+            } else if !more {
+                run.rest.pop_front();
+                run.place = Place::default();
+            }
+        }
+    }
+
+    fn end_stage(&mut self, now: Time) {
+        let bytes = (self.core.limits.memory_bytes_max as u64 / ROUND_PART).max(ROUND_BYTES_LEAST);
+        let (short, least) = self.core.loose_least();
+        let compacting = &mut self.core.compacting;
+        let loose = compacting.outside.loose;
+        let Some(run) = &mut compacting.run else { return };
+        // Entries that were given up and wait for others to take their place would keep their blocks.
+        Entry::forget_spare();
+        match &mut run.stage {
+            Stage::Shake { first: true, .. } if loose >= least => {
+                compacting.freed = 0;
+                run.stage = Stage::Census(Census::default());
+            }
+            Stage::Shake { .. } => {
+                compacting.run = None;
+                (compacting.loose_after, compacting.freed) = (u64::MAX, 0);
+                compacting.settles_until = now + SETTLES;
+                return;
+            }
+            Stage::Census(census) => {
+                let census = std::mem::take(census);
+                let values = census.values;
+                let (later, gain) = census.sparse();
+                compacting.gain = gain;
+                compacting.next_run = now + if short { REST_SHORT } else { REST };
+                run.stage = Stage::Round(Round { later, values, ..Round::default() });
+                return self.end_stage(now);
+            }
+            Stage::Round(round) => {
+                if !round.begin(bytes) {
+                    self.core.stats.compactions += 1;
+                    // Not all of it: some entries could not be moved.
+                    compacting.freed = compacting.gain / 2;
+                    compacting.gain = loose;
+                    run.stage = Stage::shake(loose, false);
+                }
+            }
+        }
+        self.enlist();
+    }
+}
+
+impl Stage {
+    fn shake(loose: u64, first: bool) -> Self {
+        Self::Shake { shaking: Shaking::new(loose), first }
+    }
+}
+
+impl Core {
+    /// Whether memory is short, and from how many loose bytes on it is worth it to move entries.
+    fn loose_least(&self) -> (bool, u64) {
+        let (room, max) = (self.headroom(), self.limits.memory_bytes_max as u64);
+        let short = room.left < room.kept.saturating_mul(2);
+        (short, (max / if short { LOOSE_PART_SHORT } else { LOOSE_PART }).max(LOOSE_BYTES_LEAST))
+    }
+
+    /// Of what is loose, how much is about to be given back.
+    pub(super) fn loosening(&self) -> u64 {
+        let Compacting { run, settles_until, gain, .. } = &self.compacting;
+        if self.compacting.dropped > 0 || self.has_garbage() {
+            self.loose()
+        } else if run.is_some() || self.now < *settles_until {
+            self.loose().min(*gain)
+        } else {
+            0
+        }
+    }
+
+    /// What is loose, without what new values may take at once.
+    fn loose(&self) -> u64 {
+        self.compacting.outside.loose.saturating_sub(self.compacting.freed)
+    }
+
+    /// Bytes of memory that this thread holds, with its part of what is held beside.
+    pub(super) fn memory_held(&self) -> usize {
+        let outside = self.compacting.outside.buffers.saturating_add(self.loose());
+        usize::try_from(outside).unwrap_or(usize::MAX).saturating_add(self.memory)
+    }
+}
