@@ -339,12 +339,12 @@ impl Sockets {
 
 fn assemble(config: Config) -> Result<Node, StartError> {
     config.exposed.iter().for_each(|warning| tracing::warn!("{warning}"));
+    let sockets = Sockets::open(&config)?;
     if config.memory.exceeds_bound() {
         tracing::warn!("{}: the system will kill this process before it refuses writes; give a smaller --memory-max", config.memory);
     } else {
         tracing::info!("{}", config.memory);
     }
-    let sockets = Sockets::open(&config)?;
     let addresses = sockets.addresses(&config)?;
     let name = config.name.clone().unwrap_or_else(|| addresses.control.to_string());
     let identity = match &config.trust {

@@ -94,11 +94,12 @@ impl Bounded {
         http.timer(TokioTimer::new()).header_read_timeout(HEAD_MAX).max_buf_size(HEAD_BYTES_MAX);
         let mut open = JoinSet::new();
         loop {
+            // Nothing else interrupts `accept`: a connection that it has accepted, and has no place for yet, would be gone.
             let connection = tokio::select! {
                 connection = self.accept() => connection,
-                Some(_) = open.join_next() => continue,
                 () = wait(&mut stopped) => break,
             };
+            while open.try_join_next().is_some() {}
             let serving = http.serve_connection(TokioIo::new(connection), TowerToHyperService::new(router.clone()));
             let mut stopped = stopped.clone();
             open.spawn(async move {

@@ -188,9 +188,11 @@ impl Limits {
         self.share(threads).max(self.value_bytes_max.saturating_mul(4).clamp(FRAMES_BYTES_LEAST, FRAMES_BYTES_ENOUGH))
     }
 
-    /// Large answers that one peer has asked for and that are not on their way; all native clients together have as much.
+    /// Large answers that one peer has asked for and that are not on their way; all native clients together have as much. Most are
+    /// shared with the store, so they may be more than other buffers: as much as what the Redis clients of another thread wait for.
     pub(crate) fn owed_bytes_max(&self) -> usize {
-        self.share(1).max(self.value_bytes_max.saturating_mul(2))
+        let most = if self.memory_bytes_max == 0 { SHARE_BYTES_MAX } else { (self.memory_bytes_max / 2).min(SHARE_BYTES_MAX) };
+        most.max(self.value_bytes_max.saturating_mul(2))
     }
 
     /// What buffers of one kind may take beside what is stored. A client of the cluster stores nothing.

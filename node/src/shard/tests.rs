@@ -1498,7 +1498,7 @@ fn answers_for_a_crowded_peer_wait_outside_of_its_buffer() {
 /// The log comes first when a crowded peer has room again, then answers, in pieces of bounded size.
 #[test]
 fn what_waits_for_a_peer_goes_out_in_pieces() {
-    let mut w = World::new(1, 2, |_| vec![1]);
+    let mut w = World::with_limits(1, 2, |_| 1, &Limits { memory_bytes_max: 2 << 30, ..limits() }, |_| vec![1]);
     w.settle(Duration::from_millis(100));
     let large = "x".repeat(1 << 20);
     assert_eq!(w.set(1, "a", &large), Outcome::Ok);

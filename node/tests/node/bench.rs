@@ -199,7 +199,7 @@ fn what_cannot_be_is_said_in_one_line() {
     let free = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").to_string();
     refused(&free, "", 1, &[&free, "--resp"]);
     refused(&free, "--cluster", 1, &[&free, "--resp"]);
-    refused("nowhere.invalid:1", "", 2, &["nowhere.invalid:1", "--resp"]);
+    refused("nowhere.invalid:1", "", 2, &["cannot resolve `nowhere.invalid`", "--resp"]);
     refused(&free, "--rate 0", 2, &["--rate"]);
     refused(&free, "--command-get PING", 2, &["--command-get", "{key}"]);
     refused(&free, "--operation delete", 2, &["delete", "mixed"]);

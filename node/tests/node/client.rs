@@ -46,7 +46,7 @@ async fn a_client_has_the_maps_of_the_cluster() {
     assert_eq!(one.database().get("k").await.expect("read").as_deref(), Some(&b"v"[..]));
 
     client.close().await;
-    assert!(matches!(outside.insert(&1, &String::new()).await, Err(WriteError::Unavailable)));
+    assert!(matches!(outside.insert(&1, &String::new()).await, Err(WriteError::Stopped)));
     for node in [three, two, one] {
         node.kill().await;
     }

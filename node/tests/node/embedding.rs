@@ -155,7 +155,7 @@ async fn a_keyspace_made_on_one_node_is_found_at_once_on_every_other() {
         };
         let ask_http = async {
             let mut web = TcpStream::connect(http).await.expect("it listens");
-            let request = format!("GET /keyspaces/{name} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+            let request = format!("GET /keyspaces/{name} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
             web.write_all(request.as_bytes()).await.expect("written");
             let mut answer = String::new();
             web.read_to_string(&mut answer).await.expect("answered");

@@ -247,7 +247,7 @@ async fn draining_reaches_all_threads() {
 #[tokio::test]
 async fn large_values_of_another_thread_are_asked_for_as_far_as_there_is_room() {
     // Of each thread: a share of 8 MiB.
-    let node = Node::of_threads(2, None, 40, Limits { value_bytes_max: 1 << 20, memory_bytes_max: 64 << 20, ..limits() });
+    let node = Node::of_threads(2, None, 40, Limits { value_bytes_max: 1 << 20, memory_bytes_max: 128 << 20, ..limits() });
     let value = vec![b'v'; 1 << 20];
     let set: [&[u8]; 3] = [b"SET", b"large", &value];
     let mut clients = [node.client().await, node.client().await];

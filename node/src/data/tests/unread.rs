@@ -26,7 +26,7 @@ async fn write_then_read(at: SocketAddr, commands: usize, one: &[u8], answer: &[
 /// The node took no more commands until its answers were read, and the client read none until its commands were taken: both waited for ever.
 #[tokio::test]
 async fn a_client_that_writes_a_whole_pipeline_before_it_reads_gets_every_answer() {
-    let node = Node::of_threads(2, None, 20, Limits { memory_bytes_max: 1 << 30, ..limits() });
+    let node = Node::of_threads(2, None, 20, Limits { memory_bytes_max: 4 << 30, ..limits() });
     let mut client = node.client().await;
     let (small, large) = ("s".repeat(1000), "l".repeat(200_000));
     let mut set: Vec<Vec<&str>> = vec![vec!["SET", "{a}small", &small], vec!["SET", "{a}large", &large]];

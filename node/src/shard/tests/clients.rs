@@ -341,7 +341,8 @@ fn members_of_another_cluster_are_asked_nothing() {
 
 #[test]
 fn clients_that_take_nothing_share_what_one_member_may_be_owed() {
-    let mut w = World::new(14, 2, |_| vec![1, 2]);
+    let large = Limits { memory_bytes_max: 2 << 30, ..limits() };
+    let mut w = World::with_limits(14, 2, |_| 1, &large, |_| vec![1, 2]);
     let clients: Vec<u64> = (1..=6).map(|n| w.add_client(n)).collect();
     w.settle(Duration::from_millis(100));
     let large = "x".repeat(1 << 20);
