@@ -1,7 +1,7 @@
 //! What a data thread counts of commands: calls, time and errors, for `INFO commandstats` and `INFO errorstats`, and rates.
 //!
 //! Counters are plain numbers of the thread, indexed by the command's place in the table. Most commands are timed one by one. A plain
-//! `GET` or `SET` of a key that this thread leads is timed once in [`SAMPLE`] commands, because two looks at the clock would cost
+//! `GET` or `SET` of a key that this thread leads is timed once in `SAMPLE` commands, because two looks at the clock would cost
 //! a twentieth of it; its time in `INFO` is that of the samples times the share of them.
 
 use super::command::table;
