@@ -710,7 +710,8 @@ impl Core {
     fn look_at_process(&mut self) {
         let inner = &mut self.inner;
         let (input, answers) = inner.budget.counted();
-        let buffers = (input + answers) as u64;
+        // Of what is put aside for clients that read nothing, large values may be shared with the store: counted twice is better than not.
+        let buffers = (input + answers + inner.budget.spilled()) as u64;
         if inner.now >= self.process_at {
             self.process_at = inner.now + PROCESS_INTERVAL;
             let counted = inner.shard.memory() as u64 + buffers;

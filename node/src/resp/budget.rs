@@ -127,6 +127,10 @@ impl Budget {
             if !self.is_short() {
                 self.tell(&self.asking);
             }
+            // A client that waits to be read needs room, too.
+            if self.fits() {
+                self.tell(&self.waiting);
+            }
         }
     }
 

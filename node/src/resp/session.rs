@@ -467,9 +467,11 @@ impl Connection {
         if inner.is_paused() && session.waits_for_pause(self, inner, args) {
             return false;
         }
-        // One that is run again after a lookup was counted before.
-        inner.counters.commands += u64::from(session.looking == Looking::No);
-        session.silent = session.take_mute();
+        // One that is run again after a lookup was counted before, and it is known whether it gets a reply.
+        if session.looking == Looking::No {
+            inner.counters.commands += 1;
+            session.silent = session.take_mute();
+        }
         if session.in_refused_transaction && session.refuse_in_transaction(args) {
             return true;
         }
@@ -604,7 +606,7 @@ impl Session {
         self.command = counts::UNKNOWN;
         let ran = self.run_command(connection, inner, args);
         let took = inner.stopwatch.end(number);
-        if ran {
+        if ran && self.looking != Looking::Waits {
             inner.counts.ran(self.command, Some(took));
         }
         self.note_if_slow(inner, args, took);
@@ -712,6 +714,8 @@ impl Session {
             || matches!(self.judging, Judging::At(_))
             || self.charged >= FREE_ANSWER_BYTES && self.budget.is_short()
             || self.sweeping
+            // What all threads are asked for may be long, and counts only once it is here: one at a time.
+            || self.slots.back().is_some_and(|slot| matches!(slot.state, State::Asking(_)))
             || self.slots.len() >= PENDING_MAX
             || self.pending_bytes >= PENDING_BYTES_MAX
             || self.out.len() >= if self.authenticated { OUTPUT_BYTES_SOFT } else { STRANGER_OUTPUT_BYTES }

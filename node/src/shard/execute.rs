@@ -253,13 +253,17 @@ impl Core {
                 {
                     entry.mark();
                 }
-                if action::looks_up(&op.action) {
-                    self.stats.count_lookup(found.is_some());
-                }
                 let cx = Context { clock, unix_ms: self.unix_ms(), default_ttl_ms, value_bytes_max: self.limits.value_bytes_max };
                 let (outcome, change) = action::apply(&op.action, found, &cx);
                 if let Change::Put(value, _) = &change {
+                    if let Some(peer) = self.crowded_copy(held, op.key.len() + value.len()) {
+                        self.wait_for_room(at, slot, peer);
+                        return Step::Park;
+                    }
                     self.worked += value.len();
+                }
+                if action::looks_up(&op.action) {
+                    self.stats.count_lookup(found.is_some());
                 }
                 let key = || Key::from(&*op.key);
                 let effect = match change {
@@ -270,10 +274,6 @@ impl Core {
                     }
                     Change::Put(value, deadline) => {
                         let bytes = op.key.len() + value.len();
-                        if let Some(peer) = self.crowded_copy(held, bytes) {
-                            self.wait_for_room(at, slot, peer);
-                            return Step::Park;
-                        }
                         let grows = found.is_none_or(|e| e.len() < bytes);
                         let room = self.room(held, bytes);
                         if room < Room::Plenty && (grows || room == Room::None) {

@@ -37,6 +37,8 @@ async fn each_database_has_keys_of_its_own() {
         for command in ["MOVE key 1", "SWAPDB 0 1"] {
             assert!(matches!(ask(command).await, Reply::Error(why) if why.contains("is not supported")), "{command}");
         }
+        let Reply::Bulk(line) = ask("CLIENT INFO").await else { panic!("no text") };
+        assert!(String::from_utf8(line).unwrap().contains(" db=3 "));
         assert_eq!(ask("CONFIG GET databases").await, Reply::Array(vec![bulk("databases"), bulk("16")]));
         assert_eq!(ask("FLUSHALL").await, ok());
         for n in 0..16 {

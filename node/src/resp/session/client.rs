@@ -71,7 +71,7 @@ impl Session {
         let name = String::from_utf8_lossy(&self.name);
         let (age, idle) = (now.since(self.began).as_secs(), now.since(moved_at).as_secs());
         let (waiting, output) = (self.slots.len(), self.out.len());
-        let held = self.charged;
+        let (held, db) = (self.charged, databases::index(self.map));
         let command = command::table::all().get(usize::from(self.command)).map_or("NULL", |spec| spec.name);
         let version = if self.protocol == Protocol::Resp3 { 3 } else { 2 };
         let flags = match (self.closing, self.paused) {
@@ -80,7 +80,7 @@ impl Session {
             _ => "N",
         };
         let mut line = format!(
-            "id={id} addr={peer} laddr={local} fd=-1 name={name} age={age} idle={idle} flags={flags} db=0 sub=0 psub=0 ssub=0 multi=-1 \
+            "id={id} addr={peer} laddr={local} fd=-1 name={name} age={age} idle={idle} flags={flags} db={db} sub=0 psub=0 ssub=0 multi=-1 \
              watch=0 qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl={output} oll={waiting} omem={held} tot-mem={held} \
              events=r cmd={command} user=default redir=-1 resp={version}"
         );
