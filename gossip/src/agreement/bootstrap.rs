@@ -233,7 +233,9 @@ impl Forming {
         if !cx.config.seeds.unresolved.is_empty() {
             // What a name means may be known in a moment; only then the time begins.
             self.doubtful = None;
-        } else if self.doubtful.is_none() && self.doubt(cx).is_some() {
+        } else if self.doubt(cx).is_none() {
+            self.doubtful = None;
+        } else if self.doubtful.is_none() {
             self.doubtful = Some(cx.now);
             // Said as soon as it is waited for.
             self.report_at = self.report_at.min(self.started + cx.config.timing.listen);

@@ -186,6 +186,10 @@ impl Council {
     pub(super) fn woke(&mut self, cx: &Context) {
         if !broken(Mutant::CountsOldPings) {
             self.detector.woke(cx.now);
+            if let Role::Leader(leader) = &mut self.role {
+                // While this node slept, it could hear nobody: what only silent members hold is waited for anew.
+                leader.duties.woke(cx.now);
+            }
         }
     }
 

@@ -154,6 +154,11 @@ pub(super) struct Draft {
 }
 
 impl Duties {
+    /// This node slept: for how long members are silent is counted anew.
+    pub(super) fn woke(&mut self, now: Time) {
+        self.silent_since.values_mut().for_each(|since| *since = now);
+    }
+
     pub(super) fn new(now: Time) -> Self {
         Self {
             joiners: BTreeMap::new(),
@@ -679,5 +684,15 @@ mod tests {
         assert!(duties.waits_for_nothing(now, &base));
         asked(&mut duties, &table, ASKED_LITTLE, 0);
         assert!(!duties.waits_for_nothing(now, &base), "whoever asks for something would wait for a table");
+    }
+
+    /// A sole voter that slept for an hour gave up what a silent member held, a moment before that member answered.
+    #[test]
+    fn time_that_the_coordinator_slept_is_no_silence_of_others() {
+        let (before, after) = (Time(1_000_000_000), Time(3_600_000_000_000));
+        let mut duties = Duties::new(before);
+        duties.silent_since.insert(MemberId(16), before);
+        duties.woke(after);
+        assert_eq!(duties.silent_since[&MemberId(16)], after);
     }
 }
