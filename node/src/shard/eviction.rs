@@ -13,6 +13,10 @@
 //!
 //! A write that finds a member full makes its own room (`Core::make_room`): however fast they come, they do not outrun it. Where nothing of
 //! its partition may go, others make room for it, but nothing says that they are as fast: what is lent meanwhile is a small part.
+//!
+//! Writes alone would not share the work fairly: a primary that hears later than others that there is room again evicts more, and its
+//! partitions would dwindle until they keep nothing for longer than a moment. So where a write had to make room, the next look takes the
+//! member for full, and goes on down to 88 %: what a look takes is in proportion to what each partition has.
 
 use super::execute::needed;
 use super::frame::Headroom;
@@ -53,12 +57,12 @@ pub(super) struct Pressure {
 }
 
 impl Pressure {
-    /// By what is left there; so many threads share the work.
-    pub(super) fn look(&mut self, room: Headroom, shares: u64) {
+    /// By what is left there; so many threads share the work. `pressed`: writes had to make room.
+    pub(super) fn look(&mut self, room: Headroom, shares: u64, pressed: bool) {
         // What comes back anyway need not be evicted.
         let room = room.settled();
         let enough = room.kept.saturating_add(room.kept / RELIEF_PART);
-        self.full = room.left < room.kept || (self.full && room.left < enough);
+        self.full = room.left < room.kept || ((self.full || pressed) && room.left < enough);
         self.excess = if self.full { enough.saturating_sub(room.left).div_ceil(shares.max(1)) } else { 0 };
     }
 
@@ -81,6 +85,8 @@ pub(super) struct Evicting {
     queue: VecDeque<(PartitionRef, usize)>,
     next_step: Time,
     next_look: Time,
+    /// A write has made room since the last look.
+    pressed: bool,
     /// When somebody looked last, members were full, and nothing that this thread leads there could be evicted.
     barren: bool,
     /// The last ones that went, for inspection only.
@@ -99,6 +105,7 @@ impl Evicting {
             queue: VecDeque::new(),
             next_step: now,
             next_look: now,
+            pressed: false,
             barren: false,
             #[cfg(any(test, feature = "fuzz"))]
             gone: VecDeque::new(),
@@ -153,8 +160,9 @@ impl Shard {
         let core = &mut self.core;
         // Whoever has partitions there does its part; that of the member itself is all that it leads.
         let members = core.view.as_ref().map_or(1, |v| v.installed.members.len()) as u64;
-        core.evicting.own.look(core.headroom(), 1);
-        core.peers.look_at_memory(members);
+        let pressed = std::mem::take(&mut core.evicting.pressed);
+        core.evicting.own.look(core.headroom(), 1, pressed);
+        core.peers.look_at_memory(members, pressed);
         if !core.has_excess() {
             core.evicting.queue.clear();
             core.evicting.barren = false;
@@ -167,6 +175,9 @@ impl Shard {
     fn note_evictable(&mut self) {
         let core = &mut self.core;
         core.evicting.barren = true;
+        // Whose turn is first: drawn, as likely as it has keys. Often there is little to do, and the first does all of it: a
+        // partition that always was would be left with nothing.
+        let (mut first, mut seen) = (0, 0);
         for (at, slot) in self.slots.iter() {
             let policy = slot.evicts_by();
             let Some(held) = slot.held.as_deref().filter(|held| core.evicts(held, policy) && core.excess_of(held) > 0) else { continue };
@@ -176,9 +187,14 @@ impl Shard {
             let turn = keys / TURN_PART + usize::from(more);
             core.evicting.barren &= keys == 0;
             if turn > 0 {
+                seen += keys as u64;
+                if core.random() % seen < keys as u64 {
+                    first = core.evicting.queue.len();
+                }
                 core.evicting.queue.push_back((at, turn));
             }
         }
+        core.evicting.queue.rotate_left(first);
     }
 
     /// Evicts some keys.
@@ -284,6 +300,7 @@ impl Core {
             let wanted = Wanted { keys: BY_WRITE, bytes: needed(bytes), urgent: true };
             let victims = held.store.victims(policy, wanted, random, Some(key));
             evicted = victims.len();
+            self.evicting.pressed |= evicted > 0;
             self.evict(at, held, victims);
         }
         let makes = evicted > 0 || waits;

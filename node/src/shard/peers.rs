@@ -660,10 +660,10 @@ impl Peers {
     }
 
     /// Looks at who is full, by what each said since the last look; so many share the work there.
-    pub(super) fn look_at_memory(&mut self, shares: u64) {
+    pub(super) fn look_at_memory(&mut self, shares: u64, pressed: bool) {
         for (_, peer) in self.all.iter_mut() {
             if std::mem::take(&mut peer.says_anew) {
-                peer.pressure.look(peer.headroom.unwrap_or(Headroom::PLENTY), shares);
+                peer.pressure.look(peer.headroom.unwrap_or(Headroom::PLENTY), shares, pressed);
             }
         }
     }
