@@ -11,7 +11,7 @@ use crate::node::{Node, Parts};
 use crate::shard::Limits;
 use crate::shared::Shared;
 use doyen_gossip::agreement::Timing;
-use doyen_placement::{Addresses, Assignment, Eviction, MemberId, OnLoss, ThreadPorts};
+use doyen_placement::{Addresses, Assignment, Eviction, MemberId, OnLoss, OrderKey, ThreadPorts};
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
@@ -373,6 +373,7 @@ fn assemble(config: Config) -> Result<Node, StartError> {
         default_keyspace: config.keyspace.clone(),
         timing,
         drained: false,
+        order_key: OrderKey(rand::random()),
         rng_seed: rand::random(),
     };
 

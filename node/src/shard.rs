@@ -64,14 +64,13 @@ use doyen_placement::loads::Meter;
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::planner;
 use doyen_placement::{
-    Epoch, Eviction, KeyspaceId, Lineage, MapId, MemberId, Mode, Partition, PartitionId, PartitionRef, Reshape, Table, TableName,
+    Epoch, Eviction, KeyspaceId, Lineage, MapId, MemberId, Mode, OrderKey, Partition, PartitionId, PartitionRef, Reshape, Table, TableName,
 };
 use eviction::Evicting;
 use following::Follow;
 use forwarding::{Call, Calls, Executed, Source};
 use frame::Frame;
 use halving::Halving;
-use index::Seed;
 use log::Log;
 use op::{Failure, Operation, Outcome, PartitionOperation, Work};
 use pace::Pace;
@@ -1222,14 +1221,11 @@ impl Core {
 
     /// An empty store for a partition of a keyspace, which keeps keys in order where partitions are ranges of them.
     fn store_of(&self, keyspace: KeyspaceId) -> Store {
-        let keyspace = self.view.as_ref().and_then(|v| v.installed.keyspace(keyspace));
-        Store::new(self.seed()).sorted(keyspace.is_some_and(|k| k.mode == Mode::Range || k.ordered))
-    }
-
-    /// What orders keys: the same at every member of the cluster, so that a place in a scan is, too. Clusters of one secret
-    /// have different ones. The id alone is public.
-    fn seed(&self) -> Seed {
-        Seed(self.name.map_or(0, |name| (name.cluster.0 ^ (name.cluster.0 >> 64)) as u64))
+        let table = self.view.as_ref().map(|v| &v.installed);
+        let keyspace = table.and_then(|table| table.keyspace(keyspace));
+        // The same at every member of the cluster, so that a place in a scan is, too.
+        let order_key = table.map_or_else(OrderKey::default, |table| table.order_key);
+        Store::new(order_key).sorted(keyspace.is_some_and(|k| k.mode == Mode::Range || k.ordered))
     }
 
     /// Wall time now.

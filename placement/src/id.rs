@@ -129,6 +129,19 @@ impl fmt::Display for ClusterId {
     }
 }
 
+/// What the members of a cluster order keys by: the founder draws it, and it stays.
+///
+/// It is a secret of the members. A client that knew it could choose keys that collide, and each of them
+/// would cost as much as all before it. So it stands in no name of a table, no report and no log.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub struct OrderKey(pub u128);
+
+impl fmt::Debug for OrderKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OrderKey")
+    }
+}
+
 /// A partition of a keyspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PartitionRef {

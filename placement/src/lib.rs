@@ -24,7 +24,9 @@ pub mod token;
 
 pub use balancing::{Balancing, MoveRate, NoWindow, Paused, Window};
 pub use division::Division;
-pub use id::{Age, ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, PartitionId, PartitionRef, THREADS_MAX, Term, Version};
+pub use id::{
+    Age, ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, OrderKey, PartitionId, PartitionRef, THREADS_MAX, Term, Version,
+};
 pub use loads::Loads;
 pub use mode::NoRange;
 pub use rule::{Label, Place, Rule, RuleError, RulesError};

@@ -14,7 +14,9 @@ pub use validate::Invalid;
 use crate::balancing::Balancing;
 use crate::division::{Cut, Division};
 use crate::hash::Digest;
-use crate::id::{Age, ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, PartitionId, PartitionRef, THREADS_MAX, Term, Version};
+use crate::id::{
+    Age, ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, OrderKey, PartitionId, PartitionRef, THREADS_MAX, Term, Version,
+};
 use crate::rule::Rule;
 use crate::scheduler::Schedulers;
 use serde::{Deserialize, Serialize};
@@ -47,6 +49,8 @@ pub struct Table {
     pub term: Term,
     /// Its place in the sequence of tables.
     pub version: Version,
+    /// What keys are ordered by. It is as old as the cluster, and no part of a table's name.
+    pub order_key: OrderKey,
     /// Settings that every member must share.
     pub settings: Settings,
     /// Members in order of age, oldest first.
@@ -500,7 +504,8 @@ impl Table {
     /// What this table is called. Goes through the whole table: keep the name where it is needed often.
     #[must_use]
     pub fn name(&self) -> TableName {
-        let Self { cluster, term, version, settings, members, voters, next_age, keyspaces, next_keyspace, maps, next_map } = self;
+        let Self { cluster, order_key: _, term, version, settings, members, voters, next_age, keyspaces, next_keyspace, maps, next_map } =
+            self;
         let mut digest = Digest::new();
         (settings, members, voters, next_age, keyspaces, next_keyspace, maps, next_map).hash(&mut digest);
         TableName { cluster: *cluster, term: *term, version: *version, hash: digest.finish() }

@@ -8,7 +8,8 @@ use doyen_placement::loads::Report;
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::planner::{BalanceChange, InSyncRequest, KeyspaceChange, NewKeyspace, Pace, Proposal};
 use doyen_placement::{
-    Addresses, ClusterId, Epoch, Loads, Location, MapEntry, MapId, MemberId, PartitionRef, Role, Schedulers, Settings, Table, TableName,
+    Addresses, ClusterId, Epoch, Loads, Location, MapEntry, MapId, MemberId, OrderKey, PartitionRef, Role, Schedulers, Settings, Table,
+    TableName,
 };
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -68,6 +69,9 @@ pub struct Config {
     pub default_keyspace: doyen_placement::Keyspace,
     /// Durations of the protocol.
     pub timing: Timing,
+    /// What keys are ordered by if this node writes the first table. Drawn by a generator that strangers cannot
+    /// foresee, as that of the machine is not: the cluster's id comes of it, and is published.
+    pub order_key: OrderKey,
     /// Seed of the machine's own random numbers.
     pub rng_seed: u64,
 }

@@ -336,7 +336,7 @@ impl Forming {
     fn first(&self, cx: &mut Context, founders: Vec<Member>) -> Named {
         let cluster = ClusterId(u128::from(cx.random()) << 64 | u128::from(cx.random()));
         let mut table = planner::first(cluster, cx.config.settings.clone(), cx.config.default_keyspace.clone(), founders);
-        (table.term, table.version) = (Term(1), Version(1));
+        (table.term, table.version, table.order_key) = (Term(1), Version(1), cx.config.order_key);
         Named::new(Arc::new(table))
     }
 

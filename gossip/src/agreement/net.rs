@@ -7,8 +7,8 @@ use crate::hints::Hint;
 use crate::time::Time;
 use crate::wire::Message;
 use doyen_placement::{
-    Addresses, ClusterId, Epoch, Keyspace, KeyspaceId, Location, MemberId, OnLoss, PartitionRef, Role, Settings, Table, TableName, Term,
-    Version, planner,
+    Addresses, ClusterId, Epoch, Keyspace, KeyspaceId, Location, MemberId, OnLoss, OrderKey, PartitionRef, Role, Settings, Table,
+    TableName, Term, Version, planner,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -178,6 +178,7 @@ impl Net {
             default_keyspace: Keyspace { backups: self.backups, on_loss: self.on_loss, ..keyspace(self.partitions) },
             timing: Timing::default(),
             drained: false,
+            order_key: OrderKey::default(),
             rng_seed: self.random(),
         }
     }

@@ -7,7 +7,7 @@ use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
 use doyen_placement::{
     Addresses, Age, ClusterId, Division, Epoch, Eviction, Keyspace, KeyspaceId, Lineage, Location, MapId, Member, MemberId, MemberState,
-    Mode, OnLoss, Partition, PartitionId, PartitionRef, Replica, ReplicaState, Reshaping, Role, Settings, Table, Term, Version,
+    Mode, OnLoss, OrderKey, Partition, PartitionId, PartitionRef, Replica, ReplicaState, Reshaping, Role, Settings, Table, Term, Version,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -193,6 +193,7 @@ pub(crate) fn table(members: u64, partitions: u16, holders: impl Fn(u64) -> Vec<
     };
     Table {
         cluster: ClusterId(7),
+        order_key: OrderKey(7),
         term: Term(1),
         version: Version(1),
         settings: Settings::default(),

@@ -22,7 +22,7 @@ use doyen_gossip::hints::Hint;
 use doyen_gossip::wire::Message;
 use doyen_gossip::{Agreement, Config, Input, Output, Time};
 use doyen_placement::planner::{self, Pace, Proposal};
-use doyen_placement::{ClusterId, Loads, MemberId, Table, TableName, Term, Version};
+use doyen_placement::{ClusterId, Loads, MemberId, OrderKey, Table, TableName, Term, Version};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
@@ -635,6 +635,7 @@ impl Driver {
         let former = self.view.take();
         self.config.drained = former.as_ref().is_some_and(|view| view.installed.settings.balancing.drains(self.config.id));
         self.config.id = MemberId::of_member(rand::random());
+        self.config.order_key = OrderKey(rand::random());
         self.config.rng_seed = rand::random();
         tracing::warn!(me = %self.config.id, "the cluster went on without this process: it joins again as a new member");
         self.shared.publish(Local { me: self.config.id, view: None });

@@ -5,7 +5,8 @@ use crate::clock;
 use doyen_gossip::agreement::Timing;
 use doyen_placement::planner::Pace;
 use doyen_placement::{
-    Addresses, Division, Eviction, Keyspace, KeyspaceId, Location, MemberId, MemberState, Mode, OnLoss, Reshaping, Role, Settings, Table,
+    Addresses, Division, Eviction, Keyspace, KeyspaceId, Location, MemberId, MemberState, Mode, OnLoss, OrderKey, Reshaping, Role,
+    Settings, Table,
 };
 use std::net::SocketAddr;
 use tokio::task::JoinHandle as Task;
@@ -70,6 +71,7 @@ impl Node {
             },
             timing: Timing::default(),
             drained: false,
+            order_key: OrderKey::default(),
             rng_seed: rand::random(),
         };
         let (shared, changed) = (Arc::new(Shared::new(id)), Arc::new(Notify::new()));

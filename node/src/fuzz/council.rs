@@ -10,8 +10,8 @@ use doyen_gossip::wire::{LeaveStep, Message};
 use doyen_placement::loads::{MemberLoad, PartitionLoad, Report, Skew};
 use doyen_placement::planner::{self, InSyncChange, InSyncRequest, KeyspaceChange, Pace};
 use doyen_placement::{
-    Addresses, Division, Epoch, Eviction, Keyspace, KeyspaceId, Label, Location, MapId, MemberId, Mode, OnLoss, PartitionId, PartitionRef,
-    Place, Reshaping, Role, Rule, Schedulers, Settings, Table,
+    Addresses, Division, Epoch, Eviction, Keyspace, KeyspaceId, Label, Location, MapId, MemberId, Mode, OnLoss, OrderKey, PartitionId,
+    PartitionRef, Place, Reshaping, Role, Rule, Schedulers, Settings, Table,
 };
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -75,6 +75,7 @@ fn config(place: usize) -> Config {
         },
         timing: Timing::default(),
         drained: false,
+        order_key: OrderKey(7),
         rng_seed: 7,
     }
 }

@@ -24,7 +24,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 /// The versions of the wire that this node speaks.
-pub const VERSIONS: (u16, u16) = (12, 12);
+pub const VERSIONS: (u16, u16) = (13, 13);
 /// The longest name of a node.
 pub const NAME_BYTES_MAX: usize = 256;
 

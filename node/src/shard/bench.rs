@@ -2,12 +2,12 @@
 
 use super::entry::Entry;
 use super::frame::{self, Ack, Forwarded, Frame, Head, Headroom, Out};
-use super::index::Seed;
 use super::log::Logged;
 use super::op::{Operation, Outcome, Work};
 use super::store::{Effect, Key, Store};
 use super::{Malformed, dedup::OpId};
 use bytes::BytesMut;
+use doyen_placement::OrderKey;
 use doyen_placement::{Epoch, KeyspaceId, Lineage, MapId, MemberId, PartitionId, PartitionRef};
 
 const MAP: MapId = MapId(0);
@@ -22,7 +22,7 @@ pub struct Keys {
 
 impl Default for Keys {
     fn default() -> Self {
-        Self { store: Store::new(Seed(7)), seq: 0 }
+        Self { store: Store::new(OrderKey(7)), seq: 0 }
     }
 }
 

@@ -12,8 +12,8 @@ use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
 use doyen_placement::{
     Addresses, Age, ClusterId, Division, Epoch, Eviction, Keyspace, KeyspaceId, Lineage, Location, MapEntry, MapId, Member, MemberId,
-    MemberState, Mode, OnLoss, Partition, PartitionId, PartitionRef, Replica, ReplicaState, Reshaping, Role, Settings, Table, TableName,
-    Term, Version,
+    MemberState, Mode, OnLoss, OrderKey, Partition, PartitionId, PartitionRef, Replica, ReplicaState, Reshaping, Role, Settings, Table,
+    TableName, Term, Version,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -188,6 +188,7 @@ fn table() -> Table {
     };
     Table {
         cluster: ClusterId(7),
+        order_key: OrderKey(7),
         term: Term(1),
         version: Version(1),
         settings: Settings::default(),

@@ -100,12 +100,12 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::super::entry::Entry;
-    use super::super::index::Seed;
     use super::super::store::Effect;
     use super::*;
+    use doyen_placement::OrderKey;
 
     fn store(entries: &[(u32, &str, usize)]) -> Store {
-        let mut store = Store::new(Seed(7)).sorted(true);
+        let mut store = Store::new(OrderKey(7)).sorted(true);
         for (seq, (map, key, size)) in (1..).zip(entries) {
             let entry = Entry::new(key.as_bytes(), &vec![b'x'; *size], 0, 0);
             store.apply(seq, &Effect::Put { map: MapId(*map), entry, deadline: 0 });

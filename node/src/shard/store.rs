@@ -12,9 +12,9 @@ use super::ahead::Ahead;
 use super::compacting::Surveyor;
 use super::deadline;
 use super::entry::Entry;
-use super::index::{Index, Order, Seed};
-use doyen_placement::MapId;
+use super::index::{Index, Order};
 use doyen_placement::mutant::{Mutant, broken};
+use doyen_placement::{MapId, OrderKey};
 pub(super) use drawing::Portion;
 use drawing::Rest;
 use litemap::LiteMap;
@@ -140,7 +140,7 @@ impl Ord for ByKey {
 }
 
 impl Map {
-    fn new(seed: Seed, sorted: bool) -> Self {
+    fn new(seed: OrderKey, sorted: bool) -> Self {
         Self { index: Index::new(seed), sorted: sorted.then(BTreeSet::new), expiring: BTreeSet::new(), bytes: 0, rest: None }
     }
 
@@ -296,7 +296,7 @@ struct Tombstones {
 /// Everything that one partition holds.
 #[derive(Debug)]
 pub(super) struct Store {
-    seed: Seed,
+    seed: OrderKey,
     /// Whether keys are also kept in the order of their bytes.
     sorted: bool,
     maps: LiteMap<MapId, Map>,
@@ -311,7 +311,7 @@ pub(super) struct Store {
 
 impl Store {
     /// An empty one. The seed orders its keys: all members have the same.
-    pub(super) const fn new(seed: Seed) -> Self {
+    pub(super) const fn new(seed: OrderKey) -> Self {
         Self { seed, sorted: false, maps: LiteMap::new_vec(), bytes: 0, sums: Vec::new(), tombstones: None, parts: 0, hand: (MapId(0), 0) }
     }
 

@@ -18,8 +18,8 @@ use super::store::Key;
 use super::*;
 use bytes::Bytes;
 use doyen_placement::{
-    Addresses, Age, ClusterId, Division, Eviction, Keyspace, KeyspaceId, Location, MapId, Member, MemberState, Mode, OnLoss, PartitionId,
-    Replica, ReplicaState, Reshaping, Role, Settings, Table, Term, ThreadPorts, Version,
+    Addresses, Age, ClusterId, Division, Eviction, Keyspace, KeyspaceId, Location, MapId, Member, MemberState, Mode, OnLoss, OrderKey,
+    PartitionId, Replica, ReplicaState, Reshaping, Role, Settings, Table, Term, ThreadPorts, Version,
 };
 use std::collections::BTreeMap;
 
@@ -115,6 +115,7 @@ fn table_of_threads(members: u64, threads: impl Fn(u64) -> u8, holders: impl Fn(
     };
     Table {
         cluster: ClusterId(7),
+        order_key: OrderKey(7),
         term: Term(1),
         version: Version(1),
         settings: Settings::default(),
@@ -562,6 +563,21 @@ fn text(value: &str) -> Outcome {
 fn key_of(p: u32) -> String {
     let t = table(1, |_| vec![1]);
     (0..).map(|n| format!("k{n}")).find(|k| t.keyspaces[0].partition_of(MapId(0), k.as_bytes()) == Some(PartitionId(p))).unwrap()
+}
+
+#[test]
+fn keys_are_ordered_by_what_the_table_says_and_by_nothing_that_is_published() {
+    let w = World::new(1, 1, |_| vec![1]);
+    let order = |order_key, cluster| {
+        let mut shard = Shard::new(id(1), limits(), 1, Time(1));
+        let table = Arc::new(Table { cluster, order_key: OrderKey(order_key), ..(*w.tables[0]).clone() });
+        shard.install(Time(1), View { installed: table.clone(), accepted: table, opens_at: Arc::default() });
+        shard.core.store_of(KeyspaceId(0)).order(b"key")
+    };
+    let cluster = w.tables[0].cluster;
+    let another = doyen_placement::ClusterId(cluster.0 ^ 1);
+    assert_eq!(order(1, cluster), order(1, another));
+    assert_eq!(BTreeSet::from([0, 1, 2, 1 << 100].map(|key| order(key, cluster))).len(), 4);
 }
 
 #[test]

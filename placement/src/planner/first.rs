@@ -1,11 +1,11 @@
 //! The first table of a cluster.
 
 use super::{assign, elders};
-use crate::id::{Age, ClusterId, MapId, Term, Version};
+use crate::id::{Age, ClusterId, MapId, OrderKey, Term, Version};
 use crate::table::{Keyspace, Member, MemberState, Settings, Table};
 use std::sync::Arc;
 
-/// The first table: the founders, oldest first, and one keyspace, assigned at once if enough of them hold data.
+/// The first table, but for what keys are ordered by: the founders, oldest first, and one keyspace, assigned at once if enough of them hold data.
 #[must_use]
 pub fn first(cluster: ClusterId, settings: Settings, keyspace: Keyspace, founders: Vec<Member>) -> Table {
     let mut members = Vec::with_capacity(founders.len());
@@ -19,6 +19,7 @@ pub fn first(cluster: ClusterId, settings: Settings, keyspace: Keyspace, founder
     let (term, version) = (Term::default(), Version::default());
     let mut table = Table {
         cluster,
+        order_key: OrderKey::default(),
         term,
         version,
         settings,

@@ -132,6 +132,7 @@ impl TableDelta {
             cluster: self.target.cluster,
             term: self.target.term,
             version: self.target.version,
+            order_key: old.order_key,
             settings: self.settings.as_ref().unwrap_or(&old.settings).clone(),
             members: self.apply_members(old),
             voters: self.voters.as_ref().unwrap_or(&old.voters).clone(),

@@ -2,7 +2,7 @@
 //! what is other than expected. A table of 16,384 partitions in three copies on 100 members takes a third of what it would by identities.
 
 use super::{Age, ClusterId, Keyspace, MapEntry, Member, Origin, Partition, Replica, ReplicaState, Settings, Table};
-use crate::id::{Epoch, KeyspaceId, Lineage, MapId, MemberId, PartitionId, Term, Version};
+use crate::id::{Epoch, KeyspaceId, Lineage, MapId, MemberId, OrderKey, PartitionId, Term, Version};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ pub(super) struct Packed {
     cluster: ClusterId,
     term: Term,
     version: Version,
+    order_key: OrderKey,
     settings: Settings,
     members: Vec<Arc<Member>>,
     voters: Vec<u16>,
@@ -59,7 +60,8 @@ const NOBODY: u16 = u16::MAX;
 
 impl From<Table> for Packed {
     fn from(table: Table) -> Self {
-        let Table { cluster, term, version, settings, members, voters, next_age, mut keyspaces, next_keyspace, maps, next_map } = table;
+        let Table { cluster, term, version, order_key, settings, members, voters, next_age, mut keyspaces, next_keyspace, maps, next_map } =
+            table;
         let places: HashMap<MemberId, u16> = members.iter().map(|m| m.id).zip(0..NOBODY / 2).collect();
         let place = |m: &MemberId| places.get(m).copied().unwrap_or(NOBODY / 2);
         let replica = |r: &Replica| 2 * place(&r.member) + u16::from(r.state == ReplicaState::Learner);
@@ -82,7 +84,21 @@ impl From<Table> for Packed {
         };
         let partitions = keyspaces.iter_mut().map(pack).collect();
         let voters = voters.iter().map(place).collect();
-        Self { cluster, term, version, settings, members, voters, next_age, keyspaces, partitions, next_keyspace, maps, next_map }
+        Self {
+            cluster,
+            term,
+            version,
+            order_key,
+            settings,
+            members,
+            voters,
+            next_age,
+            keyspaces,
+            partitions,
+            next_keyspace,
+            maps,
+            next_map,
+        }
     }
 }
 
@@ -94,6 +110,7 @@ impl TryFrom<Packed> for Table {
             cluster,
             term,
             version,
+            order_key,
             settings,
             members,
             voters,
@@ -128,6 +145,6 @@ impl TryFrom<Packed> for Table {
             keyspace.partitions = packed.into_iter().map(unpack).collect::<Result<_, _>>()?;
         }
         let voters = voters.into_iter().map(member).collect::<Result<_, _>>()?;
-        Ok(Self { cluster, term, version, settings, members, voters, next_age, keyspaces, next_keyspace, maps, next_map })
+        Ok(Self { cluster, term, version, order_key, settings, members, voters, next_age, keyspaces, next_keyspace, maps, next_map })
     }
 }

@@ -8,8 +8,8 @@ use doyen_gossip::agreement::{AdminReply, Event, InSyncRequest, Peer, Timing, Vi
 use doyen_gossip::wire::Message;
 use doyen_gossip::{Agreement, Config, Input, Output, Time};
 use doyen_placement::{
-    Addresses, Assignment, Division, Epoch, Eviction, Keyspace, KeyspaceId, Location, MemberId, Mode, OnLoss, Partition, PartitionId,
-    PartitionRef, Reshaping, Role, Schedulers, Settings, Table, planner,
+    Addresses, Assignment, Division, Epoch, Eviction, Keyspace, KeyspaceId, Location, MemberId, Mode, OnLoss, OrderKey, Partition,
+    PartitionId, PartitionRef, Reshaping, Role, Schedulers, Settings, Table, planner,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -224,6 +224,7 @@ impl Members {
             },
             timing: Timing { listen: Duration::from_millis(300), ..Timing::default() },
             drained: false,
+            order_key: OrderKey(place.into()),
             rng_seed: place,
         };
         let process = Process {

@@ -10,7 +10,8 @@ use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::planner::reshape;
 use doyen_placement::{
     Addresses, Age, ClusterId, Division, Epoch, Eviction, Keyspace, KeyspaceId, Lineage, Location, MapId, Member, MemberId, MemberState,
-    Mode, OnLoss, Partition, PartitionId, PartitionRef, Replica, ReplicaState, Reshape, Reshaping, Role, Settings, Table, Term, Version,
+    Mode, OnLoss, OrderKey, Partition, PartitionId, PartitionRef, Replica, ReplicaState, Reshape, Reshaping, Role, Settings, Table, Term,
+    Version,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -131,6 +132,7 @@ pub(super) fn table(members: u64, in_sync: &[Place]) -> Table {
     };
     let mut table = Table {
         cluster: ClusterId(7),
+        order_key: OrderKey(7),
         term: Term(1),
         version: Version(0),
         settings: Settings::default(),

@@ -15,7 +15,8 @@ use doyen::shard::{Limits, Shard};
 use doyen_gossip::agreement::Timing;
 use doyen_gossip::{Agreement, Config};
 use doyen_placement::{
-    Addresses, Assignment, Keyspace, KeyspaceId, Location, MemberId, OnLoss, Reshaping, Role, Schedulers, Settings, Table, ThreadPorts,
+    Addresses, Assignment, Keyspace, KeyspaceId, Location, MemberId, OnLoss, OrderKey, Reshaping, Role, Schedulers, Settings, Table,
+    ThreadPorts,
 };
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -394,6 +395,7 @@ impl World {
             },
             timing: timing(),
             drained: false,
+            order_key: OrderKey(me.0.into()),
             rng_seed: self.rng.random(),
         }
     }

@@ -12,7 +12,7 @@
 
 use super::super::deadline;
 use super::super::entry::Entry;
-use super::super::index::{Index, Seed};
+use super::super::index::Index;
 use super::{ByKey, Key, Map, MapId, Store};
 use doyen_placement::mutant::{Mutant, broken};
 use std::fmt;
@@ -70,7 +70,7 @@ pub(super) struct Rest {
     /// The last key that was looked at in the first that is not drawn.
     after: Option<Key>,
     /// What they have and was deleted since.
-    gone: Index<Seed>,
+    gone: Index,
     /// Bytes and keys that are still to come, about: they are in the map's accounts already.
     bytes: usize,
     keys: usize,

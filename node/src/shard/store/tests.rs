@@ -71,7 +71,7 @@ fn check(store: &Store, model: &Model) {
 proptest! {
     #[test]
     fn effects_are_applied_and_undone_exactly(effects in prop::collection::vec(effects(), 0..60), sorted in any::<bool>()) {
-        let (mut store, mut model) = (Store::new(Seed(3)).sorted(sorted), Model::new());
+        let (mut store, mut model) = (Store::new(OrderKey(3)).sorted(sorted), Model::new());
         let mut past = Vec::new();
         for (i, effect) in effects.into_iter().enumerate() {
             past.push((model.clone(), effect.clone(), store.apply(i as u64 + 1, &effect)));
@@ -88,7 +88,7 @@ proptest! {
     fn a_checksum_built_in_slices_under_writes_equals_one_built_at_rest(
         first in prop::collection::vec(effects(), 0..40), later in prop::collection::vec(effects(), 0..40), slice in 1usize..5
     ) {
-        let mut store = Store::new(Seed(3));
+        let mut store = Store::new(OrderKey(3));
         let mut seq = 0;
         for e in &first { seq += 1; store.apply(seq, e); }
         store.begin_sum(1);
@@ -106,7 +106,7 @@ proptest! {
     ) {
         // Deadlines are logged as puts while a snapshot is under way.
         let later: Vec<_> = later.into_iter().filter(|e| !matches!(e, Effect::Deadline { .. })).collect();
-        let (mut from, mut to) = (Store::new(Seed(3)).sorted(sorted), Store::new(Seed(3)).sorted(sorted));
+        let (mut from, mut to) = (Store::new(OrderKey(3)).sorted(sorted), Store::new(OrderKey(3)).sorted(sorted));
         let mut seq = 0;
         for e in &first { seq += 1; from.apply(seq, e); }
         to.keep_tombstones(true);
@@ -217,7 +217,7 @@ struct Course {
 
 impl Course {
     fn new(sorted: bool, quarters: &[u8]) -> Self {
-        let (portion, store) = (Arc::new(Quarters(quarters.to_vec())), Store::new(Seed(3)).sorted(sorted));
+        let (portion, store) = (Arc::new(Quarters(quarters.to_vec())), Store::new(OrderKey(3)).sorted(sorted));
         Self { store, portion, model: Model::new(), past: Vec::new(), garbage: Vec::new() }
     }
 
@@ -269,12 +269,12 @@ impl Course {
         next.model.retain(|(map, key), _| portion.holds(*map, key));
         let mut former = Vec::new();
         for (course, behind_ms) in &mut from {
-            let store = std::mem::replace(&mut course.store, Store::new(Seed(3)));
+            let store = std::mem::replace(&mut course.store, Store::new(OrderKey(3)));
             former.push(store.into_former(*behind_ms, &mut course.garbage));
         }
         let shared_by = if from.len() == 1 { 2 } else { 1 };
         let portion: Arc<dyn Portion> = next.portion.clone();
-        next.store = Store::new(Seed(3)).sorted(next.store.sorted).draw_from(&former, shared_by, &portion);
+        next.store = Store::new(OrderKey(3)).sorted(next.store.sorted).draw_from(&former, shared_by, &portion);
         assert_eq!(everything(&next.store), next.model);
         next
     }
@@ -344,7 +344,7 @@ proptest! {
 /// A FLUSHALL while a snapshot arrived was a deletion for each key, in one go: seconds for millions.
 #[test]
 fn a_clear_while_a_snapshot_arrives_looks_at_no_entry_and_is_sifted_in_steps() {
-    let (mut store, mut garbage) = (Store::new(Seed(3)), Vec::new());
+    let (mut store, mut garbage) = (Store::new(OrderKey(3)), Vec::new());
     store.keep_tombstones(true);
     let map = MapId(0);
     for n in 0..1_000_u64 {
@@ -367,7 +367,7 @@ fn a_clear_while_a_snapshot_arrives_looks_at_no_entry_and_is_sifted_in_steps() {
 /// A slice was so many keys, however large: some values of 16 MiB were summed for as long as nobody was served.
 #[test]
 fn large_values_are_summed_and_freed_a_few_at_a_time() {
-    let mut store = Store::new(Seed(3));
+    let mut store = Store::new(OrderKey(3));
     let (map, value) = (MapId(0), vec![b'v'; 1 << 19]);
     for n in 0..20_u64 {
         store.apply(n + 1, &Effect::Put { map, entry: Entry::new(&n.to_be_bytes(), &value, 0, 0), deadline: 0 });

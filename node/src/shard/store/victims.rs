@@ -180,8 +180,9 @@ impl Store {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Effect, Seed};
+    use super::super::Effect;
     use super::*;
+    use doyen_placement::OrderKey;
 
     const MAP: MapId = MapId(0);
 
@@ -190,7 +191,7 @@ mod tests {
     }
 
     fn filled(keys: usize) -> Store {
-        let mut store = Store::new(Seed(7));
+        let mut store = Store::new(OrderKey(7));
         (0..keys).for_each(|n| put(&mut store, MapId(n as u32 % 3), &format!("k{n}"), 0));
         store
     }
@@ -285,7 +286,7 @@ mod tests {
 
     #[test]
     fn of_many_maps_all_have_their_turn() {
-        let mut store = Store::new(Seed(7));
+        let mut store = Store::new(OrderKey(7));
         (0..100).for_each(|n| put(&mut store, MapId(n), "k", 1 + u64::from(n)));
         let mut gone = 0;
         for _ in 0..100 {
