@@ -355,7 +355,7 @@ async fn reads_of_a_client_that_touches_nothing_keep_no_key() {
         ask(&mut looker, &format!("MGET {}", many.join(" "))).await;
     }
     for key in [&got, &many, &length].into_iter().flatten() {
-        assert_eq!(ask(&mut writer, &format!("GET {key}")).await, Reply::Nil, "{key} stayed though nothing used it");
+        assert!(ask(&mut writer, &format!("GET {key}")).await == Reply::Nil, "{key} stayed though nothing used it");
     }
     // It may change its mind, and so does RESET.
     ok(&mut looker, "CLIENT NO-TOUCH OFF").await;
