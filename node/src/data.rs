@@ -243,6 +243,9 @@ enum Message {
     Question(Question, Back),
     /// From another thread: its part of the answer.
     Told(Told, Back),
+    /// From a test: panic, as a broken invariant does.
+    #[cfg(test)]
+    Panic,
 }
 
 impl DataHandle {
@@ -332,6 +335,12 @@ impl DataHandle {
         self.0.desks.iter().any(|desk| desk.has_ended())
     }
 
+    /// One of the threads panics.
+    #[cfg(test)]
+    pub(crate) fn panic(&self, thread: usize) {
+        self.0.desks[thread].tell(Message::Panic);
+    }
+
     /// Ends the threads at once.
     pub fn stop(&self) {
         self.0.desks.iter().for_each(|desk| desk.bell().stop());
@@ -392,7 +401,8 @@ fn start_one(poll: mio::Poll, options: ThreadOptions, shared: Arc<Shared>, upcal
     let name = if number == 0 { "doyen-data".to_owned() } else { format!("doyen-data-{number}") };
     let thread = std::thread::Builder::new().name(name).spawn(move || {
         let desk = options.crew.desk(number).clone();
-        let attended = Attended::new(desk.clone(), upcalls.clone());
+        let others = (0..options.crew.threads()).filter(|other| *other != number).map(|other| options.crew.desk(other).clone());
+        let attended = Attended::new(desk.clone(), others.collect(), upcalls.clone());
         match Reactor::new(poll, desk, options, shared, upcalls) {
             Ok(mut reactor) => {
                 // The thread that started this one waits for this.

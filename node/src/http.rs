@@ -5,8 +5,8 @@
 //! |---|---|
 //! | `GET /status` | the cluster as JSON |
 //! | `GET /table` | who holds what, as JSON; may need the token |
-//! | `GET /healthz` | 200 while both threads of the node answer |
-//! | `GET /readyz` | 200 while the node is a member, keys have owners, it is not leaving and has met no other cluster that holds data |
+//! | `GET /healthz` | 200 while all threads of the node run and answer |
+//! | `GET /readyz` | 200 while the node is a member, keys have owners, all its threads run, it is not leaving and has met no other cluster that holds data |
 //! | `GET /metrics` | Prometheus |
 //! | `GET /loads`, `GET /placement` | what each partition is asked for, as JSON; may need the token |
 //! | `GET /moves` | what moves, how far it has come and why, as JSON; may need the token |

@@ -580,3 +580,6 @@ impl Drop for Node {
         self.stop();
     }
 }
+
+#[cfg(test)]
+mod tests;

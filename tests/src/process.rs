@@ -133,6 +133,11 @@ impl Process {
         self.signal(Signal::USR2);
     }
 
+    /// SIGHUP, without waiting.
+    pub fn hang_up(&mut self) {
+        self.signal(Signal::HUP);
+    }
+
     /// SIGTERM, without waiting.
     pub fn terminate(&mut self) {
         self.process.terminate();

@@ -178,10 +178,11 @@ impl State {
     }
 }
 
-/// Says that the data thread has ended, however it does.
+/// Says that the data thread has ended, however it does. If nothing told it to, the other threads of the node end with it.
 #[derive(Debug)]
 pub(super) struct Attended {
     desk: Arc<Desk>,
+    others: Vec<Arc<Desk>>,
     upcalls: mpsc::Sender<Upcall>,
     /// Why it ends, unless it was told to.
     why: Option<String>,
@@ -189,8 +190,8 @@ pub(super) struct Attended {
 
 impl Attended {
     /// By a thread that panics unless it says that something else ended it.
-    pub(super) fn new(desk: Arc<Desk>, upcalls: mpsc::Sender<Upcall>) -> Self {
-        Self { desk, upcalls, why: Some("it panicked, which is a defect".to_owned()) }
+    pub(super) fn new(desk: Arc<Desk>, others: Vec<Arc<Desk>>, upcalls: mpsc::Sender<Upcall>) -> Self {
+        Self { desk, others, upcalls, why: Some("it panicked, which is a defect".to_owned()) }
     }
 
     /// It ends because of this, or because it was told to.
@@ -204,6 +205,8 @@ impl Drop for Attended {
         self.desk.end();
         if let Some(why) = self.why.take() {
             tracing::error!("a data thread has ended: {why}");
+            // Without this thread the node is soon deposed for good (rule 12). Callers of the others would wait for it in vain.
+            self.others.iter().for_each(|other| other.bell().stop());
             // A control thread that has ended needs no word. A client has none.
             let _ = self.upcalls.blocking_send(Upcall::Ended(why));
         }
@@ -366,7 +369,7 @@ mod tests {
         let mut write = Box::pin(Asked::new(desk.clone(), work(Action::Delete)));
         assert!(read.as_mut().poll(&mut cx).is_pending() && write.as_mut().poll(&mut cx).is_pending());
         let (upcalls, mut told) = mpsc::channel(1);
-        Attended::new(desk.clone(), upcalls).ends(None);
+        Attended::new(desk.clone(), Vec::new(), upcalls).ends(None);
         assert!(told.try_recv().is_err(), "it was told to end");
         assert!(count.0.load(Ordering::SeqCst) > 0);
         assert_eq!(read.as_mut().poll(&mut cx), Poll::Ready(Outcome::Failed(Failure::Stopped)));

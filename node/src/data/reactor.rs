@@ -217,6 +217,8 @@ impl Reactor {
                         connection.told(back.slot, told);
                     }
                 }
+                #[cfg(test)]
+                Message::Panic => panic!("a test ends this data thread"),
             }
         }
     }

@@ -161,6 +161,10 @@ fn stopped() -> Failure {
     Failure(StatusCode::SERVICE_UNAVAILABLE, "this node is stopping: ask another".into())
 }
 
+fn ended() -> Failure {
+    Failure(StatusCode::SERVICE_UNAVAILABLE, "a data thread of this node has ended, and what it held is gone: start this node again".into())
+}
+
 async fn status(Shared(state): Shared<Arc<State>>) -> Answer<Json<ClusterReport>> {
     let cluster = state.control.status().await.map_err(|_| stopped())?;
     Ok(Json(ClusterReport::new(&cluster)))
@@ -316,6 +320,8 @@ async fn placement(_: MaySee, Shared(state): Shared<Arc<State>>) -> Answer<Json<
 async fn healthz(Shared(state): Shared<Arc<State>>) -> Answer<Json<serde_json::Value>> {
     let both = async { tokio::join!(state.control.status(), state.data.stats()) };
     match tokio::time::timeout(HEALTH_MAX, both).await {
+        // A thread that has ended makes no caller wait.
+        Ok(_) if state.data.has_ended() => Err(ended()),
         Ok((Ok(_), _)) => Ok(Json(serde_json::json!({ "healthy": true }))),
         Ok((Err(_), _)) => Err(stopped()),
         Err(_) => Err(Failure(StatusCode::SERVICE_UNAVAILABLE, format!("a thread of this node has not answered within {HEALTH_MAX:?}"))),
@@ -326,6 +332,9 @@ async fn readyz(Shared(state): Shared<Arc<State>>) -> Answer<Json<serde_json::Va
     let not_ready = |why: &str| Err(Failure(StatusCode::SERVICE_UNAVAILABLE, why.into()));
     if state.leaving.load(Ordering::Relaxed) {
         return not_ready("this node is leaving: ask another");
+    }
+    if state.data.has_ended() {
+        return Err(ended());
     }
     let cluster = state.control.status().await.map_err(|_| stopped())?;
     let report = ClusterReport::brief(&cluster);

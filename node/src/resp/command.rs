@@ -193,6 +193,8 @@ pub enum Connection {
     },
     ClientSetInfo(Lib, Bytes),
     ClientReply(Mute),
+    /// Whether its reads are uses of keys.
+    ClientTouches(bool),
     ClientPause(Pause),
     ClientUnpause,
     ClientTrackingInfo,

@@ -117,6 +117,8 @@ pub(crate) struct Session {
     mute: Mute,
     /// The present command gets no reply.
     silent: bool,
+    /// Whether its reads are uses of keys, which keep them from eviction.
+    touches: bool,
     /// It waits for the end of a pause.
     paused: bool,
     /// What commands are about: a keyspace, and the map of it that is the selected database.
@@ -279,6 +281,7 @@ impl Connection {
             command: counts::UNKNOWN,
             mute: Mute::No,
             silent: false,
+            touches: true,
             paused: false,
             keyspace: cluster::KEYSPACE,
             map: MapId(0),
@@ -758,7 +761,7 @@ impl Session {
     fn read_at_once(&mut self, connection: &Rc<Connection>, inner: &mut Inner, args: Args<'_>) -> bool {
         let here = args.len() == 2 && args.get(0).eq_ignore_ascii_case(b"GET") && self.slots.is_empty() && self.authenticated;
         // It may have to be asked again, and then waits as long as any.
-        if !here || self.silent || self.is_hurried(inner) {
+        if !here || self.silent || !self.touches || self.is_hurried(inner) {
             return false;
         }
         let key = args.get(1);
@@ -1005,6 +1008,7 @@ impl Session {
     fn run(&mut self, connection: &Rc<Connection>, inner: &mut Inner, args: Args<'_>, request: Request) {
         match request {
             Request::One { key, action, shape } => {
+                let action = if self.touches { action } else { action.untouching() };
                 let (weight, answers) = (weight(&action), answers_value(&action));
                 let (token, elsewhere) = operation(connection, inner, self.about(), (self.next(), 0, self.patience(inner)), key, action);
                 let expected = if elsewhere && answers { self.expected } else { 0 };
@@ -1060,7 +1064,8 @@ impl Session {
                 return;
             }
             let action = match way.many {
-                Many::Get => Action::Get,
+                Many::Get if self.touches => Action::Get,
+                Many::Get => Action::Peek,
                 Many::Delete => Action::Delete,
                 Many::Exists => Action::Exists,
                 Many::Touch => Action::Touch,
@@ -1161,7 +1166,7 @@ impl Drop for Session {
 
 /// Whether the outcome may be as large as a value.
 const fn answers_value(action: &Action) -> bool {
-    matches!(action, Action::Get | Action::GetEx { .. } | Action::GetDel | Action::Set { get: true, .. })
+    matches!(action, Action::Get | Action::Peek | Action::GetEx { .. } | Action::GetDel | Action::Set { get: true, .. })
 }
 
 /// Bytes of the client's that an unanswered operation holds.

@@ -52,12 +52,15 @@ pub(super) enum Change {
 
 /// Whether an action answers with the value that it finds.
 pub(super) const fn answers_value(action: &Action) -> bool {
-    matches!(action, Action::Get | Action::GetEx { .. } | Action::GetDel | Action::Set { get: true, .. })
+    matches!(action, Action::Get | Action::Peek | Action::GetEx { .. } | Action::GetDel | Action::Set { get: true, .. })
 }
 
 /// Whether an action is a use of the key that it finds, and does not only ask whether and for how long it is there.
 pub(super) const fn uses(action: &Action) -> bool {
-    !matches!(action, Action::Exists | Action::PTtl | Action::PExpireTime | Action::Encoding | Action::Footprint)
+    !matches!(
+        action,
+        Action::Exists | Action::PTtl | Action::PExpireTime | Action::Peek | Action::PeekLength | Action::Encoding | Action::Footprint
+    )
 }
 
 /// Whether an action looks for a key that may be there or not, as Redis counts hits and misses: reads, and writes that answer
@@ -65,7 +68,7 @@ pub(super) const fn uses(action: &Action) -> bool {
 pub(super) const fn looks_up(action: &Action) -> bool {
     match action {
         Action::Get | Action::Strlen | Action::Exists | Action::PTtl | Action::PExpireTime => true,
-        Action::Touch | Action::Encoding | Action::Footprint => true,
+        Action::Touch | Action::Peek | Action::PeekLength | Action::Encoding | Action::Footprint => true,
         Action::GetEx { .. } | Action::GetDel => true,
         Action::Set { get, .. } => *get,
         Action::CompareAndSwap { .. } | Action::Append { .. } | Action::IncrBy(_) | Action::IncrByFloat(_) => false,
@@ -85,8 +88,8 @@ pub(super) fn growth(action: &Action) -> Option<usize> {
 /// Applies `action` to `entry` (`None`: absent or overdue).
 pub(super) fn apply(action: &Action, entry: Option<&Entry>, cx: &Context) -> (Outcome, Change) {
     match action {
-        Action::Get => (bulk(entry), Change::None),
-        Action::Strlen => (Outcome::Int(entry.map_or(0, |e| bytes(e.value().len()))), Change::None),
+        Action::Get | Action::Peek => (bulk(entry), Change::None),
+        Action::Strlen | Action::PeekLength => (Outcome::Int(entry.map_or(0, |e| bytes(e.value().len()))), Change::None),
         Action::Exists => (Outcome::Int(i64::from(entry.is_some())), Change::None),
         Action::PTtl => (time(entry, |deadline| signed(deadline::clock(deadline).saturating_sub(cx.clock))), Change::None),
         Action::PExpireTime => (time(entry, |deadline| signed(cx.unix_ms_of(deadline))), Change::None),
@@ -451,6 +454,8 @@ mod tests {
         let e = Entry::new(b"key", b"value", 7, 1);
         for (action, there, absent) in [
             (Action::Touch, Outcome::Int(1), Outcome::Int(0)),
+            (Action::Peek, text("value"), Outcome::Nil),
+            (Action::PeekLength, Outcome::Int(5), Outcome::Int(0)),
             (Action::Encoding, Outcome::Int(1), Outcome::Nil),
             (Action::Footprint, Outcome::Int(i64::try_from(cost(&e)).unwrap()), Outcome::Nil),
         ] {
@@ -458,7 +463,8 @@ mod tests {
             assert_eq!(apply(&action, None, &CX), (absent, Change::None));
             assert!(!action.is_write() && looks_up(&action));
         }
-        assert!(uses(&Action::Touch) && !uses(&Action::Encoding) && !uses(&Action::Footprint));
+        assert!(uses(&Action::Touch) && !uses(&Action::Peek) && !uses(&Action::PeekLength));
+        assert!(!uses(&Action::Encoding) && !uses(&Action::Footprint));
     }
 
     #[test]

@@ -115,6 +115,8 @@ fn every() -> Vec<Frame> {
         Action::Touch,
         Action::Encoding,
         Action::Footprint,
+        Action::Peek,
+        Action::PeekLength,
     ];
     let range = RangeQuery { from: bytes(b"a"), to: bytes(b""), count: 2, reverse: true, values: true };
     let works = actions.map(|action| key("a", action)).into_iter().chain(

@@ -159,6 +159,10 @@ pub enum Action {
     Persist,
     /// Use the key without reading it. → `Int` 0 or 1
     Touch,
+    /// As `Get`, but no use of the key. → `Bulk` or `Nil`
+    Peek,
+    /// As `Strlen`, but no use of the key. → `Int`
+    PeekLength,
     /// How Redis would store the value (see [`Encoding`]). → `Int` or `Nil`
     Encoding,
     /// Bytes of memory that the entry takes at its primary. → `Int` or `Nil`
@@ -181,12 +185,31 @@ impl Action {
         }
     }
 
+    /// The same for a client whose reads are no uses (`CLIENT NO-TOUCH`).
+    #[must_use]
+    pub fn untouching(self) -> Self {
+        match self {
+            Self::Get => Self::Peek,
+            Self::Strlen => Self::PeekLength,
+            other => other,
+        }
+    }
+
     /// Whether it may change its key.
     #[must_use]
     pub const fn is_write(&self) -> bool {
         !matches!(
             self,
-            Self::Get | Self::Strlen | Self::Exists | Self::PTtl | Self::PExpireTime | Self::Touch | Self::Encoding | Self::Footprint
+            Self::Get
+                | Self::Strlen
+                | Self::Exists
+                | Self::PTtl
+                | Self::PExpireTime
+                | Self::Touch
+                | Self::Peek
+                | Self::PeekLength
+                | Self::Encoding
+                | Self::Footprint
         )
     }
 }

@@ -1,10 +1,11 @@
 //! Real processes, some of which do not reach each other while everybody else reaches them.
 
-use doyen::status::{ClusterReport, TableReport};
+use doyen::status::{ClusterReport, KeysReport, PartitionReport, TableReport};
 use doyen::testkit::{Cluster, PATIENCE, Plane, TestkitError};
 use doyen_tests::process::http;
 use doyen_tests::resp::{Client, Reply};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
@@ -100,6 +101,127 @@ fn a_member_whose_data_port_is_shut_holds_up_no_repair() {
     }
     cluster.heal();
     runtime.block_on(cluster.await_safe(PATIENCE)).expect("all is safe");
+}
+
+/// A key's value as it should be read; `None`: there is no such key.
+type Expected = BTreeMap<String, Option<&'static str>>;
+
+/// Two of five members are cut off, for longer than it takes to expel them. They alone have copies of some partitions. The keyspace `default`
+/// waits ten minutes for such holders (`reset:10m`), and `hasty` waits for three seconds.
+#[test]
+fn what_a_cut_takes_away_is_back_if_it_heals_in_time_and_begins_empty_if_not() {
+    const KEYSPACES: [&str; 2] = ["default", "hasty"];
+    let runtime = Runtime::new().expect("a runtime");
+    let directory = tempfile::tempdir().expect("a directory");
+    let builder = Cluster::builder().binary(BINARY).directory(directory.path()).option("partitions", 64);
+    let mut cluster = runtime.block_on(builder.start(5)).expect("five nodes");
+    let coordinator = runtime.block_on(cluster.coordinator()).expect("somebody coordinates");
+    let http = cluster.http(coordinator).expect("it runs").to_string();
+    let mut create = Command::new(BINARY);
+    create.args(["keyspace", "create", "hasty", "--partitions", "64", "--on-loss", "reset:3s", "--http", &http, "--secret-file"]);
+    let created = create.arg(directory.path().join("secret")).output().expect("the program runs");
+    assert!(created.status.success(), "{created:?}");
+    runtime.block_on(cluster.await_safe(PATIENCE)).expect("all is safe");
+
+    let small = BTreeSet::from([(coordinator + 1) % 5, (coordinator + 2) % 5]);
+    let holders: BTreeSet<&str> = small.iter().map(|node| cluster.name(*node)).collect();
+    let before = runtime.block_on(cluster.table(coordinator)).expect("a table");
+    let [kept, lost] = KEYSPACES.map(|keyspace| partitions(&before, keyspace).filter(|p| holds_all(&holders, p)).collect::<Vec<_>>());
+    assert!(!kept.is_empty() && !lost.is_empty(), "{before:?}");
+    let apart = |partitions: &[&PartitionReport], key: &str| {
+        let slot = doyen_placement::hash::slot(key.as_bytes());
+        partitions.iter().any(|p| matches!(p.keys, KeysReport::Slots([first, last]) if (first..=last).contains(&slot)))
+    };
+    let mut expected = KEYSPACES.map(|_| (0..300).map(|key| (format!("key-{key}"), Some("before"))).collect::<Expected>());
+    let mut clients = KEYSPACES.map(|keyspace| client_in(&cluster, coordinator, keyspace));
+    for (client, expected) in clients.iter_mut().zip(&expected) {
+        expected.keys().for_each(|key| write(client, key, "before"));
+    }
+
+    let began = Instant::now();
+    cluster.isolate(&small);
+    let waits = |table: &TableReport| {
+        assert_eq!(lineages(table, "default"), lineages(&before, "default"), "what is only cut off began empty");
+    };
+    await_that(&runtime, &cluster, coordinator, "`hasty` is whole again, and `default` waits", |table, status| {
+        waits(table);
+        let lacks = |name: &str| status.keyspaces.iter().find(|k| k.name == name).map(|k| (k.unavailable, k.under_replicated));
+        let begun = |p: &&PartitionReport| partitions(table, "hasty").any(|now| now.id == p.id && now.lineage != p.lineage);
+        lacks("hasty") == Some((0, 0)) && lacks("default").is_some_and(|l| l.0 == kept.len()) && lost.iter().all(begun)
+    });
+    // All else is served: a key in three is written.
+    expected[1].iter_mut().filter(|(key, _)| apart(&lost, key)).for_each(|(_, value)| *value = None);
+    for ((client, expected), unserved) in clients.iter_mut().zip(&mut expected).zip([&kept[..], &[]]) {
+        for (number, (key, value)) in expected.iter_mut().filter(|(key, _)| !apart(unserved, key)).enumerate() {
+            assert_eq!(read(client, key), value.map(str::to_owned), "{key}");
+            if number % 3 == 0 {
+                write(client, key, "during");
+                *value = Some("during");
+            }
+        }
+    }
+    // The small side still has what began empty elsewhere. It serves none of it, and takes no write.
+    let stale = (0..).map(|n| format!("stale-{n}")).find(|key| apart(&lost, key)).expect("there is always another");
+    for node in &small {
+        let mut client = client_in(&cluster, *node, "hasty");
+        for words in [&[b"GET", stale.as_bytes()][..], &[b"SET", stale.as_bytes(), b"written on the small side"]] {
+            let reply = client.command(words).expect("a reply");
+            assert!(matches!(reply, Reply::Error(_)), "{reply:?}");
+        }
+    }
+    // Now nothing but the clock is waited for.
+    while began.elapsed() < Duration::from_secs(10) {
+        waits(&runtime.block_on(cluster.table(coordinator)).expect("a table"));
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    cluster.heal();
+    runtime.block_on(cluster.await_safe(PATIENCE)).expect("all is safe");
+    waits(&runtime.block_on(cluster.table(coordinator)).expect("a table"));
+    for node in 0..5 {
+        for (keyspace, expected) in KEYSPACES.into_iter().zip(&expected) {
+            let mut client = client_in(&cluster, node, keyspace);
+            for (key, value) in expected {
+                assert_eq!(read(&mut client, key), value.map(str::to_owned), "{key} of {keyspace} through {node}");
+            }
+        }
+    }
+    let logs: Vec<String> = (0..5).map(|node| cluster.log(node)).collect();
+    let emptied: Vec<&str> = logs.iter().flat_map(|log| log.lines()).filter(|line| line.contains("began empty")).collect();
+    assert!(!emptied.is_empty() && emptied.iter().all(|line| line.contains("hasty")), "{emptied:?}");
+}
+
+fn partitions<'a>(table: &'a TableReport, keyspace: &str) -> impl Iterator<Item = &'a PartitionReport> {
+    table.keyspaces.iter().filter(move |k| k.name == keyspace).flat_map(|k| &k.partitions)
+}
+
+/// Whether these members have every copy of a partition.
+fn holds_all(members: &BTreeSet<&str>, partition: &PartitionReport) -> bool {
+    partition.backups.iter().chain([&partition.primary]).all(|name| members.contains(name.as_str()))
+}
+
+/// Another lineage of a partition is another beginning, without keys.
+fn lineages(table: &TableReport, keyspace: &str) -> BTreeMap<u32, u64> {
+    partitions(table, keyspace).map(|p| (p.id, p.lineage)).collect()
+}
+
+fn client_in(cluster: &Cluster, node: usize, keyspace: &str) -> Client {
+    let mut client = Client::connect(cluster.resp(node).expect("it runs"), PATIENCE).expect("it answers");
+    let chosen = client.command(&[b"CLIENT", b"KEYSPACE", keyspace.as_bytes()]).expect("a reply");
+    assert_eq!(chosen, Reply::Simple("OK".into()));
+    client
+}
+
+fn write(client: &mut Client, key: &str, value: &str) {
+    let reply = client.command(&[b"SET", key.as_bytes(), value.as_bytes()]).expect("a reply");
+    assert_eq!(reply, Reply::Simple("OK".into()), "{key}");
+}
+
+fn read(client: &mut Client, key: &str) -> Option<String> {
+    match client.command(&[b"GET", key.as_bytes()]).expect("a reply") {
+        Reply::Bulk(value) => Some(String::from_utf8_lossy(&value).into_owned()),
+        Reply::Nil => None,
+        other => panic!("{key}: {other:?}"),
+    }
 }
 
 /// Looks at the table and the status of a node until they are like this. If not, tells what they are, and what the node logged, in lines that are short

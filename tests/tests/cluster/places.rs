@@ -4,6 +4,7 @@ use doyen_tests::cluster::Cluster;
 use doyen_tests::resp::Reply;
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use serde_json::Value;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
@@ -101,6 +102,65 @@ impl Authority {
         let path = |p: &PathBuf| p.display().to_string();
         ["--tls-ca".into(), path(&self.file), "--tls-cert".into(), path(&cert), "--tls-key".into(), path(&key_file)].to_vec()
     }
+}
+
+/// SIGHUP ended a node: it is what a terminal sends when it closes, and what many programs reload by.
+#[test]
+fn a_hang_up_reads_the_certificates_again_and_ends_nothing() {
+    let mut cluster = Cluster::new(BINARY);
+    cluster.join("secret");
+    let secret = cluster.nodes.get_mut("secret").expect("it runs");
+    secret.hang_up();
+    cluster.eventually("it says that there is nothing to read again", |c| c.node("secret").log().contains("SIGHUP: nothing to read again"));
+    assert_eq!(cluster.command_at("secret", &["PING"]), Reply::Simple("PONG".into()));
+    // A signal that comes while it leaves does not end it either.
+    let mut secret = cluster.nodes.remove("secret").expect("it runs");
+    secret.terminate();
+    secret.hang_up();
+    assert_eq!(secret.wait().code(), Some(0));
+
+    let ours = Authority::new(&cluster, "ca");
+    let flags = ours.flags(&cluster, "n0");
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    cluster.join_with("n0", &flags);
+    cluster.await_safe(1);
+    let reads = "the certificate files changed and are in force";
+    for read in 1..=2 {
+        // The same files, with another key. Nothing else makes this node look at them: it connects with nobody, and is asked for no metrics.
+        let _same = ours.flags(&cluster, "n0");
+        assert_eq!(cluster.node("n0").log().matches(reads).count(), read - 1);
+        cluster.nodes.get_mut("n0").expect("it runs").hang_up();
+        cluster.eventually("the new files are in force", |c| c.node("n0").log().matches(reads).count() == read);
+    }
+    assert!(cluster.node("n0").log().contains("SIGHUP: the PEM files are read again"), "{}", cluster.node("n0").log());
+    assert_eq!(cluster.command_at("n0", &["PING"]), Reply::Simple("PONG".into()));
+    // With the files of its second key it is a member's peer as before.
+    let newcomer = ours.flags(&cluster, "n1");
+    cluster.join_with("n1", &newcomer.iter().map(String::as_str).collect::<Vec<_>>());
+    cluster.await_safe(2);
+    assert_eq!(cluster.leave("n0").code(), Some(0));
+}
+
+#[test]
+fn a_node_warns_of_secrets_that_every_user_can_read() {
+    let mut cluster = Cluster::new(BINARY);
+    let password = cluster.file("password");
+    std::fs::write(&password, "sesame of the tests\n").expect("a file of ours");
+    let path = password.display().to_string();
+    let warns = |cluster: &Cluster, name: &str| {
+        let log = cluster.node(name).log();
+        log.lines()
+            .filter(|line| line.contains("WARN") && line.contains("every user of this machine can read"))
+            .collect::<Vec<_>>()
+            .join("\n")
+    };
+    for (name, mode) in [("open", 0o644), ("shut", 0o600)] {
+        std::fs::set_permissions(&password, std::fs::Permissions::from_mode(mode)).expect("it is ours");
+        cluster.try_start(name, &[], &["--resp-password-file", &path]).expect("it starts");
+    }
+    let said = warns(&cluster, "open");
+    assert!(said.lines().count() == 1 && said.contains(&path) && said.contains("chmod 600"), "{said}");
+    assert_eq!(warns(&cluster, "shut"), "");
 }
 
 #[test]

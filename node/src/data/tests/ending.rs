@@ -60,7 +60,7 @@ async fn a_thread_that_ends_by_itself_says_so_to_callers_and_to_the_control_thre
     let (upcalls, mut told) = mpsc::channel(1);
     let mut call = Box::pin(Asked::new(desk.clone(), Work::Key(operation(Action::Get))));
     assert!(call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-    let attended = Attended::new(desk.clone(), upcalls);
+    let attended = Attended::new(desk.clone(), Vec::new(), upcalls);
     let thread = std::thread::spawn(move || {
         let _attended = attended;
         panic!("this test's thread panics");

@@ -303,3 +303,65 @@ async fn every_container_explains_itself_and_every_command_is_described() {
     assert!(matches!(&array(ask(&mut client, "TIME").await)[..], [Reply::Bulk(_), Reply::Bulk(_)]));
     node.stop().await;
 }
+
+/// `CLIENT NO-TOUCH ON` was accepted and ignored: a client that looked at every key kept all of them from eviction alike.
+#[tokio::test]
+async fn reads_of_a_client_that_touches_nothing_keep_no_key() {
+    const EACH: usize = 16;
+    let node = Node::with(None, 10, Limits { memory_bytes_max: 8 << 20, ..limits() });
+    let mut view = node.shared.local().view.clone().unwrap();
+    let mut table = (*view.installed).clone();
+    table.version.0 += 1;
+    table.keyspaces[0].eviction = Eviction::Lru;
+    (view.installed, view.accepted) = (Arc::new(table.clone()), Arc::new(table));
+    node.shared.publish(crate::shared::Local { me: ME, view: Some(view) });
+
+    let (mut writer, mut looker) = (node.client().await, node.client().await);
+    ok(&mut looker, "CLIENT NO-TOUCH ON").await;
+    assert!(bulk(ask(&mut looker, "CLIENT INFO").await).contains(" flags=T "));
+    let value = "x".repeat(4000);
+    let named = |name: &str| (0..EACH).map(|n| format!("{name}-{n}")).collect::<Vec<_>>();
+    let (used, touched) = (named("used"), named("touched"));
+    let [got, many, length] = ["got", "many", "length"].map(named);
+    for key in [&used, &touched, &got, &many, &length].into_iter().flatten() {
+        ok(&mut writer, &format!("SET {key} {value}")).await;
+    }
+    // Three times as much as fits. All keys count as used until the hand has come by once.
+    let rounds = 3 * (8 << 20) / value.len();
+    for n in 0..rounds {
+        ok(&mut writer, &format!("SET new-{n} {value}")).await;
+        if n % 50 != 0 {
+            continue;
+        }
+        for key in &used {
+            let gone = ask(&mut writer, &format!("GET {key}")).await == Reply::Nil;
+            assert!(!gone || n < rounds / 2, "{key} went at {n} of {rounds} though it was read");
+            if gone {
+                ok(&mut writer, &format!("SET {key} {value}")).await;
+            }
+        }
+        // TOUCH is a use whoever asks for it.
+        for key in &touched {
+            let gone = ask(&mut looker, &format!("TOUCH {key}")).await == Reply::Int(0);
+            assert!(!gone || n < rounds / 2, "{key} went at {n} of {rounds} though it was touched");
+            if gone {
+                ok(&mut writer, &format!("SET {key} {value}")).await;
+            }
+        }
+        for (key, other) in got.iter().zip(&length) {
+            ask(&mut looker, &format!("GET {key}")).await;
+            ask(&mut looker, &format!("STRLEN {other}")).await;
+        }
+        ask(&mut looker, &format!("MGET {}", many.join(" "))).await;
+    }
+    for key in [&got, &many, &length].into_iter().flatten() {
+        assert!(ask(&mut writer, &format!("GET {key}")).await == Reply::Nil, "{key} stayed though nothing used it");
+    }
+    // It may change its mind, and so does RESET.
+    ok(&mut looker, "CLIENT NO-TOUCH OFF").await;
+    assert!(bulk(ask(&mut looker, "CLIENT INFO").await).contains(" flags=N "));
+    ok(&mut looker, "CLIENT NO-TOUCH ON").await;
+    ask(&mut looker, "RESET").await;
+    assert!(bulk(ask(&mut looker, "CLIENT INFO").await).contains(" flags=N "));
+    node.stop().await;
+}

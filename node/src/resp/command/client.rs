@@ -47,7 +47,8 @@ pub(super) fn parse(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText> {
             let text = "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled";
             return Err(text.into());
         }
-        "no-evict" | "no-touch" if on(2).is_some() => Connection::Accept,
+        "no-evict" if on(2).is_some() => Connection::Accept,
+        "no-touch" if on(2).is_some() => Connection::ClientTouches(on(2) == Some(false)),
         "tracking" | "no-evict" | "no-touch" => return Err(SYNTAX.into()),
         _ => return Err(wrong_arguments(args)),
     }))

@@ -53,6 +53,7 @@ impl Session {
                 self.keyspace = cluster::KEYSPACE;
                 (self.mute, self.silent) = (Mute::No, false);
                 self.map = MapId(0);
+                self.touches = true;
                 self.in_refused_transaction = false;
                 self.answer(|e| e.simple("RESET"));
             }
@@ -94,6 +95,10 @@ impl Session {
             C::ClientKill { chosen, old_form, skip_me } => self.kill_clients(inner, chosen, old_form, skip_me),
             C::ClientSetInfo(which, value) => self.set_library(which, &value),
             C::ClientReply(wanted) => self.set_mute(wanted),
+            C::ClientTouches(touches) => {
+                self.touches = touches;
+                self.answer(|e| e.simple("OK"));
+            }
             C::ClientPause(pause) => {
                 inner.pause(pause);
                 self.ask(inner, Asking::done(Question::Pause(pause)));

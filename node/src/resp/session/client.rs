@@ -77,6 +77,7 @@ impl Session {
         let flags = match (self.closing, self.paused) {
             (true, _) => "c",
             (_, true) => "b",
+            _ if !self.touches => "T",
             _ => "N",
         };
         let mut line = format!(

@@ -244,5 +244,7 @@ pub(super) fn put_action(out: &mut Out, action: &Action) {
         Action::Touch => out.bytes.put_u8(15),
         Action::Encoding => out.bytes.put_u8(16),
         Action::Footprint => out.bytes.put_u8(17),
+        Action::Peek => out.bytes.put_u8(18),
+        Action::PeekLength => out.bytes.put_u8(19),
     }
 }

@@ -294,6 +294,8 @@ impl<B: Buf> Reader<B> {
             15 => Action::Touch,
             16 => Action::Encoding,
             17 => Action::Footprint,
+            18 => Action::Peek,
+            19 => Action::PeekLength,
             _ => return Err(Malformed("unknown action")),
         })
     }

@@ -43,6 +43,8 @@ fn action() -> impl Strategy<Value = Action> {
             Action::Touch,
             Action::Encoding,
             Action::Footprint,
+            Action::Peek,
+            Action::PeekLength,
         ]),
         prop::sample::select(vec![Action::GetDel, Action::Delete, Action::Persist]),
         (bytes(), condition, expiry(), any::<bool>()).prop_map(|(value, condition, expiry, get)| Action::Set {
