@@ -88,7 +88,7 @@ impl Session {
                 (Err(Unusable::Missing(text) | Unusable::Refused(text)), _) => self.answer(|e| e.error(&text)),
             },
             C::ClientInfo => {
-                let line = self.line(inner.now, connection.moved_at.get());
+                let line = self.line(inner.now, connection.active_at());
                 self.answer(|e| e.text(&line));
             }
             C::ClientList(chosen) => self.list_clients(connection, inner, chosen),
