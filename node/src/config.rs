@@ -862,10 +862,10 @@ mod tests {
         let told = hosts(|o| (o.http_host, o.http) = (Some(vec!["ada.example".into()]), Some(Toggle::On("localhost:0".into()))));
         assert_eq!(told, Ok(vec!["ada.example".into(), "localhost".into()]));
         let advertised = hosts(|o| {
-            (o.resp_cluster, o.advertise_resp_cluster) = (Some(Toggle::On("127.0.0.1:0".into())), Some("slots.example:7000".into()));
-            o.advertise_resp = Some("2001:db8::1".into());
+            (o.resp_cluster, o.advertise_resp_cluster) = (Some(Toggle::On("127.0.0.1:0".into())), Some("localhost:7000".into()));
+            o.advertise_resp = Some("10.0.0.1".into());
         });
-        assert_eq!(advertised, Ok(vec!["slots.example".into()]), "an IP address is no name");
+        assert_eq!(advertised, Ok(vec!["localhost".into()]), "an IP address is no name");
         for wrong in ["", "ada:80", "http://ada", "*", "a b"] {
             let refused = resolve(|o| o.http_host = Some(vec![wrong.into()]));
             assert!(refused.is_err_and(|e| e.0.contains("--http-host")), "{wrong}");
