@@ -427,13 +427,11 @@ impl Options {
             Some(Toggle::On(text)) => Some(text),
             Some(Toggle::Off) | None => None,
         };
-        let bound = [http, self.listen.as_ref(), self.advertise.as_ref(), self.advertise_resp.as_ref()].into_iter().flatten();
-        // Addresses among them change nothing: those are answered to anyway.
-        let names = bound
-            .map(|text| text.split_once(':').map_or(text.as_str(), |(host, _)| host))
-            .filter(|host| !host.is_empty() && !host.starts_with('['));
-        let names: Vec<String> = names.map(str::to_owned).collect();
-        Ok(said.into_iter().chain(names).collect())
+        let addresses =
+            [http, self.listen.as_ref(), self.advertise.as_ref(), self.advertise_resp.as_ref(), self.advertise_resp_cluster.as_ref()];
+        // HTTP answers to IP addresses anyway.
+        let name = |text: &String| Some(text.parse::<Address>().ok()?.name()?.to_owned());
+        Ok(said.into_iter().chain(addresses.into_iter().flatten().filter_map(name)).collect())
     }
 
     fn threads(&self) -> Result<u8, ConfigError> {
@@ -863,6 +861,11 @@ mod tests {
         assert_eq!(hosts(|_| {}), Ok(Vec::new()));
         let told = hosts(|o| (o.http_host, o.http) = (Some(vec!["ada.example".into()]), Some(Toggle::On("localhost:0".into()))));
         assert_eq!(told, Ok(vec!["ada.example".into(), "localhost".into()]));
+        let advertised = hosts(|o| {
+            (o.resp_cluster, o.advertise_resp_cluster) = (Some(Toggle::On("127.0.0.1:0".into())), Some("localhost:7000".into()));
+            o.advertise_resp = Some("10.0.0.1".into());
+        });
+        assert_eq!(advertised, Ok(vec!["localhost".into()]), "an IP address is no name");
         for wrong in ["", "ada:80", "http://ada", "*", "a b"] {
             let refused = resolve(|o| o.http_host = Some(vec![wrong.into()]));
             assert!(refused.is_err_and(|e| e.0.contains("--http-host")), "{wrong}");

@@ -1155,10 +1155,10 @@ impl Shard {
         let mut all = [(0, 0); N];
         let led = self.slots.iter().filter(|(at, slot)| at.keyspace == keyspace && slot.serving());
         for held in led.filter_map(|(_, slot)| slot.held.as_ref()) {
-            for ((keys, expire), map) in all.iter_mut().zip(maps) {
-                *keys += held.store.about(map) as u64;
-                *expire += held.store.expiring(map) as u64;
-            }
+            held.store.each_of(&maps, |place, keys, expire| {
+                all[place].0 += keys as u64;
+                all[place].1 += expire as u64;
+            });
         }
         all
     }

@@ -186,9 +186,13 @@ impl Forming {
     /// For how long this node looks for others before it begins a cluster by itself. Of those that know of each other the one
     /// with the lowest id begins, and the others join it.
     fn looks_for(&self, cx: &Context) -> Duration {
+        if self.is_to_begin(cx).is_some() { LOOK * LOOKS_WHILE_ANOTHER_IS_DUE } else { LOOK }
+    }
+
+    /// The process that is to begin a cluster by itself before this one does.
+    fn is_to_begin(&self, cx: &Context) -> Option<&Member> {
         let begins = |s: &Standing| matches!(s.state, Stand::Forming { told: false, .. });
-        let lower = self.fresh_peers(cx).any(|(id, s)| id < cx.me() && begins(s));
-        if lower { LOOK * LOOKS_WHILE_ANOTHER_IS_DUE } else { LOOK }
+        self.fresh_peers(cx).find(|(id, s)| *id < cx.me() && begins(s)).map(|(_, s)| &s.member)
     }
 
     /// How much longer it looks for others; `None`: it does not, or does not begin by itself.
@@ -426,19 +430,33 @@ impl Forming {
             return None;
         }
         if founders.len() == 1 {
-            if self.doubt(cx).is_some() {
-                cx.event(Event::note(format!(
-                    "no other node was found at the seeds ({}) for {} s: this node begins a cluster by itself. While that is unused, it \
-                     gives way to another one that it meets. If others should be here, start all nodes with --expect and their number",
-                    seeds_of(cx),
-                    LOOK.as_secs()
-                )));
+            if let Some(doubt) = self.doubt(cx) {
+                cx.event(Event::note(self.why_alone(cx, doubt)));
             }
             return Some(Formed::Founded(table));
         }
         self.promise = Some(table.clone());
         self.founding = Some(Founding { table, promised: BTreeSet::from([cx.me()]), resend_at: cx.now });
         self.found(cx)
+    }
+
+    /// Why this node begins a cluster by itself although others may be there: for people.
+    fn why_alone(&self, cx: &Context, doubt: Doubt) -> String {
+        let looked = self.doubtful.map_or(Duration::ZERO, |since| cx.now.since(since)).as_secs();
+        let found = match doubt {
+            Doubt::Alone => format!("no other node answered at the seeds ({}) for {looked} s", seeds_of(cx)),
+            Doubt::Indirect(seed) => {
+                let others: Vec<&str> = self.fresh_peers(cx).map(|(_, s)| s.member.name.as_str()).collect();
+                let others = if others.is_empty() { "none".to_owned() } else { others.join(", ") };
+                format!(
+                    "the seed {seed} leads to nodes at other addresses (those found: {others}), and no cluster was found for {looked} s"
+                )
+            }
+        };
+        format!(
+            "{found}: this node begins a cluster by itself. While that is unused, it gives way to another one that it meets. If others should \
+             be here, start all nodes with --expect and their number"
+        )
     }
 
     /// Sends the first table to whoever has not promised it.
@@ -532,10 +550,17 @@ impl Forming {
                 Some(Doubt::Indirect(seed)) => format!("the seed {seed} leads to nodes at other addresses, and there may be more of them"),
                 Some(Doubt::Alone) | None => format!("no other node answers yet at the seeds ({})", seeds_of(cx)),
             };
+            let seconds = until.since(cx.now).as_secs() + 1;
+            let next = match self.is_to_begin(cx) {
+                Some(other) => format!(
+                    "{} is to begin a cluster by itself, which this node then joins. If this node finds no cluster for another {seconds} s, it \
+                     begins one by itself",
+                    other.name
+                ),
+                None => format!("If this node finds no cluster for another {seconds} s, it begins one by itself"),
+            };
             return format!(
-                "{found}. This node looks for others for {} s, and begins a cluster by itself if it finds none. If N nodes shall begin \
-                 together, start each of them with --expect N; with --expect 1 this one begins at once",
-                until.since(cx.now).as_secs() + 1
+                "{found}. {next}. If N nodes shall begin together, start each of them with --expect N; with --expect 1 this one begins at once"
             );
         }
         for (id, heard) in &self.peers {

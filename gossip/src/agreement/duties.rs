@@ -6,6 +6,7 @@ mod moves;
 mod newcomers;
 mod reach;
 mod rooms;
+mod voters;
 
 use super::api::{AdminReply, AdminRequest, Output};
 use super::context::{Context, Named, earlier};
@@ -30,6 +31,7 @@ use rooms::Rooms;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+use voters::{keep_voters, room_for_newcomers};
 
 /// A table costs its coordinator a little for every member, and every member as much as any other table: tables of moves are as
 /// far apart as `Timing::batch` for each so many members...
@@ -471,7 +473,8 @@ impl Council {
         nameless.extend(dead);
         give_up_names(table, &nameless);
         if !duties.joiners.is_empty() && self.settled(cx, duties) {
-            let newcomers: Vec<Member> = (0..ADMITTED_MAX).map_while(|_| duties.joiners.pop_first()).map(|(_, m)| m).collect();
+            let mut newcomers: Vec<Member> = (0..ADMITTED_MAX).map_while(|_| duties.joiners.pop_first()).map(|(_, m)| m).collect();
+            newcomers.truncate(room_for_newcomers(&self.accepted, table));
             duties.admitted = Some((cx.now, newcomers.iter().map(|m| m.id).collect()));
             *table = Cow::Owned(planner::admit(table, newcomers));
         }
@@ -580,10 +583,14 @@ impl Council {
     /// The term ends: whoever waits for a change asks the next coordinator, or is told that nobody knows.
     pub(super) fn refuse_all(&mut self, cx: &mut Context) {
         if let Role::Leader(leader) = std::mem::replace(&mut self.role, Role::Follower) {
-            for (origin, ticket, _) in leader.abandoned().replies {
-                let why = "the coordinator changed meanwhile: it is not known whether the change was made".to_owned();
-                self.reply(cx, origin, ticket, AdminReply::Refused(why));
-            }
+            self.refuse(cx, leader.abandoned(), "the coordinator changed meanwhile: it is not known whether the change was made");
+        }
+    }
+
+    /// Tells those who asked for the changes in this draft why they do not learn that these were made.
+    pub(super) fn refuse(&mut self, cx: &mut Context, draft: Draft, why: &str) {
+        for (origin, ticket, _) in draft.replies {
+            self.reply(cx, origin, ticket, AdminReply::Refused(why.to_owned()));
         }
     }
 }
@@ -614,24 +621,13 @@ fn give_up_lost(now: Time, duties: &mut Duties, table: &mut Cow<'_, Table>) {
     }
 }
 
-/// Failover never waits for rule 4: who may not be taken from the voters yet stays a member, holding nothing.
-fn keep_voters(base: &Table, table: &mut Table) {
-    table.voters.clone_from(&base.voters);
-    for voter in &base.voters {
-        let Some(member) = base.member(*voter) else { continue };
-        match table.members.iter_mut().find(|m| m.id == *voter) {
-            Some(kept) if kept.state == MemberState::Silent => *kept = member.clone(),
-            Some(_) => {}
-            None => table.members.push(member.clone()),
-        }
-    }
-    table.members.sort_by_key(|m| m.age);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agreement::api::Peer;
     use crate::agreement::fixtures::planned;
+    use crate::agreement::net::Net;
+    use crate::wire::Message;
     use doyen_placement::loads::Report;
     use std::sync::Arc;
 
@@ -684,6 +680,28 @@ mod tests {
         assert!(duties.waits_for_nothing(now, &base));
         asked(&mut duties, &table, ASKED_LITTLE, 0);
         assert!(!duties.waits_for_nothing(now, &base), "whoever asks for something would wait for a table");
+    }
+
+    /// Its replies were dropped: the command that had asked waited until it gave up.
+    #[test]
+    fn who_asked_for_a_change_is_told_that_its_table_would_be_invalid() {
+        let base = crate::agreement::fixtures::members(2);
+        let mut cx = Context::new(Net::new(1, vec![vec![0]]).config(0, base.members[0].id), Time(1_000_000_000_000));
+        let mut council = Council::new(&mut cx, Named::new(Arc::new(base.clone())), None, true);
+        let mut table = base.clone();
+        table.members[1] = table.members[0].clone();
+        let asker = base.members[1].id;
+        let replies = vec![(asker, 7, AdminReply::Done(None))];
+        cx.outputs.clear();
+        council.propose(&mut cx, Draft { table: Some(table), replies, ..Draft::default() });
+        let told = |output: &Output| match output {
+            Output::Send { to: Peer::Member(to), message: Message::AdminReply { ticket: 7, reply: AdminReply::Refused(why), .. } } => {
+                *to == asker && why.contains("would be invalid")
+            }
+            _ => false,
+        };
+        assert!(cx.outputs.iter().any(told), "{:?}", cx.outputs);
+        assert_eq!(council.accepted.name, base.name());
     }
 
     /// A sole voter that slept for an hour gave up what a silent member held, a moment before that member answered.

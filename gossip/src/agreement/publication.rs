@@ -109,7 +109,7 @@ impl Council {
             // Our own planner broke its word: nothing of it may reach anybody.
             tracing::error!(%why, "the next table would be invalid");
             cx.ignore();
-            return;
+            return self.refuse(cx, draft, &format!("the change was not made: the next table would be invalid ({why})"));
         }
         // A cluster of one is used before it proposes a second member.
         self.used = true;

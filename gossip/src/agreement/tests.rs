@@ -359,6 +359,46 @@ fn nodes_behind_a_balancer_are_one_cluster() {
     }
 }
 
+/// It said that no other node was found at the seeds, where others were, and named 10 s where it had looked for 20.
+#[test]
+fn who_begins_by_itself_says_what_it_found_and_for_how_long_it_looked() {
+    let said = |net: &Net, slot: usize| {
+        let notes = net.process(slot).events.iter().filter_map(|e| if let Event::Note { text } = e { Some(text.clone()) } else { None });
+        notes.filter(|text| text.contains("begins a cluster by itself")).collect::<Vec<_>>()
+    };
+    for seed in 0..5 {
+        let mut net = behind_a_balancer(seed, 2);
+        net.balancer = Some((90, vec![1, 0]));
+        let ids = [0, 1].map(|slot| net.start(slot));
+        let (first, second) = if ids[0] < ids[1] { (0, 1) } else { (1, 0) };
+        let held_up = seed % 2 == 1;
+        if held_up {
+            // Whose turn it is waits for a seed where nobody is.
+            let seeds = [90, 89].map(super::net::address).into_iter().collect();
+            net.input(first, Input::Seeds(seeds));
+        }
+        net.run_ms(5_000);
+        let waiting = net.process(second).agreement.status(Time::ZERO).waiting.unwrap();
+        assert!(waiting.contains(&format!("n{first} is to begin a cluster by itself, which this node then joins")), "{waiting}");
+        assert!(waiting.contains("leads to nodes at other addresses"), "{waiting}");
+        net.until(40_000, |net| net.agreed().is_some_and(|t| t.members.len() == 2));
+        let (begins, other, seconds) = if held_up { (second, first, 20) } else { (first, second, 10) };
+        let note =
+            format!("leads to nodes at other addresses (those found: n{other}), and no cluster was found for {seconds} s: this node");
+        assert!(matches!(&said(&net, begins)[..], [text] if text.contains(&note)), "seed {seed}: {:?}", said(&net, begins));
+        assert_eq!(said(&net, other), Vec::<String>::new(), "seed {seed}");
+    }
+    let mut net = Net::new(1, vec![vec![0]]);
+    net.named = true;
+    net.start(0);
+    net.until(20_000, |net| net.process(0).view.is_some());
+    assert!(
+        matches!(&said(&net, 0)[..], [text] if text.contains("no other node answered at the seeds (doyen:7000) for 10 s")),
+        "{:?}",
+        said(&net, 0)
+    );
+}
+
 #[test]
 fn nodes_behind_a_balancer_that_know_their_number_do_not_wait() {
     for seed in 0..30 {

@@ -20,14 +20,38 @@ const AHEAD_MAX: Duration = Duration::from_secs(4);
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Lookups that wait at the same time, at most. Others are answered by what this node knows.
 const WAITING_MAX: usize = 4096;
+/// After so many lookups those that gave up are taken from the list: not at each one, since that looks at all of them.
+const SWEPT_EVERY: usize = WAITING_MAX / 8;
 
 /// Lookups that wait for the newest table.
 #[derive(Debug, Default)]
 pub(super) struct CatchingUp {
     /// For the next question.
-    waiting: Vec<oneshot::Sender<()>>,
+    waiting: Waiting,
     round: Option<Round>,
     pace: Pace,
+}
+
+/// Lookups that the next question serves.
+#[derive(Debug, Default)]
+struct Waiting {
+    lookups: Vec<oneshot::Sender<()>>,
+    /// How many came since those that gave up were last taken out.
+    unswept: usize,
+}
+
+impl Waiting {
+    /// One more; it is dropped, and thereby answered, if too many wait.
+    fn push(&mut self, lookup: oneshot::Sender<()>) {
+        self.unswept += 1;
+        if self.unswept >= SWEPT_EVERY {
+            self.unswept = 0;
+            self.lookups.retain(|waiting| !waiting.is_closed());
+        }
+        if self.lookups.len() < WAITING_MAX {
+            self.lookups.push(lookup);
+        }
+    }
 }
 
 /// A question that is under way, and the lookups that it serves.
@@ -65,10 +89,7 @@ impl Pace {
 impl Driver {
     /// `answer` is told once this node has installed what was committed before now, or cannot find out.
     pub(super) fn catch_up(&mut self, answer: oneshot::Sender<()>) {
-        self.catching_up.waiting.retain(|waiting| !waiting.is_closed());
-        if self.catching_up.waiting.len() < WAITING_MAX {
-            self.catching_up.waiting.push(answer);
-        }
+        self.catching_up.waiting.push(answer);
     }
 
     /// Goes on with the question that is under way, or asks the next one.
@@ -98,9 +119,9 @@ impl Driver {
                 let _ = answer.send(());
             }
         }
-        if !self.catching_up.waiting.is_empty() && self.catching_up.pace.may_ask(now) {
+        if !self.catching_up.waiting.lookups.is_empty() && self.catching_up.pace.may_ask(now) {
             let (answer, answered) = oneshot::channel();
-            let waiting = std::mem::take(&mut self.catching_up.waiting);
+            let waiting = std::mem::take(&mut self.catching_up.waiting.lookups);
             self.catching_up.round = Some(Round { waiting, until: now + PATIENCE, step: Step::Asked(answered) });
             self.on_status(answer);
             // Where this node coordinates, it has answered already.
@@ -118,6 +139,27 @@ impl Driver {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Each lookup looked at all that waited: those that came together cost as much as their number squared.
+    #[test]
+    fn lookups_that_gave_up_make_room_and_are_not_looked_for_at_each_one() {
+        let mut waiting = Waiting::default();
+        let gave_up = || oneshot::channel().0;
+        (1..SWEPT_EVERY).for_each(|_| waiting.push(gave_up()));
+        assert_eq!(waiting.lookups.len(), SWEPT_EVERY - 1, "nothing was looked at yet");
+        waiting.push(gave_up());
+        assert_eq!(waiting.lookups.len(), 1);
+        let (mut others, mut receivers) = (Waiting::default(), Vec::new());
+        for _ in 0..2 * WAITING_MAX {
+            let (lookup, receiver) = oneshot::channel();
+            others.push(lookup);
+            receivers.push(receiver);
+        }
+        assert_eq!(others.lookups.len(), WAITING_MAX);
+        receivers.clear();
+        (0..SWEPT_EVERY).for_each(|_| others.push(gave_up()));
+        assert!(others.lookups.len() < SWEPT_EVERY, "a full list has room once those in it gave up");
+    }
 
     #[test]
     fn questions_follow_at_once_after_a_rest_and_are_limited_in_the_long_run() {

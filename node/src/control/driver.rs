@@ -445,7 +445,9 @@ impl Driver {
     }
 
     fn admin_ticket(&mut self, answer: oneshot::Sender<AdminReply>) -> Option<u64> {
-        self.tickets.admin.retain(|_, waiting| !waiting.is_closed());
+        if self.tickets.admin.len() >= TICKETS_MAX {
+            self.tickets.admin.retain(|_, waiting| !waiting.is_closed());
+        }
         if self.tickets.admin.len() >= TICKETS_MAX {
             waking::answer(answer, AdminReply::Refused("too many requests are waiting: try again".into()));
             return None;

@@ -6,7 +6,7 @@
 use super::Message;
 use super::desk::Desk;
 use super::process::Process;
-use crate::resp::info::Counted;
+use crate::resp::info::{Counted, Needs};
 use crate::resp::session::client::Chosen;
 use crate::resp::session::pause::Pause;
 use crate::resp::settings::Settings;
@@ -55,8 +55,8 @@ impl Drop for Seat {
 /// What a client asks of which every thread knows a part.
 #[derive(Debug, Clone)]
 pub(crate) enum Question {
-    /// What `INFO` counts.
-    Counts,
+    /// What `INFO` counts, as far as it is needed.
+    Counts(Needs),
     /// Their lines of `CLIENT LIST`.
     Clients(Arc<Chosen>),
     /// That these end, and how many they are.

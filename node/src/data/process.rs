@@ -20,8 +20,6 @@ pub(super) struct Process {
     page_bytes: u64,
     /// What each data thread counts.
     counted: Vec<AtomicU64>,
-    /// What was in memory at the last look, with the pages of files.
-    resident: AtomicU64,
 }
 
 impl Process {
@@ -29,13 +27,12 @@ impl Process {
     pub(super) fn new(threads: usize, whole: bool) -> Self {
         let statm = File::open("/proc/self/statm").ok();
         let counted = (0..threads).map(|_| AtomicU64::new(0)).collect();
-        Self { statm, whole, page_bytes: rustix::param::page_size() as u64, counted, resident: AtomicU64::new(0) }
+        Self { statm, whole, page_bytes: rustix::param::page_size() as u64, counted }
     }
 
     /// A thread counts so many bytes. Its part of those that no thread counts.
     pub(super) fn look(&self, thread: u8, counted: u64) -> u64 {
-        let Some((resident, anonymous)) = self.read() else { return 0 };
-        self.resident.store(resident, Ordering::Relaxed);
+        let Some(anonymous) = self.read() else { return 0 };
         if let Some(ours) = self.counted.get(usize::from(thread)) {
             ours.store(counted, Ordering::Relaxed);
         }
@@ -48,21 +45,20 @@ impl Process {
         self.counted.iter().map(|c| c.load(Ordering::Relaxed)).sum()
     }
 
-    /// Bytes in memory, and those of them that are no file's.
-    fn read(&self) -> Option<(u64, u64)> {
+    /// Bytes in memory that are no file's.
+    fn read(&self) -> Option<u64> {
         let mut text = [0; 128];
         // From its beginning each time: the system writes it anew.
         let length = self.statm.as_ref()?.read_at(&mut text, 0).ok()?;
-        let (resident, anonymous) = pages(text.get(..length)?)?;
-        Some((resident.checked_mul(self.page_bytes)?, anonymous.checked_mul(self.page_bytes)?))
+        pages(text.get(..length)?)?.checked_mul(self.page_bytes)
     }
 }
 
-/// Pages in memory, and those that are no file's, for the system can take the others back: `size resident shared text lib data dt`
-fn pages(statm: &[u8]) -> Option<(u64, u64)> {
+/// Pages in memory that are no file's, for the system can take the others back: `size resident shared text lib data dt`
+fn pages(statm: &[u8]) -> Option<u64> {
     let mut fields = std::str::from_utf8(statm).ok()?.split_ascii_whitespace().skip(1).map(|n| n.parse::<u64>().ok());
     let (resident, shared) = (fields.next()??, fields.next()??);
-    Some((resident, resident.saturating_sub(shared)))
+    Some(resident.saturating_sub(shared))
 }
 
 #[cfg(test)]
@@ -71,8 +67,8 @@ mod tests {
 
     #[test]
     fn pages_of_files_do_not_count() {
-        assert_eq!(pages(b"58341 4522 2200 3000 0 9000 0\n"), Some((4522, 2322)));
-        assert_eq!(pages(b"58341 4522 5000 3000 0 9000 0\n"), Some((4522, 0)));
+        assert_eq!(pages(b"58341 4522 2200 3000 0 9000 0\n"), Some(2322));
+        assert_eq!(pages(b"58341 4522 5000 3000 0 9000 0\n"), Some(0));
         assert_eq!(pages(b"58341"), None);
         assert_eq!(pages(b"a b c"), None);
     }
@@ -83,8 +79,8 @@ mod tests {
         // So that there is more than a process takes itself.
         let held = vec![1_u8; 96 << 20];
         let half = process.look(0, 0);
-        assert!(process.resident.load(Ordering::Relaxed) >= held.len() as u64);
-        assert!(half >= (held.len() as u64 - ITSELF_BYTES) / 2 && half <= process.resident.load(Ordering::Relaxed) / 2, "{half}");
+        assert!(half >= (held.len() as u64 - ITSELF_BYTES) / 2, "{half}");
+        assert!(half <= process.read().expect("the system tells") / 2, "{half}");
         assert!(process.look(1, half) < half, "what one of them counts is nobody's part of the rest");
         assert_eq!(process.look(1, u64::MAX / 2), 0);
         drop(held);
@@ -94,6 +90,5 @@ mod tests {
     fn what_others_hold_in_a_process_that_is_not_doyens_alone_does_not_count() {
         let process = Process::new(1, false);
         assert_eq!((process.look(0, 5), process.counted()), (0, 5));
-        assert!(process.resident.load(Ordering::Relaxed) > 0, "but it is told");
     }
 }

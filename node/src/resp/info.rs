@@ -27,7 +27,19 @@ pub struct Facts {
     pub backups: i64,
     pub has_password: bool,
     pub value_bytes_max: usize,
+    /// Where that is needed.
     pub counted: Counted,
+}
+
+/// What a question needs of what data threads count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Needs {
+    /// Nothing.
+    Nothing,
+    /// All but `Counted::databases`.
+    Counts,
+    /// All, and that looks at each partition.
+    Databases,
 }
 
 impl Default for Facts {
@@ -138,23 +150,59 @@ impl Counted {
 /// `INFO` of these sections, named in small letters; of the usual ones if none is named.
 #[must_use]
 pub fn info(facts: &Facts, sections: &[String]) -> String {
+    let mut text = String::new();
+    for section in shown(sections) {
+        if !text.is_empty() {
+            text += "\r\n";
+        }
+        text += &format!("# {}\r\n", section.name);
+        text.extend((section.lines)(facts).into_iter().map(|(name, value)| format!("{name}:{value}\r\n")));
+    }
+    text
+}
+
+/// What `info` of these sections needs.
+#[must_use]
+pub fn needs(sections: &[String]) -> Needs {
+    shown(sections).map(|section| section.needs).max().unwrap_or(Needs::Nothing)
+}
+
+fn shown(sections: &[String]) -> impl Iterator<Item = &'static Section> {
     /// What is shown only to who asks for it.
     const UNUSUAL: [&str; 2] = ["Commandstats", "Latencystats"];
     let asks = |name: &str| sections.iter().any(|s| s.eq_ignore_ascii_case(name));
     let all = asks("all") || asks("everything");
     let usual = sections.is_empty() || asks("default");
-    let mut text = String::new();
-    for (name, lines) in info_sections(facts) {
-        if all || usual && !UNUSUAL.contains(&name) || asks(name) {
-            if !text.is_empty() {
-                text += "\r\n";
-            }
-            text += &format!("# {name}\r\n");
-            text.extend(lines.into_iter().map(|(name, value)| format!("{name}:{value}\r\n")));
-        }
-    }
-    text
+    SECTIONS.iter().filter(move |s| all || usual && !UNUSUAL.contains(&s.name) || asks(s.name))
 }
+
+/// A section of `INFO`.
+struct Section {
+    name: &'static str,
+    needs: Needs,
+    lines: fn(&Facts) -> Lines,
+}
+
+const fn section(name: &'static str, needs: Needs, lines: fn(&Facts) -> Lines) -> Section {
+    Section { name, needs, lines }
+}
+
+/// All of them, in their order.
+static SECTIONS: [Section; 13] = [
+    section("Server", Needs::Nothing, server),
+    section("Clients", Needs::Counts, clients),
+    section("Memory", Needs::Counts, memory),
+    section("Persistence", Needs::Nothing, persistence),
+    section("Stats", Needs::Counts, stats),
+    section("Replication", Needs::Nothing, replication),
+    section("CPU", Needs::Nothing, cpu),
+    section("Modules", Needs::Nothing, |_| Vec::new()),
+    section("Commandstats", Needs::Counts, command_stats),
+    section("Errorstats", Needs::Counts, error_stats),
+    section("Latencystats", Needs::Nothing, |_| Vec::new()),
+    section("Cluster", Needs::Nothing, |facts| lines([("cluster_enabled", u8::from(facts.cluster_port).to_string())])),
+    section("Keyspace", Needs::Databases, keyspace),
+];
 
 type Lines = Vec<(String, String)>;
 
@@ -163,63 +211,52 @@ fn lines<const N: usize>(lines: [(&str, String); N]) -> Lines {
     lines.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-fn info_sections(facts: &Facts) -> [(&'static str, Lines); 13] {
-    let usage = Usage::now();
+fn clients(facts: &Facts) -> Lines {
     let no = || "0".to_owned();
-    [
-        ("Server", server(facts)),
-        (
-            "Clients",
-            lines([
-                ("connected_clients", facts.counted.connected_clients.to_string()),
-                ("cluster_connections", no()),
-                ("maxclients", facts.connections_max.to_string()),
-                ("blocked_clients", facts.counted.parked.to_string()),
-                ("tracking_clients", no()),
-                ("clients_in_timeout_table", no()),
-            ]),
-        ),
-        ("Memory", memory(facts, &usage)),
-        ("Persistence", persistence(facts)),
-        ("Stats", stats(facts)),
-        (
-            "Replication",
-            lines([
-                ("role", "master".to_owned()),
-                ("connected_slaves", facts.backups.to_string()),
-                ("master_failover_state", "no-failover".to_owned()),
-                ("master_replid", facts.run_id.clone()),
-                ("master_replid2", "0".repeat(40)),
-                ("master_repl_offset", no()),
-                ("second_repl_offset", "-1".to_owned()),
-                ("repl_backlog_active", no()),
-                ("repl_backlog_size", no()),
-                ("repl_backlog_first_byte_offset", no()),
-                ("repl_backlog_histlen", no()),
-            ]),
-        ),
-        (
-            "CPU",
-            lines([
-                ("used_cpu_sys", format!("{:.6}", usage.cpu_system)),
-                ("used_cpu_user", format!("{:.6}", usage.cpu_user)),
-                ("used_cpu_sys_children", format!("{:.6}", usage.children_system)),
-                ("used_cpu_user_children", format!("{:.6}", usage.children_user)),
-            ]),
-        ),
-        ("Modules", Vec::new()),
-        ("Commandstats", command_stats(facts)),
-        ("Errorstats", facts.counted.counts.errors().iter().map(|(code, n)| (format!("errorstat_{code}"), format!("count={n}"))).collect()),
-        ("Latencystats", Vec::new()),
-        ("Cluster", lines([("cluster_enabled", u8::from(facts.cluster_port).to_string())])),
-        (
-            "Keyspace",
-            (facts.counted.databases.iter().enumerate())
-                .filter(|(_, (keys, _))| *keys > 0)
-                .map(|(n, (keys, expires))| (format!("db{n}"), format!("keys={keys},expires={expires},avg_ttl=0")))
-                .collect(),
-        ),
-    ]
+    lines([
+        ("connected_clients", facts.counted.connected_clients.to_string()),
+        ("cluster_connections", no()),
+        ("maxclients", facts.connections_max.to_string()),
+        ("blocked_clients", facts.counted.parked.to_string()),
+        ("tracking_clients", no()),
+        ("clients_in_timeout_table", no()),
+    ])
+}
+
+fn replication(facts: &Facts) -> Lines {
+    let no = || "0".to_owned();
+    lines([
+        ("role", "master".to_owned()),
+        ("connected_slaves", facts.backups.to_string()),
+        ("master_failover_state", "no-failover".to_owned()),
+        ("master_replid", facts.run_id.clone()),
+        ("master_replid2", "0".repeat(40)),
+        ("master_repl_offset", no()),
+        ("second_repl_offset", "-1".to_owned()),
+        ("repl_backlog_active", no()),
+        ("repl_backlog_size", no()),
+        ("repl_backlog_first_byte_offset", no()),
+        ("repl_backlog_histlen", no()),
+    ])
+}
+
+fn cpu(_: &Facts) -> Lines {
+    let usage = Usage::now();
+    lines([
+        ("used_cpu_sys", format!("{:.6}", usage.cpu_system)),
+        ("used_cpu_user", format!("{:.6}", usage.cpu_user)),
+        ("used_cpu_sys_children", format!("{:.6}", usage.children_system)),
+        ("used_cpu_user_children", format!("{:.6}", usage.children_user)),
+    ])
+}
+
+fn error_stats(facts: &Facts) -> Lines {
+    facts.counted.counts.errors().iter().map(|(code, n)| (format!("errorstat_{code}"), format!("count={n}"))).collect()
+}
+
+fn keyspace(facts: &Facts) -> Lines {
+    let used = facts.counted.databases.iter().enumerate().filter(|(_, (keys, _))| *keys > 0);
+    used.map(|(n, (keys, expires))| (format!("db{n}"), format!("keys={keys},expires={expires},avg_ttl=0"))).collect()
 }
 
 fn server(facts: &Facts) -> Lines {
@@ -251,8 +288,8 @@ fn server(facts: &Facts) -> Lines {
     ])
 }
 
-fn memory(facts: &Facts, usage: &Usage) -> Lines {
-    let counted = &facts.counted;
+fn memory(facts: &Facts) -> Lines {
+    let (counted, usage) = (&facts.counted, Usage::now());
     let (used, peak, resident) = (counted.memory_bytes, counted.memory_peak_bytes, usage.resident_bytes);
     lines([
         ("used_memory", used.to_string()),
@@ -486,6 +523,18 @@ mod tests {
         assert_eq!(sections(&["cpu", "server"]), ["Server", "CPU"], "in their order");
         assert_eq!(sections(&["default", "commandstats"]).len(), usual.len() + 1);
         assert!(sections(&["nosuch"]).is_empty());
+    }
+
+    /// `INFO server` looked at all partitions of all threads.
+    #[test]
+    fn a_section_takes_no_more_than_it_shows() {
+        let needs = |asked: &[&str]| super::needs(&asked.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>());
+        assert_eq!(needs(&["server", "cpu", "replication", "cluster"]), Needs::Nothing);
+        assert_eq!(needs(&["nosuch"]), Needs::Nothing);
+        assert_eq!(needs(&["server", "Stats"]), Needs::Counts);
+        for all in [&[][..], &["default"], &["everything"], &["keyspace"]] {
+            assert_eq!(needs(all), Needs::Databases);
+        }
     }
 
     #[test]

@@ -423,8 +423,7 @@ impl Clients {
             let Some(client) = self.all.get(at).filter(|c| !c.lingers && !c.connection.expelled.get()) else { continue };
             let mut session = client.connection.session.borrow_mut();
             let late = auth_timeout.filter(|most| !session.authenticated && inner.now.since(session.stranger_since) > *most);
-            let active = client.connection.heard_at.get().max(client.connection.moved_at.get());
-            let idle = idle_timeout.is_some_and(|most| session.is_at_rest() && inner.now.since(active) > most);
+            let idle = idle_timeout.is_some_and(|most| session.is_at_rest() && inner.now.since(client.connection.active_at()) > most);
             if session.closing || late.is_none() && !idle {
                 continue;
             }

@@ -86,7 +86,7 @@ pub(crate) struct Connection {
     waits_for_room: Cell<bool>,
     /// Commands that came are not taken yet: they wait for answers to those before them, as long as these do.
     pub(crate) behind: Cell<bool>,
-    /// When something of it was last read.
+    /// When something of it was last read. Reading is no move: a client that sends its command byte by byte stands still all the same.
     pub(crate) heard_at: Cell<Time>,
     /// It stood still for too long while others wanted room: it ends.
     pub(crate) expelled: Cell<bool>,
@@ -427,6 +427,11 @@ impl Connection {
             self.moved_at.set(now);
         }
         may
+    }
+
+    /// When something was last read of it, or it last moved.
+    pub(crate) fn active_at(&self) -> Time {
+        self.heard_at.get().max(self.moved_at.get())
     }
 
     /// Ends it if it holds much and stands still, and says so: others want the room.

@@ -46,6 +46,12 @@ const POINTER_WORK: usize = 1;
 const ENTRY_WORK: usize = 16;
 const COPY_WORK: usize = 40;
 const COPY_WORK_BYTES: usize = 256;
+/// Blocks that are sorted, or chosen to be emptied, in one step.
+const STEP_BLOCKS: usize = 8192;
+/// Blocks are counted in so many tables: where one of them grows, that is a small part of all blocks.
+const CENSUS_TABLES: usize = 256;
+/// Sparse blocks are told apart by how many of so many parts are taken.
+const FULLNESSES: usize = 48;
 /// Of the memory, this part is copied in one round: for so long both copies take room.
 const ROUND_PART: u64 = 32;
 const ROUND_BYTES_LEAST: u64 = 1 << 20;
@@ -101,6 +107,8 @@ enum Stage {
         first: bool,
     },
     Census(Census),
+    /// What was counted is sorted.
+    Sort(Census, Sparse),
     Round(Round),
 }
 
@@ -173,12 +181,18 @@ fn blocks((address, bytes): (u64, usize)) -> Option<std::ops::RangeInclusive<u64
 }
 
 /// How many bytes of each block are taken.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Census {
-    taken: HashMap<u64, u32, ByBlock>,
+    taken: Vec<HashMap<u64, u32, ByBlock>>,
     /// Whether there are values that stand by themselves.
     values: bool,
     work: usize,
+}
+
+impl Default for Census {
+    fn default() -> Self {
+        Self { taken: (0..CENSUS_TABLES).map(|_| HashMap::default()).collect(), values: false, work: 0 }
+    }
 }
 
 impl Census {
@@ -189,17 +203,41 @@ impl Census {
             let from = address.max(block << BLOCK_BITS);
             let to = end.min((block + 1) << BLOCK_BITS);
             // At most a block.
-            *self.taken.entry(block).or_default() += (to - from) as u32;
+            *self.taken[block as usize % CENSUS_TABLES].entry(block).or_default() += (to - from) as u32;
         }
     }
 
-    /// The blocks worth emptying, the emptiest last, and how much that would free.
-    fn sparse(self) -> (Vec<(u32, u64)>, u64) {
-        let mut sparse: Vec<(u32, u64)> =
-            self.taken.into_iter().filter(|(_, taken)| *taken < SPARSE_BYTES).map(|(block, taken)| (taken, block)).collect();
-        sparse.sort_unstable_by(|a, b| b.cmp(a));
-        let gain = sparse.iter().map(|(taken, _)| BLOCK_BYTES - u64::from(*taken)).sum();
-        (sparse, gain)
+    /// Sorts about so many blocks into those worth emptying; false: that were all.
+    fn sort(&mut self, sparse: &mut Sparse, blocks: usize) -> bool {
+        let mut sorted = 0;
+        while sorted < blocks
+            && let Some(table) = self.taken.pop()
+        {
+            sorted += table.len();
+            table.into_iter().filter(|(_, taken)| *taken < SPARSE_BYTES).for_each(|(block, taken)| sparse.add(block, taken));
+        }
+        !self.taken.is_empty()
+    }
+}
+
+/// Blocks worth emptying, by how much of them is taken: the emptiest come first, as far as that matters.
+#[derive(Debug, Default)]
+struct Sparse {
+    by_fullness: Vec<Vec<(u32, u64)>>,
+    /// How much it would free to empty all that were added.
+    gain: u64,
+}
+
+impl Sparse {
+    fn add(&mut self, block: u64, taken: u32) {
+        self.by_fullness.resize_with(FULLNESSES, Vec::new);
+        let fullness = taken as usize * FULLNESSES / SPARSE_BYTES as usize;
+        self.by_fullness[fullness.min(FULLNESSES - 1)].push((taken, block));
+        self.gain += BLOCK_BYTES.saturating_sub(taken.into());
+    }
+
+    fn pop(&mut self) -> Option<(u32, u64)> {
+        self.by_fullness.iter_mut().find_map(Vec::pop)
     }
 }
 
@@ -224,9 +262,11 @@ impl Surveyor for Census {
 /// Some blocks are being emptied.
 #[derive(Debug, Default)]
 struct Round {
-    /// Those whose turn comes later, the emptiest last.
-    later: Vec<(u32, u64)>,
+    /// Those whose turn comes later.
+    later: Sparse,
     now: HashSet<u64, ByBlock>,
+    /// While blocks are chosen: how much there is to be moved in those that are chosen already.
+    chosen: Option<u64>,
     /// Whether there are values that stand by themselves.
     values: bool,
     decoys: Vec<Decoy>,
@@ -236,18 +276,24 @@ struct Round {
 }
 
 impl Round {
-    /// Takes the next blocks; false: there are none.
-    fn begin(&mut self, bytes: u64) -> bool {
-        self.now.clear();
-        self.decoys.clear();
-        let mut moved = 0;
-        while moved < bytes
-            && let Some((taken, block)) = self.later.pop()
-        {
+    /// Chooses the next blocks, which have so many bytes to be moved. True: all are chosen, or there are none.
+    fn choose(&mut self, bytes: u64) -> bool {
+        let mut moved = self.chosen.unwrap_or_else(|| {
+            self.now.clear();
+            self.decoys.clear();
+            0
+        });
+        for _ in 0..STEP_BLOCKS {
+            let next = if moved < bytes { self.later.pop() } else { None };
+            let Some((taken, block)) = next else {
+                self.chosen = None;
+                return true;
+            };
             self.now.insert(block);
             moved += u64::from(taken);
         }
-        !self.now.is_empty()
+        self.chosen = Some(moved);
+        false
     }
 
     fn empties(&self, allocation: (u64, usize)) -> bool {
@@ -379,7 +425,7 @@ impl Shard {
             }
             let Some(at) = run.rest.front().copied() else {
                 self.end_stage(now);
-                // Blocks were sorted and freed.
+                // Blocks were sorted, chosen or freed.
                 return;
             };
             let held = self.slots.get_mut(at).and_then(|slot| slot.held.as_deref_mut());
@@ -387,7 +433,7 @@ impl Shard {
             let (more, worked) = match (&mut run.stage, held) {
                 (Stage::Census(census), Some(held)) => (held.store.survey(&mut run.place, census), std::mem::take(&mut census.work)),
                 (Stage::Round(round), Some(held)) => (held.store.survey(&mut run.place, round), std::mem::take(&mut round.work)),
-                (Stage::Shake { .. }, _) | (_, None) => (false, 0),
+                (Stage::Shake { .. } | Stage::Sort(..), _) | (_, None) => (false, 0),
             };
             work += worked + 1;
             if let Stage::Round(round) = &mut run.stage
@@ -420,17 +466,25 @@ impl Shard {
                 compacting.settles_until = now + SETTLES;
                 return;
             }
+            // The next steps go on here: no partition is on the list.
             Stage::Census(census) => {
-                let census = std::mem::take(census);
-                let values = census.values;
-                let (later, gain) = census.sparse();
-                compacting.gain = gain;
-                compacting.next_run = now + if short { REST_SHORT } else { REST };
-                run.stage = Stage::Round(Round { later, values, ..Round::default() });
-                return self.end_stage(now);
+                run.stage = Stage::Sort(std::mem::take(census), Sparse::default());
+                return;
+            }
+            Stage::Sort(census, sparse) => {
+                if !census.sort(sparse, STEP_BLOCKS) {
+                    let (later, values) = (std::mem::take(sparse), census.values);
+                    compacting.gain = later.gain;
+                    compacting.next_run = now + if short { REST_SHORT } else { REST };
+                    run.stage = Stage::Round(Round { later, values, ..Round::default() });
+                }
+                return;
             }
             Stage::Round(round) => {
-                if !round.begin(bytes) {
+                if !round.choose(bytes) {
+                    return;
+                }
+                if round.now.is_empty() {
                     self.core.stats.compactions += 1;
                     // Not all of it: some entries could not be moved.
                     compacting.freed = compacting.gain / 2;
@@ -478,5 +532,48 @@ impl Core {
     pub(super) fn memory_held(&self) -> usize {
         let outside = self.compacting.outside.buffers.saturating_add(self.loose());
         usize::try_from(outside).unwrap_or(usize::MAX).saturating_add(self.memory)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With tens of gigabytes there are hundreds of thousands of blocks. All were sorted at once, while clients waited.
+    #[test]
+    fn many_blocks_are_sorted_and_chosen_in_steps_the_emptiest_first() {
+        const BLOCKS: u64 = 200_000;
+        let mut census = Census::default();
+        let taken_of = |block: u64| 1024 * (1 + block * 7 % 63) as usize;
+        (0..BLOCKS).for_each(|block| census.count((block << BLOCK_BITS, taken_of(block))));
+        let mut sparse = Sparse::default();
+        let mut steps = 1;
+        while census.sort(&mut sparse, STEP_BLOCKS) {
+            steps += 1;
+        }
+        assert!(steps >= BLOCKS as usize / (2 * STEP_BLOCKS), "{steps} steps");
+        let worth = |block: &u64| taken(taken_of(*block)) < SPARSE_BYTES as usize;
+        let gain: u64 = (0..BLOCKS).filter(worth).map(|block| BLOCK_BYTES - taken(taken_of(block)) as u64).sum();
+        assert_eq!(sparse.gain, gain);
+
+        let mut round = Round { later: sparse, ..Round::default() };
+        let (mut emptied, mut fullest) = (0, 0);
+        loop {
+            let mut before = 0;
+            while !round.choose(1 << 30) {
+                assert!(round.now.len() - before <= STEP_BLOCKS);
+                before = round.now.len();
+            }
+            if round.now.is_empty() {
+                break;
+            }
+            let taken: Vec<usize> = round.now.iter().map(|block| taken(taken_of(*block))).collect();
+            // As near as the parts tell.
+            let part = SPARSE_BYTES as usize / FULLNESSES;
+            assert!(taken.iter().min().expect("not empty") + part >= fullest, "fuller ones were emptied before");
+            fullest = *taken.iter().max().expect("not empty");
+            emptied += round.now.len();
+        }
+        assert_eq!(emptied, (0..BLOCKS).filter(worth).count());
     }
 }

@@ -157,7 +157,7 @@ impl Core {
     pub(super) fn send_acks(&mut self, to: MemberId) {
         let headroom = self.headroom();
         let Some(peer) = self.peers.get(to) else { return };
-        if !peer.acks.is_empty() || peer.is_untold(false) {
+        if !peer.acks.is_empty() || peer.is_told_at_once() {
             let acks = std::mem::take(&mut peer.acks);
             let mut frame = peer.tell(headroom, acks);
             self.peers.send(to, Lane::Calls, &frame);
@@ -179,7 +179,7 @@ impl Core {
         for id in self.peers.ids().into_iter().filter(|id| hears_of_memory(me, *id)) {
             let Some(peer) = self.peers.get(id) else { continue };
             let differs = headroom.left.abs_diff(peer.told.0.left).max(headroom.loose.abs_diff(peer.told.0.loose));
-            if differs > step || peer.untold() > step || peer.is_untold(true) {
+            if differs > step || peer.is_told_at_look(step) {
                 let frame = peer.tell(headroom, Vec::new());
                 self.peers.send(id, Lane::Calls, &frame);
             }

@@ -275,14 +275,19 @@ impl Peer {
     }
 
     /// Bytes that have arrived of which it was not told.
-    pub(super) fn untold(&self) -> u64 {
+    fn untold(&self) -> u64 {
         let (arrived, told) = (self.arrived(), self.told.1);
         arrived[CALLS].saturating_sub(told[CALLS]) + arrived[BULK].saturating_sub(told[BULK])
     }
 
-    /// Whether that is so much that it is told at once, or (`looked`) at the next look.
-    pub(super) fn is_untold(&self, looked: bool) -> bool {
-        self.ahead_max.is_some_and(|most| self.untold() > most / if looked { UNTOLD_PART } else { TOLD_PART })
+    /// Whether that is so much that it is told at once.
+    pub(super) fn is_told_at_once(&self) -> bool {
+        self.ahead_max.is_some_and(|most| self.untold() > most / TOLD_PART)
+    }
+
+    /// Whether that is so much that it is told at a look: more than `step`, or less where less may be on its way.
+    pub(super) fn is_told_at_look(&self, step: u64) -> bool {
+        self.untold() > self.ahead_max.map_or(step, |most| step.min(most / UNTOLD_PART))
     }
 
     /// What it is told with these acks. Frames of which only a part is here will take memory, too.

@@ -383,14 +383,17 @@ impl Store {
         self.maps.get(&map).map_or(0, Map::len)
     }
 
-    /// About how many keys a map has, while some are still to be drawn.
-    pub(super) fn about(&self, map: MapId) -> usize {
-        self.maps.get(&map).map_or(0, Map::about)
-    }
-
-    /// How many keys of a map expire.
-    pub(super) fn expiring(&self, map: MapId) -> usize {
-        self.maps.get(&map).map_or(0, |map| map.expiring.len())
+    /// Of each of these maps that is here: its place among them, about how many keys it has, and how many of those expire.
+    pub(super) fn each_of(&self, maps: &[MapId], mut tell: impl FnMut(usize, usize, usize)) {
+        // Most partitions have one map or two.
+        if self.maps.len() < maps.len() {
+            for (id, map) in &self.maps {
+                maps.iter().position(|wanted| wanted == id).into_iter().for_each(|place| tell(place, map.about(), map.expiring.len()));
+            }
+        } else {
+            let here = maps.iter().enumerate().filter_map(|(place, id)| Some((place, self.maps.get(id)?)));
+            here.for_each(|(place, map)| tell(place, map.about(), map.expiring.len()));
+        }
     }
 
     /// How many keys there are; about, while some are still to be drawn.

@@ -85,6 +85,16 @@ pub(super) fn without(table: &Table, gone: &BTreeMap<MemberId, Departure>, reset
     if next.voters.is_empty() { table.clone() } else { next }
 }
 
+/// A silent member that holds nothing is a member no longer.
+pub(super) fn forget_silent(table: &mut Table) {
+    let (holders, members) = (holders(table), table.members.len());
+    table.members.retain(|m| m.state != MemberState::Silent || holders.contains(&m.id));
+    if table.members.len() < members {
+        release_held(table);
+        forget_drained(table);
+    }
+}
+
 /// Who is in sync afterwards, the primary first.
 enum Survivors {
     Answering(Vec<MemberId>),

@@ -1,10 +1,8 @@
 //! Giving up what is lost: a member, or partitions whose last holders have been silent for too long.
 
-use super::drain::forget_drained;
 use super::edit::{change_partitions, may_receive};
-use super::health::holders;
 use super::layout::Spare;
-use super::remove::{Departure, without};
+use super::remove::{Departure, forget_silent, without};
 use crate::id::{MemberId, PartitionRef};
 use crate::table::{Keyspace, MemberState, Partition, Table};
 use std::collections::BTreeMap;
@@ -34,9 +32,7 @@ pub fn begin_anew(table: &Table, given_up: impl Fn(&Keyspace, &Partition) -> boo
         (!members.is_empty()).then(|| partition.begun_anew(&members))
     });
     if next.keyspaces != table.keyspaces {
-        let holders = holders(&next);
-        next.members.retain(|m| m.state != MemberState::Silent || holders.contains(&m.id));
-        forget_drained(&mut next);
+        forget_silent(&mut next);
     }
     next
 }

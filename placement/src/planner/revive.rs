@@ -1,8 +1,8 @@
 //! Silent members that answer again.
 
-use super::drain::forget_drained;
+use super::balance::release_held;
 use super::edit::{change_partitions, set_state, states};
-use super::health::holders;
+use super::remove::forget_silent;
 use crate::id::MemberId;
 use crate::table::{MemberState, Table};
 use std::collections::BTreeSet;
@@ -32,8 +32,7 @@ pub fn revive(table: &Table, back: &BTreeSet<MemberId>) -> Table {
         let state = if table.settings.balancing.drains(member) { MemberState::Draining } else { MemberState::Live };
         set_state(&mut next, member, state);
     }
-    let holders = holders(&next);
-    next.members.retain(|m| m.state != MemberState::Silent || holders.contains(&m.id));
-    forget_drained(&mut next);
+    release_held(&mut next);
+    forget_silent(&mut next);
     next
 }

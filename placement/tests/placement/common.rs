@@ -180,6 +180,9 @@ pub fn check_step(old: &Table, new: &Table) {
     let delta = TableDelta::between(old, new);
     assert_eq!(delta.apply(old).expect("a delta applies to its base"), *new);
     assert_eq!(old == new, old.name() == new.name());
+    let answers = |table: &Table| table.members.iter().map(|m| (m.id, m.state != MemberState::Silent)).collect::<BTreeMap<_, _>>();
+    let as_before = answers(old) == answers(new);
+    assert!(as_before || new.settings.balancing.held.is_empty(), "what was to stay as it was is not as it was, where members come or go");
     let before: BTreeMap<PartitionRef, _> = partitions(old).collect();
     for (at, partition) in partitions(new) {
         let Some(before) = before.get(&at) else {

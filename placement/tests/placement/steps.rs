@@ -8,7 +8,8 @@ use doyen_placement::planner::{
     change_in_sync, reshape,
 };
 use doyen_placement::{
-    Assignment, Division, Keyspace, MapId, MemberId, MemberState, OnLoss, PartitionRef, Reshape, Scheduler, Schedulers, Table, Token,
+    Assignment, Division, Keyspace, KeyspaceId, MapId, MemberId, MemberState, OnLoss, PartitionId, PartitionRef, Reshape, Scheduler,
+    Schedulers, Table, Token,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,6 +39,7 @@ enum Act {
     Double(u8),
     Finish(Option<usize>),
     Cancel,
+    Hold(usize),
 }
 
 /// Rules that people set one after the other, or one of them alone: not all of them can be met at once.
@@ -68,6 +70,7 @@ fn act() -> impl Strategy<Value = Act> {
         1 => (0_u8..4).prop_map(Act::Double),
         3 => prop::option::of(number()).prop_map(Act::Finish),
         1 => Just(Act::Cancel),
+        2 => number().prop_map(Act::Hold),
         4 => (number(), number(), 0_u8..5, any::<bool>()).prop_map(|(p, m, what, stale)| Act::Ask(p, m, what, stale)),
     ]
 }
@@ -183,6 +186,7 @@ fn perform(table: &Table, act: &Act, next_id: &mut u64) -> Table {
             reshape::finish(table, |at| still(table, at).filter(|_| but != Some(at))).unwrap_or_else(|| table.clone())
         }
         Act::Cancel => reshape::cancel(table, |_, _| true),
+        Act::Hold(p) => planner::cancel(table, all.get(p % all.len().max(1)).map(|(at, _)| *at)).unwrap_or_else(|_| table.clone()),
         Act::Ask(p, m, what, stale) => {
             let Some((at, partition)) = all.get(p % all.len().max(1)) else { return table.clone() };
             let member = pick(table, *m);
@@ -328,11 +332,17 @@ fn of_what_silent_members_hold_only_what_is_given_up_begins_anew() {
     assert_eq!(planner::begin_anew(&table, |_, _| true), table, "all answer");
     let silent = planner::remove(&table, &BTreeMap::from([(id(1), Departure::Silent)]));
     assert_eq!(planner::begin_anew(&silent, |_, _| false), silent);
+    let mut silent = silent;
+    // Of two members nothing moves: it is held all the same.
+    silent.settings.balancing.held = vec![PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(40) }];
     let half = planner::begin_anew(&silent, |_, p| p.id.0 < 32);
     check_step(&silent, &half);
     let anew = |table: &Table| partitions(table).filter(|(_, p)| p.lineage.0 == 2).count();
     assert_eq!((anew(&half), planner::lost(&half).count()), (16, 16));
     assert!(half.member(id(1)).is_some(), "it still holds the others");
+    assert_eq!(half.settings.balancing.held.len(), 1, "members are as they were");
+    let back = planner::revive(&half, &BTreeSet::from([id(1)]));
+    check_step(&half, &back);
     let all = planner::begin_anew(&half, |_, _| true);
     check_step(&half, &all);
     assert_eq!((anew(&all), all.member(id(1)).is_none()), (32, true));

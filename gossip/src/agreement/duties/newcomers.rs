@@ -8,10 +8,12 @@ use super::super::event::Event;
 use super::Unheard;
 use crate::detector::Hinted;
 use crate::wire::Message;
+use doyen_placement::hash::Digest;
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::{Age, Member, MemberId, MemberState, Table, Version};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,6 +42,9 @@ impl Council {
         let cluster = self.cluster();
         if let Err(why) = member.validate() {
             return refuse(cx, cluster, why.to_string());
+        }
+        if member.name.contains(FORMER) {
+            return refuse(cx, cluster, format!("the name {} must not contain `{FORMER}`; choose another with --name", member.name));
         }
         if self.accepted.member(member.id).is_some() {
             return;
@@ -119,9 +124,24 @@ impl Council {
     }
 }
 
-/// What a silent member is called once a newcomer has its name. Names that people choose have no `~` in them.
+/// Stands in the name of a member whose name a newcomer has. Names that people choose do not contain it.
+const FORMER: char = '~';
+
+/// Of a name that is too long to be kept whole, so many bytes are kept. With a hash and an age it is no longer than names may be.
+const FORMER_KEPT: usize = 31;
+/// A name of so many bytes is kept whole.
+const FORMER_WHOLE: usize = 40;
+
+/// What a silent member is called once a newcomer has its name. It tells which name that was: a name that is not kept whole leaves its hash.
 pub(super) fn former_name(name: &str, age: Age) -> String {
-    format!("{:.40}~{age}", name.chars().filter(char::is_ascii).collect::<String>())
+    if name.is_ascii() && name.len() <= FORMER_WHOLE {
+        return format!("{name}{FORMER}{age}");
+    }
+    let kept: String = name.chars().filter(char::is_ascii).take(FORMER_KEPT).collect();
+    let mut digest = Digest::new();
+    name.hash(&mut digest);
+    let hash = digest.finish() as u32;
+    format!("{kept}{FORMER}{hash:08x}{FORMER}{age}")
 }
 
 /// Whether this member has this name, or had it until a newcomer took it.
@@ -132,7 +152,7 @@ pub(super) fn bore(member: &Member, name: &str) -> bool {
 /// These members give up their names. They are dead, or silent and replaced by a newcomer.
 pub(super) fn give_up_names(table: &mut Cow<'_, Table>, members: &BTreeSet<MemberId>) {
     for id in members {
-        let keeps = |m: &Arc<Member>| m.id == *id && !m.name.ends_with(&format!("~{}", m.age));
+        let keeps = |m: &Arc<Member>| m.id == *id && !m.name.ends_with(&format!("{FORMER}{}", m.age));
         if let Some(place) = table.members.iter().position(keeps) {
             let member = Arc::make_mut(&mut table.to_mut().members[place]);
             member.name = former_name(&member.name, member.age);
@@ -143,5 +163,47 @@ pub(super) fn give_up_names(table: &mut Cow<'_, Table>, members: &BTreeSet<Membe
 /// Members that answer, and whose name another member has had since they were silent.
 pub(super) fn outlived(table: &Table) -> Vec<MemberId> {
     let taken = |m: &Member| table.members.iter().any(|other| other.id != m.id && m.name == former_name(&other.name, m.age));
-    table.members.iter().filter(|m| m.state != MemberState::Silent && m.name.contains('~') && taken(m)).map(|m| m.id).collect()
+    table.members.iter().filter(|m| m.state != MemberState::Silent && m.name.contains(FORMER) && taken(m)).map(|m| m.id).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agreement::fixtures::{member, members};
+    use doyen_placement::table::validate::NAME_BYTES_MAX;
+
+    /// Names of which only 40 ASCII characters counted were taken for one another.
+    #[test]
+    fn names_that_begin_alike_or_differ_in_other_than_ascii_characters_are_not_taken_for_one_another() {
+        let long = "a".repeat(NAME_BYTES_MAX - 1);
+        let names = [
+            format!("{long}1"),
+            format!("{long}2"),
+            "a".repeat(40),
+            "a".repeat(41),
+            "knötchen".into(),
+            "knätchen".into(),
+            "kntchen".into(),
+        ];
+        for name in &names {
+            let former = Member { name: former_name(name, Age(u64::MAX)), age: Age(u64::MAX), ..member(1) };
+            assert_eq!(former.validate(), Ok(()), "{}", former.name);
+            let taken_for: Vec<&String> = names.iter().filter(|other| bore(&former, other)).collect();
+            assert_eq!(taken_for, [name]);
+        }
+        assert_eq!(former_name(&names[2], Age(7)), format!("{}~7", names[2]), "a name that fits is kept whole");
+    }
+
+    #[test]
+    fn a_member_whose_name_only_begins_like_anothers_is_not_outlived_by_it() {
+        let long = "a".repeat(NAME_BYTES_MAX - 1);
+        let mut table = members(2);
+        let age = table.members[0].age;
+        let mut called = |place: usize, name: String| Arc::make_mut(&mut table.members[place]).name = name;
+        called(0, former_name(&format!("{long}1"), age));
+        called(1, format!("{long}2"));
+        assert_eq!(outlived(&table), []);
+        Arc::make_mut(&mut table.members[1]).name = format!("{long}1");
+        assert_eq!(outlived(&table), [table.members[0].id]);
+    }
 }

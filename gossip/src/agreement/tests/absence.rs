@@ -172,3 +172,16 @@ fn a_member_that_answers_keeps_its_name() {
     net.until(15_000, |net| net.process(3).fatal.is_some());
     assert_eq!(net.table(leader).member(id).map(|m| m.name.clone()), Some(format!("n{other}")));
 }
+
+/// Such names are for members whose names others have now.
+#[test]
+fn a_name_that_could_be_a_former_one_is_refused() {
+    let mut net = Net::cluster(5, 3);
+    let leader = net.leaders()[0];
+    net.names.insert(3, "n1~2".into());
+    net.start(3);
+    net.until(15_000, |net| net.process(3).fatal.is_some());
+    let why = net.process(3).fatal.clone().unwrap_or_default();
+    assert!(why.contains("must not contain `~`"), "{why}");
+    assert_eq!(net.table(leader).members.len(), 3);
+}

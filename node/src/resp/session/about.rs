@@ -3,6 +3,7 @@
 use super::*;
 use crate::clock;
 use crate::config::value::EvictionPolicy;
+use crate::resp::info::Needs;
 use crate::resp::settings;
 use doyen_placement::planner::{DEFAULT_KEYSPACE, Refused};
 
@@ -88,7 +89,7 @@ impl Session {
                 (Err(Unusable::Missing(text) | Unusable::Refused(text)), _) => self.answer(|e| e.error(&text)),
             },
             C::ClientInfo => {
-                let line = self.line(inner.now, connection.moved_at.get());
+                let line = self.line(inner.now, connection.active_at());
                 self.answer(|e| e.text(&line));
             }
             C::ClientList(chosen) => self.list_clients(connection, inner, chosen),
@@ -231,23 +232,24 @@ impl Session {
     pub(super) fn about_server(&mut self, inner: &mut Inner, asked: Server) {
         match asked {
             Server::Info(sections) => {
-                let asking = Asking::info(self.facts(inner), sections);
+                let needs = info::needs(&sections);
+                let asking = Asking::info(self.facts(inner, needs), needs, sections);
                 self.ask(inner, asking);
             }
             Server::MemoryStats => {
-                let asking = Asking::memory_stats(self.facts(inner));
+                let asking = Asking::memory_stats(self.facts(inner, Needs::Counts));
                 self.ask(inner, asking);
             }
             Server::MemoryDoctor => {
-                let asking = Asking::memory_doctor(self.facts(inner));
+                let asking = Asking::memory_doctor(self.facts(inner, Needs::Counts));
                 self.ask(inner, asking);
             }
             Server::ConfigGet(patterns) => {
-                let facts = self.facts(inner);
+                let facts = self.facts(inner, Needs::Nothing);
                 self.answer(|e| settings::encode(e, &facts, &inner.crew.settings, &patterns));
             }
             Server::ConfigSet(pairs) => {
-                let set = inner.crew.settings.set(&self.facts(inner), &pairs);
+                let set = inner.crew.settings.set(&self.facts(inner, Needs::Nothing), &pairs);
                 self.answer(|e| match set {
                     Ok(()) => e.simple("OK"),
                     Err(why) => e.error(&why),
@@ -293,7 +295,7 @@ impl Session {
             }),
             // Nothing is saved: as Redis says before its first time, when the process began.
             Server::LastSave => {
-                let began = i64::try_from(self.facts(inner).began_unix_s()).unwrap_or(i64::MAX);
+                let began = i64::try_from(self.facts(inner, Needs::Nothing).began_unix_s()).unwrap_or(i64::MAX);
                 self.answer(|e| e.integer(began));
             }
             Server::LolWut => {
@@ -319,7 +321,7 @@ impl Session {
         }
     }
 
-    fn facts(&self, inner: &Inner) -> info::Facts {
+    fn facts(&self, inner: &Inner, needs: Needs) -> info::Facts {
         // On the plain port a node is one server, on the other one each of its threads is.
         let (me, memory) = match self.cluster_port {
             true => (inner.me, inner.limits.memory_bytes_max),
@@ -341,7 +343,7 @@ impl Session {
             backups: inner.backups_least,
             has_password: inner.password.is_some(),
             value_bytes_max: inner.limits.value_bytes_max,
-            counted: inner.counted(),
+            counted: inner.counted(needs),
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use super::client::Chosen;
 use super::*;
+use crate::resp::info::Needs;
 use crate::resp::slowlog::Slow;
 use crate::shard::Stats;
 use std::sync::Arc;
@@ -42,16 +43,16 @@ impl Asking {
         Self { left: 0, question, answer }
     }
 
-    pub(super) fn info(facts: info::Facts, sections: Vec<String>) -> Self {
-        Self::new(Question::Counts, Answer::Info { facts: Box::new(facts), sections })
+    pub(super) fn info(facts: info::Facts, needs: Needs, sections: Vec<String>) -> Self {
+        Self::new(Question::Counts(needs), Answer::Info { facts: Box::new(facts), sections })
     }
 
     pub(super) fn memory_stats(facts: info::Facts) -> Self {
-        Self::new(Question::Counts, Answer::MemoryStats(Box::new(facts)))
+        Self::new(Question::Counts(Needs::Counts), Answer::MemoryStats(Box::new(facts)))
     }
 
     pub(super) fn memory_doctor(facts: info::Facts) -> Self {
-        Self::new(Question::Counts, Answer::MemoryDoctor(Box::new(facts)))
+        Self::new(Question::Counts(Needs::Counts), Answer::MemoryDoctor(Box::new(facts)))
     }
 
     pub(super) fn clients(lines: Vec<(u64, String)>, chosen: Chosen) -> Self {
@@ -129,7 +130,7 @@ impl Session {
 
     /// Answers with this thread's part, or once the others have told theirs.
     pub(super) fn ask(&mut self, inner: &Inner, mut asking: Asking) {
-        if !self.asks_others(inner) {
+        if !self.asks_others(inner) || matches!(asking.question, Question::Counts(Needs::Nothing)) {
             return self.answer(|e| asking.encode(e));
         }
         let back = Back { thread: inner.me.thread_number(), connection: self.id, slot: self.next() };
@@ -168,7 +169,7 @@ impl Inner {
     /// This thread's part of the answer to another one's question.
     pub(crate) fn answer(&mut self, question: &Question) -> Told {
         match question {
-            Question::Counts => Told::Counts(Box::new(self.counted())),
+            Question::Counts(needs) => Told::Counts(Box::new(self.counted(*needs))),
             Question::Clients(chosen) => Told::Clients(self.client_lines(chosen)),
             Question::Kill(chosen) => Told::Number(self.kill_clients(chosen)),
             Question::Slow(count) => Told::Slow(self.slow.newest(*count)),
@@ -192,11 +193,17 @@ impl Inner {
         }
     }
 
-    /// What this thread counts for `INFO`.
-    pub(crate) fn counted(&self) -> info::Counted {
+    /// What this thread counts for `INFO`, as far as it is needed.
+    pub(crate) fn counted(&self, needs: Needs) -> info::Counted {
+        if needs == Needs::Nothing {
+            return info::Counted::default();
+        }
         let stats = self.shard.stats();
         // Every key has one leader, so that what all nodes say adds up to `DBSIZE`.
-        let databases = Box::new(self.shard.led(cluster::KEYSPACE, databases::all()));
+        let databases = match needs {
+            Needs::Nothing | Needs::Counts => Box::default(),
+            Needs::Databases => Box::new(self.shard.led(cluster::KEYSPACE, databases::all())),
+        };
         let (input, answers) = self.budget.counted();
         let output = answers + self.budget.spilled();
         info::Counted {

@@ -65,11 +65,11 @@ impl Session {
             && is(&chosen.local, self.local)
     }
 
-    /// Its line of `CLIENT LIST`. `moved_at`: when it last did something.
-    pub(super) fn line(&self, now: Time, moved_at: Time) -> String {
+    /// Its line of `CLIENT LIST`. `active_at`: when it last did something.
+    pub(super) fn line(&self, now: Time, active_at: Time) -> String {
         let (id, peer, local) = (self.id, self.peer, self.local);
         let name = String::from_utf8_lossy(&self.name);
-        let (age, idle) = (now.since(self.began).as_secs(), now.since(moved_at).as_secs());
+        let (age, idle) = (now.since(self.began).as_secs(), now.since(active_at).as_secs());
         let (waiting, output) = (self.slots.len(), self.out.len());
         let (held, db) = (self.charged, databases::index(self.map));
         let command = command::table::all().get(usize::from(self.command)).map_or("NULL", |spec| spec.name);
@@ -110,7 +110,7 @@ impl Session {
         // This session is borrowed; the others are not.
         let mut lines = inner.client_lines(&chosen);
         if self.is_chosen(&chosen, inner.now) {
-            lines.push((self.id, self.line(inner.now, connection.moved_at.get())));
+            lines.push((self.id, self.line(inner.now, connection.active_at())));
         }
         self.ask(inner, Asking::clients(lines, chosen));
     }
@@ -156,7 +156,7 @@ impl Inner {
     pub(crate) fn client_lines(&self, chosen: &Chosen) -> Vec<(u64, String)> {
         let lines = self.connections.iter().filter_map(|(id, c)| {
             let session = c.session.try_borrow().ok()?;
-            session.is_chosen(chosen, self.now).then(|| (*id, session.line(self.now, c.moved_at.get())))
+            session.is_chosen(chosen, self.now).then(|| (*id, session.line(self.now, c.active_at())))
         });
         lines.collect()
     }

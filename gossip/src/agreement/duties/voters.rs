@@ -1,0 +1,177 @@
+//! Voters that a draft drops before rule 4 lets them go.
+
+use super::newcomers::former_name;
+use doyen_placement::table::validate::MEMBERS_MAX;
+use doyen_placement::{MemberState, Table};
+use std::sync::Arc;
+
+/// Failover never waits for rule 4: a voter that may not be dropped yet stays a member, holding nothing.
+///
+/// Whatever else the draft decided about such a voter stands. A newcomer may have its name by now.
+pub(super) fn keep_voters(base: &Table, table: &mut Table) {
+    table.voters.clone_from(&base.voters);
+    for voter in &base.voters {
+        let Some(member) = base.member(*voter) else { continue };
+        if let Some(kept) = table.members.iter_mut().find(|m| m.id == *voter) {
+            if kept.state == MemberState::Silent {
+                Arc::make_mut(kept).state = member.state;
+            }
+            continue;
+        }
+        let mut kept = Arc::clone(member);
+        if table.members.iter().any(|m| m.name == kept.name) {
+            Arc::make_mut(&mut kept).name = former_name(&member.name, member.age);
+        }
+        table.members.push(kept);
+        let drained = &mut table.settings.balancing.drained;
+        if base.settings.balancing.drains(*voter)
+            && let Err(place) = drained.binary_search(voter)
+        {
+            // Without this a member that is only being emptied would count as one that leaves.
+            drained.insert(place, *voter);
+        }
+    }
+    table.members.sort_by_key(|m| m.age);
+}
+
+/// How many newcomers this draft may admit. Each voter that it removes may come back (`keep_voters`), and takes a place then.
+pub(super) fn room_for_newcomers(base: &Table, table: &Table) -> usize {
+    let removed = base.voters.iter().filter(|v| table.member(**v).is_none()).count();
+    MEMBERS_MAX.saturating_sub(table.members.len() + removed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agreement::context::{Context, Named};
+    use crate::agreement::council::Council;
+    use crate::agreement::duties::Duties;
+    use crate::agreement::fixtures::{member, members};
+    use crate::agreement::net::Net;
+    use crate::time::Time;
+    use doyen_placement::planner::{self, Departure, Pace};
+    use doyen_placement::{Member, MemberId, OnLoss};
+    use proptest::prelude::*;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    /// How a member stands when the coordinator makes the next table.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum Stands {
+        Answers,
+        Silent,
+        /// Silent, and a newcomer at its address has its name.
+        Dead,
+        /// Silent, and a newcomer at another address has its name.
+        Succeeded,
+        Leaves,
+    }
+
+    fn stands() -> impl Strategy<Value = Stands> {
+        prop_oneof![
+            2 => Just(Stands::Answers),
+            2 => Just(Stands::Silent),
+            3 => Just(Stands::Dead),
+            3 => Just(Stands::Succeeded),
+            1 => Just(Stands::Leaves),
+        ]
+    }
+
+    /// Members by their places in the table: the first coordinates, and `stand` is of the others. Newcomers have names of members, or new ones.
+    #[derive(Debug, Clone)]
+    struct Case {
+        stand: Vec<Stands>,
+        drained: BTreeSet<usize>,
+        silent_before: BTreeSet<usize>,
+        joined: BTreeSet<usize>,
+        newcomers: Vec<usize>,
+        waits: bool,
+    }
+
+    fn cases() -> impl Strategy<Value = Case> {
+        (2..8_usize).prop_flat_map(|count| {
+            let some = move || proptest::collection::btree_set(1..=count, 0..=count);
+            let names = proptest::collection::vec(0..count + 2, 0..6);
+            (proptest::collection::vec(stands(), count), [some(), some(), some()], names, any::<bool>()).prop_map(
+                |(stand, [drained, silent_before, joined], newcomers, waits)| Case {
+                    stand,
+                    drained,
+                    silent_before,
+                    joined,
+                    newcomers,
+                    waits,
+                },
+            )
+        })
+    }
+
+    fn before(case: &Case) -> Table {
+        let mut table = members(case.stand.len() as u64 + 1);
+        if case.waits {
+            table.keyspaces[0].on_loss = OnLoss::Wait;
+        }
+        for (place, stands) in case.stand.iter().enumerate() {
+            if case.drained.contains(&(place + 1)) {
+                table = planner::drain(&table, &table.members[place + 1].name).unwrap_or(table);
+            }
+            if *stands == Stands::Leaves {
+                table = planner::hand_over(&table, table.members[place + 1].id, Pace::Repair);
+            }
+        }
+        let gone: BTreeMap<MemberId, Departure> =
+            case.silent_before.iter().map(|place| (table.members[*place].id, Departure::Silent)).collect();
+        planner::remove(&table, &gone)
+    }
+
+    /// The next table of a coordinator that hears of all this at once.
+    fn after(case: &Case, base: &Table) -> Table {
+        let id = |place: usize| MemberId((place as u64 + 1) << 4);
+        let mut cx = Context::new(Net::new(1, vec![vec![0]]).config(0, id(0)), Time(1_000_000_000_000));
+        let mut council = Council::new(&mut cx, Named::new(Arc::new(base.clone())), None, true);
+        let mut duties = Duties::new(cx.now);
+        for (place, stands) in (1..).zip(&case.stand) {
+            let silent = matches!(stands, Stands::Silent | Stands::Dead | Stands::Succeeded);
+            (0..if silent { 64 } else { 0 }).for_each(|_| _ = council.detector.sent(id(place), cx.now));
+            match stands {
+                Stands::Dead => _ = duties.dead.insert(id(place)),
+                Stands::Succeeded => _ = duties.succeeded.insert(id(place)),
+                Stands::Leaves => _ = duties.departing.insert(id(place)),
+                Stands::Answers | Stands::Silent => {}
+            }
+        }
+        for (number, name) in (100..).zip(&case.newcomers) {
+            let name = base.members.get(*name).map_or_else(|| format!("new{name}"), |m| m.name.clone());
+            duties.joiners.insert(MemberId(number << 4), Member { name, ..member(number) });
+        }
+        cx.now = Time(cx.now.0 + 60_000_000_000);
+        let joined = case.joined.iter().map(|place| id(*place)).chain([id(0)]).collect();
+        council.draft(&mut cx, &mut duties, &joined).and_then(|draft| draft.table).unwrap_or_else(|| base.clone())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(512))]
+
+        /// A voter that was kept got back its name, which the same draft had given to a newcomer: the table was invalid.
+        #[test]
+        fn drafts_are_valid_though_newcomers_have_the_names_of_voters_that_must_be_kept(case in cases()) {
+            let base = before(&case);
+            prop_assert_eq!(base.validate(), Ok(()));
+            let next = after(&case, &base);
+            prop_assert_eq!(next.validate(), Ok(()));
+            for voter in base.voters.iter().filter(|v| next.voters.contains(v)) {
+                prop_assert_eq!(base.settings.balancing.drains(*voter), next.settings.balancing.drains(*voter));
+            }
+        }
+    }
+
+    #[test]
+    fn newcomers_leave_room_for_voters_that_may_have_to_come_back() {
+        let base = members(5);
+        assert_eq!(room_for_newcomers(&base, &base), MEMBERS_MAX - 5);
+        let gone = BTreeMap::from([(base.members[1].id, Departure::Dead), (base.members[2].id, Departure::Dead)]);
+        let mut next = planner::remove(&base, &gone);
+        assert_eq!((next.members.len(), room_for_newcomers(&base, &next)), (3, MEMBERS_MAX - 5));
+        next = planner::admit(&next, (0..room_for_newcomers(&base, &next) as u64).map(|number| member(100 + number)).collect());
+        keep_voters(&base, &mut next);
+        assert_eq!((next.members.len(), next.validate()), (MEMBERS_MAX, Ok(())));
+    }
+}
