@@ -319,9 +319,11 @@ impl Agreement {
             self.former.retain(|a| !taken.contains(a));
         }
         self.scout(&taken);
-        let others = self.others.addresses();
-        let addresses = self.cx.config.seeds.addresses.iter().chain(&self.former).chain(&silent).copied().chain(others);
-        let addresses: BTreeSet<SocketAddr> = addresses.filter(|a| !taken.contains(a)).collect();
+        let addresses = self.cx.config.seeds.addresses.iter().chain(&self.former).chain(&silent).copied();
+        let mut addresses: BTreeSet<SocketAddr> = addresses.filter(|a| !taken.contains(a)).collect();
+        // Also where a member of this cluster is by now: only its own word ends what was noted of the process before it.
+        let own = self.cx.config.addresses.control;
+        addresses.extend(self.others.addresses().into_iter().filter(|a| *a != own));
         addresses.into_iter().for_each(|address| self.ask(address));
     }
 
@@ -400,6 +402,8 @@ impl Agreement {
         let (cx, Phase::Member(council)) = (&mut self.cx, &mut self.phase) else { return };
         let ours = council.cluster();
         if ours == theirs {
+            let (name, address) = &who;
+            self.others.joined(cx, name, *address);
             // Of our cluster, and not known to us: it went on, perhaps without this process and everybody it knows. Who is
             // known to nobody is never told, so it asks.
             // And where it is the one that was left behind, this answers a question that it does not know to ask.

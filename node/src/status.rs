@@ -321,7 +321,7 @@ impl std::fmt::Display for OtherClusterReport {
         write!(
             f,
             "there are two clusters: {} at {} is of another one ({}). They never merge: stop the nodes of one, and start them again with \
-             --seed and an address of the other",
+             --seed and an address of the other. If that is done already, wait: another cluster is forgotten after 30 s of silence",
             self.member, self.address, self.cluster_id
         )
     }

@@ -179,10 +179,13 @@ pub enum Event {
         /// Which one this is.
         own: String,
     },
-    /// Nothing was heard of another cluster for long.
+    /// Nothing was heard of another cluster for long, or its member that was met has joined this one.
     OtherClusterGone {
         /// Which one.
         cluster: String,
+        /// The member of this cluster that runs where a member of the other one was met.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        joined: Option<String>,
     },
     /// Something else worth a line in the log.
     Note {
@@ -360,10 +363,16 @@ impl fmt::Display for Event {
                 "there are two clusters: {name} at {address} is of cluster {cluster}, and this node is of {own}. Both hold data, so they \
                  never merge, and nodes that know of both are not ready. Decide which data to keep. Stop the nodes of the other \
                  cluster, and start them again with --seed and an address of the cluster that stays. If both shall live, give each a \
-                 secret of its own (--secret-file)"
+                 secret of its own (--secret-file). Once nothing was heard of the other cluster for 30 s, the nodes that stay are ready again"
             ),
-            Self::OtherClusterGone { cluster } => {
+            Self::OtherClusterGone { cluster, joined: None } => {
                 write!(f, "nothing was heard of the other cluster {cluster} for half a minute: it does not count any more")
+            }
+            Self::OtherClusterGone { cluster, joined: Some(name) } => {
+                write!(
+                    f,
+                    "{name} was met as a member of the other cluster {cluster}, and is a member of this one now: the other does not count any more"
+                )
             }
             Self::Note { text } => f.write_str(text),
         }

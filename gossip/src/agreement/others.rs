@@ -1,8 +1,8 @@
 //! Other clusters of the same secret that a member meets.
 //!
 //! Two clusters that hold data never merge: people must choose. Each node that has met another cluster says so, is not ready,
-//! and asks the other's member again and again, until nothing was heard of that cluster for [`QUIET`]. Only processes that hold
-//! the secret get as far as saying anything.
+//! and asks the other's member again and again, until nothing was heard of that cluster for [`QUIET`], or the process at that
+//! member's address says that it is of this cluster. Only processes that hold the secret get as far as saying anything.
 
 use super::api::OtherCluster;
 use super::context::Context;
@@ -55,9 +55,19 @@ impl Others {
         let gone = |met: &Met| now.since(met.at) >= QUIET;
         if self.met.values().any(gone) {
             let cluster = |(cluster, met): (&ClusterId, &Met)| gone(met).then(|| cluster.to_string());
-            let events = self.met.iter().filter_map(cluster).map(|cluster| Event::OtherClusterGone { cluster });
+            let events = self.met.iter().filter_map(cluster).map(|cluster| Event::OtherClusterGone { cluster, joined: None });
             events.collect::<Vec<_>>().into_iter().for_each(|event| cx.event(event));
             self.met.retain(|_, met| !gone(met));
+        }
+    }
+
+    /// The process at this address says that it is a member of this cluster: the one that was met there has ended. If more members
+    /// of that other cluster are left, they say so themselves.
+    pub(super) fn joined(&mut self, cx: &mut Context, name: &str, address: SocketAddr) {
+        let ended: Vec<ClusterId> = self.met.iter().filter(|(_, met)| met.address == address).map(|(cluster, _)| *cluster).collect();
+        for cluster in ended {
+            self.met.remove(&cluster);
+            cx.event(Event::OtherClusterGone { cluster: cluster.to_string(), joined: Some(name.to_owned()) });
         }
     }
 

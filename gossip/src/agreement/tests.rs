@@ -335,6 +335,34 @@ fn a_used_cluster_of_one_never_gives_way() {
     }
 }
 
+/// A member of the other cluster was started again and joined this one, whose members were not ready for half a minute all the same.
+#[test]
+fn another_cluster_is_forgotten_once_its_member_joins_this_one() {
+    let mut net = Net::new(8, vec![vec![], vec![0], vec![0]]);
+    (0..3).for_each(|s| _ = net.start(s));
+    net.until(5000, |net| net.healed() && net.processes.len() == 3);
+    net.kill(0);
+    net.run_ms(3000);
+    net.start(0);
+    net.run_ms(1);
+    net.input(0, Input::Used);
+    net.run_ms(5000);
+    let other = net.table(0).cluster;
+    let told: Vec<usize> = (1..3).filter(|slot| net.others(*slot) == [other]).collect();
+    assert!(!told.is_empty());
+    net.kill(0);
+    net.run_ms(1000);
+    assert!(told.iter().all(|slot| net.others(*slot) == [other]), "it may only be out of reach");
+    net.start(0);
+    net.until(8000, |net| net.healed() && net.agreed().is_some_and(|t| t.members.len() == 3));
+    // Well within the half minute of silence.
+    net.until(3000, |net| (0..3).all(|slot| net.others(slot).is_empty()));
+    for slot in told {
+        let gone = |e: &Event| matches!(e, Event::OtherClusterGone { cluster, joined: Some(_) } if *cluster == other.to_string());
+        assert_eq!(net.process(slot).events.iter().filter(|e| gone(e)).count(), 1);
+    }
+}
+
 /// Nodes with one seed, which leads each of them to another node, and some to themselves.
 fn behind_a_balancer(seed: u64, count: usize) -> Net {
     const FRONT: usize = 90;
