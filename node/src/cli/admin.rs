@@ -246,6 +246,9 @@ fn answered(member: bool) -> ExitCode {
 
 fn failed(e: HttpError) -> Failed {
     match e {
+        HttpError::NoToken => Failed::new(
+            "the node wants a token, and none was sent: give the cluster's --secret-file (or DOYEN_SECRET), or --http-token-file if nodes have one",
+        ),
         HttpError::Refused { status: 401, .. } => {
             Failed::new("the node refuses the token: give the cluster's own --secret-file (or DOYEN_SECRET), or --http-token-file")
         }

@@ -1,5 +1,6 @@
 //! As much of an HTTP client as the command line and the demo need: one request, one answer, one connection.
 
+use super::LOCAL_TOKEN;
 use serde::de::DeserializeOwned;
 use std::io;
 use std::net::SocketAddr;
@@ -37,6 +38,9 @@ pub enum HttpError {
         /// What the node says.
         message: String,
     },
+    /// The node wants a token, and the caller has none.
+    #[error("the node wants a token, and none was sent")]
+    NoToken,
     /// Something else than a Doyen node answered.
     #[error("{address} does not answer like a Doyen node's HTTP: give the node's --http address, which it prints when it starts")]
     Foreign {
@@ -50,7 +54,7 @@ pub enum HttpError {
 /// # Errors
 /// When there is no answer, or it is not a success.
 pub async fn get<T: DeserializeOwned>(address: &str, path: &str) -> Result<T, HttpError> {
-    request(address, LOOK_MAX, &format!("GET {path} HTTP/1.1\r\n"), "\r\n").await
+    request(address, LOOK_MAX, &format!("GET {path} HTTP/1.1\r\n"), "\r\n").await.map_err(|e| unsent(e, LOCAL_TOKEN))
 }
 
 /// Asks a node for what may need the token: keys, and where data lies.
@@ -58,7 +62,9 @@ pub async fn get<T: DeserializeOwned>(address: &str, path: &str) -> Result<T, Ht
 /// # Errors
 /// When there is no answer, or it is not a success.
 pub async fn get_with<T: DeserializeOwned>(address: &str, path: &str, token: &str) -> Result<T, HttpError> {
-    request(address, LOOK_MAX, &format!("GET {path} HTTP/1.1\r\nAuthorization: Bearer {token}\r\n"), "\r\n").await
+    request(address, LOOK_MAX, &format!("GET {path} HTTP/1.1\r\nAuthorization: Bearer {token}\r\n"), "\r\n")
+        .await
+        .map_err(|e| unsent(e, token))
 }
 
 /// Asks a node to change something, by `POST`, `PATCH` or `DELETE`.
@@ -68,7 +74,15 @@ pub async fn get_with<T: DeserializeOwned>(address: &str, path: &str, token: &st
 pub async fn change<T: DeserializeOwned>(address: &str, method: &str, path: &str, token: &str, body: &str) -> Result<T, HttpError> {
     let head = format!("{method} {path} HTTP/1.1\r\nAuthorization: Bearer {token}\r\n");
     let rest = format!("Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}", body.len());
-    request(address, ANSWER_MAX, &head, &rest).await
+    request(address, ANSWER_MAX, &head, &rest).await.map_err(|e| unsent(e, token))
+}
+
+/// The token of nodes without a secret says nothing of a caller, so a caller that sent it has none.
+fn unsent(e: HttpError, token: &str) -> HttpError {
+    match e {
+        HttpError::Refused { status: 401, .. } if token == LOCAL_TOKEN => HttpError::NoToken,
+        e => e,
+    }
 }
 
 /// `head` is the first lines, `rest` what comes after those that every request has.
@@ -153,6 +167,16 @@ mod tests {
         let started = Instant::now();
         let error = get::<serde_json::Value>(&address, "/status").await.expect_err("that is no HTTP");
         (error, started.elapsed())
+    }
+
+    /// A command without a secret was told that its token was refused.
+    #[test]
+    fn no_token_is_not_a_refused_one() {
+        let refused = || HttpError::Refused { status: 401, message: "no".into() };
+        assert!(matches!(unsent(refused(), LOCAL_TOKEN), HttpError::NoToken));
+        assert!(matches!(unsent(refused(), "another"), HttpError::Refused { .. }));
+        let other = HttpError::Refused { status: 409, message: "no".into() };
+        assert!(matches!(unsent(other, LOCAL_TOKEN), HttpError::Refused { status: 409, .. }));
     }
 
     /// `status --http` with a RESP port hung for 15 s.
