@@ -21,11 +21,11 @@ use crate::config::{self, HTTP_PORT};
 use crate::http::LOCAL_TOKEN;
 use crate::http::client::{self, HttpError};
 use crate::net::identity::Identity;
-use crate::status::{ClusterReport, PartitionReport, TableReport};
+use crate::status::{ClusterReport, KeyspaceReport, PartitionReport, TableReport};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::{IsTerminal, Write};
+use std::io::{BufRead, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -35,6 +35,9 @@ const WATCH: Duration = Duration::from_millis(500);
 /// How long `recover` looks what becomes of the partitions, and how often.
 const RECOVERS_WITHIN: Duration = Duration::from_secs(10);
 const LOOKS_EVERY: Duration = Duration::from_millis(100);
+
+/// The `on_loss` of a keyspace whose partitions wait for a copy to come back.
+const WAIT: &str = "wait";
 
 /// What scripts wait for.
 const NO_CLUSTER_HELP: &str = "Status: 0 the node is a member of a cluster, safe or not; 1 it is a member of none yet, or does not answer.";
@@ -82,6 +85,9 @@ pub(super) struct Recover {
     /// Names of members that are dead and will not come back. If one of them lives all the same, two clusters may go on.
     #[arg(long, value_name = "NAME", required = true, num_args = 1.., value_delimiter = ',')]
     assert_dead: Vec<String>,
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
     #[command(flatten)]
     credentials: Credentials,
 }
@@ -114,6 +120,52 @@ impl Recovered {
         let waiting = partitions(after).filter(|(_, p)| dead.contains(&p.primary));
         Self { partitions: partitions(after).count(), lost: lost.count(), waiting: waiting.count() }
     }
+}
+
+/// What going on without some members costs, as far as the node that is asked can know.
+#[derive(Debug, PartialEq, Eq)]
+struct Cost {
+    partitions: usize,
+    /// Those that begin empty: every copy is at a member that is asserted dead.
+    lost: usize,
+    /// The same, in keyspaces that wait for a copy to come back (`--on-loss wait`).
+    waiting: usize,
+}
+
+impl Cost {
+    fn new(table: &TableReport, keyspaces: &[KeyspaceReport], dead: &[String]) -> Self {
+        let waits = |name: &str| keyspaces.iter().any(|k| k.name == name && k.on_loss == WAIT);
+        let lives = |name: &String| !dead.contains(name);
+        let gone = partitions(table).filter(|(_, p)| !std::iter::once(&p.primary).chain(&p.backups).any(lives));
+        let (waiting, lost): (Vec<_>, Vec<_>) = gone.partition(|(keyspace, _)| waits(keyspace));
+        Self { partitions: partitions(table).count(), lost: lost.len(), waiting: waiting.len() }
+    }
+}
+
+impl fmt::Display for Cost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { partitions, lost, waiting } = *self;
+        match lost {
+            0 => f.write_str("as far as this node knows, no partition begins empty")?,
+            _ => write!(f, "{lost} of {partitions} partitions begin empty and lose their data: this node knows of no other copy")?,
+        }
+        match waiting {
+            0 => Ok(()),
+            _ => write!(f, "; {waiting} of {partitions} stay unavailable (--on-loss wait): this node knows of no other copy"),
+        }
+    }
+}
+
+/// Asks the person at the terminal. Without a terminal, only `--yes` is an answer.
+fn confirm(dead: &str, cost: &Cost) -> Result<(), Failed> {
+    let what = format!("going on without {dead}: {cost}. If one of them still runs, two clusters may go on");
+    if !std::io::stdin().is_terminal() {
+        return Err(Failed::usage(format!("{what}. There is no terminal to ask at: add --yes if that is what you want")));
+    }
+    write(&format!("{what}. Type yes to go on: "))?;
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line).map_err(|e| Failed::new(format!("cannot read from stdin: {e}")))?;
+    if line.trim().eq_ignore_ascii_case("yes") { Ok(()) } else { Err(Failed::new("that was not yes: nothing was done")) }
 }
 
 fn partitions(report: &TableReport) -> impl Iterator<Item = (&str, &PartitionReport)> {
@@ -191,9 +243,13 @@ impl Recover {
         let body = serde_json::json!({ "assert_dead": self.assert_dead }).to_string();
         let address = self.target.address();
         let before: TableReport = client::get_with(&address, "/table", &token).await.map_err(failed)?;
-        let members = client::get::<ClusterReport>(&address, "/status").await.map_err(failed)?.members;
+        let ClusterReport { members, keyspaces, .. } = client::get(&address, "/status").await.map_err(failed)?;
         let dead = members.into_iter().filter(|m| self.assert_dead.contains(&m.name) || self.assert_dead.contains(&m.id));
         let dead: Vec<String> = dead.map(|m| m.name).collect();
+        // If no member is called that, the node refuses, and says which members there are.
+        if !self.yes && !dead.is_empty() {
+            confirm(&dead.join(", "), &Cost::new(&before, &keyspaces, &dead))?;
+        }
         let _: serde_json::Value = client::change(&address, "POST", "/recover", &token, &body).await.map_err(failed)?;
         write(&format!("going on without {}\n", self.assert_dead.join(", ")))?;
         tell_what_became((&address, &token), &before, &dead).await
@@ -276,23 +332,46 @@ mod tests {
     use super::*;
     use crate::status::{KeysReport, PartitionState, PartitionsReport};
 
+    fn table(of: &[(&str, u64)]) -> TableReport {
+        let partition = |(id, &(primary, lineage)): (usize, &(&str, u64))| PartitionReport {
+            id: id as u32,
+            keys: KeysReport::Slots([0, 0]),
+            state: PartitionState::Unknown,
+            primary: primary.into(),
+            backups: Vec::new(),
+            learners: Vec::new(),
+            epoch: 1,
+            lineage,
+        };
+        let partitions = of.iter().enumerate().map(partition).collect();
+        let keyspaces = vec![PartitionsReport { name: "default".into(), partitions, gone: Vec::new() }];
+        TableReport { cluster_id: None, term: 1, version: 1, maps: Vec::new(), keyspaces, since: None, dropped: Vec::new() }
+    }
+
+    #[test]
+    fn recover_says_beforehand_what_is_lost() {
+        let mut table = table(&[("ada", 1), ("boris", 1), ("boris", 1), ("clara", 1)]);
+        table.keyspaces[0].partitions[1].backups.push("clara".into());
+        table.keyspaces[0].partitions[2].backups.push("ada".into());
+        // One that learns has not everything yet.
+        table.keyspaces[0].partitions[3].learners.push("ada".into());
+        let mut keyspaces = ClusterReport::sample(&["ada", "boris", "clara"], true).keyspaces;
+        keyspaces[0].on_loss = "reset:10m".into();
+        let cost = |keyspaces: &[KeyspaceReport], dead: &[&str]| {
+            Cost::new(&table, keyspaces, &dead.iter().map(ToString::to_string).collect::<Vec<_>>())
+        };
+        assert_eq!(cost(&keyspaces, &["boris"]), Cost { partitions: 4, lost: 0, waiting: 0 });
+        let two = cost(&keyspaces, &["boris", "clara"]);
+        assert_eq!(two, Cost { partitions: 4, lost: 2, waiting: 0 });
+        assert!(two.to_string().starts_with("2 of 4 partitions begin empty and lose their data"), "{two}");
+        keyspaces[0].on_loss = WAIT.into();
+        let two = cost(&keyspaces, &["boris", "clara"]);
+        assert_eq!(two, Cost { partitions: 4, lost: 0, waiting: 2 });
+        assert!(two.to_string().contains("2 of 4 stay unavailable"), "{two}");
+    }
+
     #[test]
     fn recover_counts_what_began_empty_and_what_waits() {
-        let table = |of: &[(&str, u64)]| {
-            let partition = |(id, &(primary, lineage)): (usize, &(&str, u64))| PartitionReport {
-                id: id as u32,
-                keys: KeysReport::Slots([0, 0]),
-                state: PartitionState::Unknown,
-                primary: primary.into(),
-                backups: Vec::new(),
-                learners: Vec::new(),
-                epoch: 1,
-                lineage,
-            };
-            let partitions = of.iter().enumerate().map(partition).collect();
-            let keyspaces = vec![PartitionsReport { name: "default".into(), partitions, gone: Vec::new() }];
-            TableReport { cluster_id: None, term: 1, version: 1, maps: Vec::new(), keyspaces, since: None, dropped: Vec::new() }
-        };
         let before = table(&[("a", 1), ("b", 1), ("b", 3), ("b", 1)]);
         let after = |of| Recovered::new(&before, &table(of), &["b".to_owned()]);
         let one = after(&[("a", 1), ("a", 2), ("a", 3), ("b", 1)]);

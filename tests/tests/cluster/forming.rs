@@ -231,11 +231,20 @@ fn a_pair_that_loses_its_older_asks_for_recover_and_goes_on_after_it() {
     let http = cluster.node(&younger).ready.http.to_string();
     let secret = cluster.secret_file().display().to_string();
     // The line that it says is one that works, but for the secret's file.
-    assert!(status["waiting"].as_str().is_some_and(|w| w.contains(&format!("--http {http} --assert-dead {older}"))), "{status}");
+    assert!(
+        status["waiting"].as_str().is_some_and(|w| w.contains(&format!("--http {http} --assert-dead {older}"))),
+        "{status}"
+    );
     let output = cluster.command(&["recover", "--http", &http, "--secret-file", &secret, "--assert-dead", "nobody"]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && said.contains("nobody") && said.contains(&younger), "{said}");
     let output = cluster.command(&["recover", "--http", &http, "--secret-file", &secret, "--assert-dead", &older]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(2) && said.contains("--yes") && said.contains("no partition begins empty"), "{output:?}");
+    let output = cluster.command(&["recover", "--http", &http, "--assert-dead", &older, "--yes"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("none was sent"), "{output:?}");
+    let output = cluster.command(&["recover", "--http", &http, "--secret-file", &secret, "--assert-dead", &older, "--yes"]);
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success() && said.contains("no partition began empty"), "{output:?}");
     cluster.await_safe(1);
