@@ -21,7 +21,7 @@ pub enum StartError {
         why: String,
     },
     /// The secret or the certificates could not be used.
-    #[error("cannot use the secret or the certificates: {0}")]
+    #[error("{0}")]
     Identity(String),
     /// The operating system refused a thread or a socket.
     #[error("cannot start: {0}")]
@@ -52,7 +52,7 @@ pub enum ConnectError {
     #[error(transparent)]
     Config(#[from] crate::config::ConfigError),
     /// The secret or the certificates could not be used.
-    #[error("cannot use the secret or the certificates: {0}")]
+    #[error("{0}")]
     Identity(String),
     /// The operating system refused a thread or a socket.
     #[error("cannot start: {0}")]

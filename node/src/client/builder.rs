@@ -230,7 +230,8 @@ fn reasons(refusals: &[(SocketAddr, Failure)], resolved: &Resolved) -> String {
 fn reason(failure: &Failure) -> String {
     match failure {
         Failure::OtherSecret => {
-            "its secret is not the one of this client: give the client the secret of the nodes (or a certificate of their authority)".into()
+            "it and this client do not trust each other: give the client the secret of the nodes, or a valid certificate of their authority"
+                .into()
         }
         Failure::Stranger => "that node is not part of a cluster yet".into(),
         Failure::Unreachable(why) => format!("{why}: give the data address (--data, by default port 7401) of a running node"),

@@ -90,7 +90,10 @@ impl fmt::Display for Purpose {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// One of the two does not accept the other's certificate.
-    #[error("its secret is not the one of this node: start every node with the same --secret-file (or with certificates of one authority)")]
+    #[error(
+        "it and this node do not trust each other: start every node with the same --secret-file, or every node with valid --tls-* files of \
+         one authority"
+    )]
     OtherSecret,
     /// It speaks QUIC, but not our protocol.
     #[error("it does not speak doyen/1: is that a Doyen node's port?")]

@@ -19,9 +19,10 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::client::{Resumption, verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
+use rustls::sign::CertifiedKey;
 use rustls::time_provider::TimeProvider;
 use rustls::{DigitallySignedStruct, RootCertStore, SignatureScheme};
-use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
@@ -50,13 +51,27 @@ pub enum IdentityError {
     /// The secret is too short to be one.
     #[error("the secret has {0} bytes; it needs at least {SECRET_BYTES_MIN}: make one with `head -c 32 /dev/urandom | base64`")]
     ShortSecret(usize),
-    /// A PEM file cannot be read.
-    #[error("cannot read {}: {why}", path.display())]
+    /// A PEM file is not what its flag needs.
+    #[error("{flag} {}: {why}", path.display())]
     File {
+        /// What it is for.
+        flag: &'static str,
         /// Which.
         path: PathBuf,
         /// Why.
         why: String,
+    },
+    /// The node's certificate is not the one of its key.
+    #[error(
+        "--tls-cert {} and --tls-key {} do not belong together: give the key for which that certificate was made",
+        cert.display(),
+        key.display()
+    )]
+    OtherKey {
+        /// The certificate's file.
+        cert: PathBuf,
+        /// The key's file.
+        key: PathBuf,
     },
     /// The key or certificates are of no use.
     #[error("the certificate or key cannot be used: {0}")]
@@ -286,16 +301,27 @@ impl Files {
     }
 
     fn load(&self) -> Result<Tls, IdentityError> {
-        let file = |path: &Path, why: String| IdentityError::File { path: path.to_owned(), why };
-        let certificates = |path: &Path| -> Result<Vec<CertificateDer<'static>>, IdentityError> {
-            let all = CertificateDer::pem_file_iter(path)
-                .and_then(|all| all.collect::<Result<Vec<_>, _>>())
-                .map_err(|e| file(path, e.to_string()))?;
-            if all.is_empty() { Err(file(path, "no certificate in it".into())) } else { Ok(all) }
+        let file = |flag: &'static str, path: &Path, why: String| IdentityError::File { flag, path: path.to_owned(), why };
+        let certificates = |flag: &'static str, path: &Path| -> Result<Vec<CertificateDer<'static>>, IdentityError> {
+            let why = |e: pem::Error| file(flag, path, not_read(&e, "certificate"));
+            let all = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(why)?;
+            if all.is_empty() { Err(file(flag, path, not_read(&pem::Error::NoItemsFound, "certificate"))) } else { Ok(all) }
         };
-        let roots = certificates(&self.ca)?;
-        let chain = certificates(&self.cert)?;
-        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|e| file(&self.key, e.to_string()))?;
+        let roots = certificates("--tls-ca", &self.ca)?;
+        let chain = certificates("--tls-cert", &self.cert)?;
+        if chain.iter().any(is_of_an_old_version) {
+            let why = "a certificate in it is of X.509 version 1, and TLS needs version 3. Sign it again with a subjectAltName that is the \
+                       node's name or host: `openssl x509 -req ... -extfile FILE`, where FILE says `subjectAltName=DNS:NAME`";
+            return Err(file("--tls-cert", &self.cert, why.into()));
+        }
+        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|e| file("--tls-key", &self.key, not_read(&e, "private key")))?;
+        let signs = provider().key_provider.load_private_key(key.clone_key());
+        let signs = signs.map_err(|e| file("--tls-key", &self.key, format!("the private key in it cannot be used ({e})")))?;
+        if let Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::KeyMismatch)) =
+            CertifiedKey::new(chain.clone(), signs).keys_match()
+        {
+            return Err(IdentityError::OtherKey { cert: self.cert.clone(), key: self.key.clone() });
+        }
         Tls::new(&roots, chain, key, Arc::new(rustls::time_provider::DefaultTimeProvider))
     }
 
@@ -365,6 +391,20 @@ impl Tls {
             ends,
         })
     }
+}
+
+/// Why a PEM file does not give what it should hold.
+fn not_read(e: &pem::Error, what: &str) -> String {
+    match e {
+        pem::Error::NoItemsFound => format!("it holds no {what} (PEM, `-----BEGIN {}-----`)", what.to_uppercase()),
+        pem::Error::Io(e) => format!("cannot read it: {e}"),
+        e => format!("it is not a good PEM file: {e}"),
+    }
+}
+
+/// Versions before 3 have no place for names of hosts, and TLS takes none of them.
+fn is_of_an_old_version(certificate: &CertificateDer<'static>) -> bool {
+    x509_parser::parse_x509_certificate(certificate).is_ok_and(|(_, parsed)| parsed.version() != x509_parser::x509::X509Version::V3)
 }
 
 /// When a certificate ends. Whether it can be used is rustls's to say: where this reads none, it may be good all the same.

@@ -1,6 +1,14 @@
 use super::*;
 
 const SECRET: &[u8] = b"0123456789abcdef";
+/// A certificate of X.509 version 1.
+const OLD: &str = "-----BEGIN CERTIFICATE-----\n\
+MIHYMIGLAhR5gN5viMnDeMD6DzZzjm3B0NjyGzAFBgMrZXAwDjEMMAoGA1UEAwwD\n\
+b2xkMCAXDTI2MTEyNjIyNDAwM1oYDzIxMjYxMTAyMjI0MDAzWjAOMQwwCgYDVQQD\n\
+DANvbGQwKjAFBgMrZXADIQDPpxdPzT6vIifR4UajXM/itMZ2TQR+szsofNAme9Un\n\
+xzAFBgMrZXADQQB7AIgRQwvKD+XQOk6GPGJ8/6G9SXL9aOnMknYhrChkoKQRz3dv\n\
+3mpWv2SZdAUNROX1UIuy0ywn8MyPe0GRWFoD\n\
+-----END CERTIFICATE-----\n";
 
 #[test]
 fn a_short_secret_is_refused() {
@@ -54,7 +62,39 @@ fn the_http_token_follows_the_secret() {
 #[test]
 fn a_missing_file_is_named() {
     let error = Identity::from_pem(Path::new("/no/ca.pem"), Path::new("/no/cert.pem"), Path::new("/no/key.pem"), "a").unwrap_err();
-    assert!(error.to_string().starts_with("cannot read /no/ca.pem"), "{error}");
+    assert!(error.to_string().starts_with("--tls-ca /no/ca.pem: cannot read it"), "{error}");
+}
+
+#[test]
+fn files_that_are_of_no_use_are_named_with_their_flags() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let authority = Authority::derive(SECRET).unwrap();
+    let (chain, key) = authority.issue("a", ROLE).unwrap();
+    let (_, other) = authority.issue("b", ROLE).unwrap();
+    let write = |name: &str, kind: &str, der: &[u8]| std::fs::write(path(name), pem(kind, der)).unwrap();
+    write("ca.pem", "CERTIFICATE", &authority.certificate);
+    write("cert.pem", "CERTIFICATE", &chain[0]);
+    write("key.pem", "PRIVATE KEY", key.secret_der());
+    write("other.pem", "PRIVATE KEY", other.secret_der());
+    let said = |cert: &str, key: &str| Identity::from_pem(&path("ca.pem"), &path(cert), &path(key), "a").map_err(|e| e.to_string());
+    said("cert.pem", "key.pem").unwrap();
+    let shown = |name: &str| path(name).display().to_string();
+    let error = said("cert.pem", "cert.pem").unwrap_err();
+    assert!(error.starts_with(&format!("--tls-key {}: it holds no private key", shown("cert.pem"))), "{error}");
+    let error = said("key.pem", "key.pem").unwrap_err();
+    assert!(error.starts_with(&format!("--tls-cert {}: it holds no certificate", shown("key.pem"))), "{error}");
+    let error = said("cert.pem", "other.pem").unwrap_err();
+    let both = format!("--tls-cert {} and --tls-key {} do not belong together", shown("cert.pem"), shown("other.pem"));
+    assert!(error.starts_with(&both), "{error}");
+    // Made by `openssl x509 -req` without an extension file.
+    std::fs::write(path("old.pem"), OLD).unwrap();
+    let error = said("old.pem", "key.pem").unwrap_err();
+    assert!(error.starts_with(&format!("--tls-cert {}: ", shown("old.pem"))) && error.contains("version 1"), "{error}");
+    assert!(error.contains("-extfile") && error.contains("subjectAltName"), "{error}");
+    for error in [said("cert.pem", "other.pem"), said("old.pem", "key.pem"), said("key.pem", "key.pem")] {
+        assert!(!error.unwrap_err().contains("secret"));
+    }
 }
 
 #[test]
