@@ -33,7 +33,7 @@ mod requests;
 #[cfg(test)]
 mod tests;
 
-pub use api::{AdminReply, AdminRequest, Config, Input, OtherCluster, Output, Oversight, Peer, Seeds, Status, Timing, View};
+pub use api::{Access, AdminReply, AdminRequest, Config, Input, OtherCluster, Output, Oversight, Peer, Seeds, Status, Timing, View};
 pub use doyen_placement::planner::{BalanceChange, InSyncChange, InSyncRequest};
 pub use event::{Event, Severity, Stage, consequence, stages};
 

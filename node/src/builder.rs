@@ -10,7 +10,7 @@ use crate::net::identity::Identity;
 use crate::node::{Node, Parts};
 use crate::shard::Limits;
 use crate::shared::Shared;
-use doyen_gossip::agreement::Timing;
+use doyen_gossip::agreement::{Access, Timing};
 use doyen_placement::{Addresses, Assignment, Eviction, MemberId, OnLoss, OrderKey, ThreadPorts};
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -373,6 +373,7 @@ fn assemble(config: Config) -> Result<Node, StartError> {
         default_keyspace: config.keyspace.clone(),
         timing,
         drained: false,
+        access: access(&config, token.is_some()),
         order_key: OrderKey(rand::random()),
         rng_seed: rand::random(),
     };
@@ -461,6 +462,16 @@ fn http_token(config: &Config, identity: &Identity) -> Option<String> {
     // cannot set the header that bears it.
     let local = || (config.trust == Trust::Loopback && config.http?.ip().is_loopback()).then(|| LOCAL_TOKEN.to_owned());
     config.http_token.clone().or_else(derived).or_else(local)
+}
+
+/// What a command has to show to this node before it may change something.
+fn access(config: &Config, any: bool) -> Access {
+    match config.trust {
+        _ if !any => Access::Nothing,
+        _ if config.http_token.is_some() => Access::Token,
+        Trust::Secret(_) => Access::Secret,
+        Trust::Loopback | Trust::Pem { .. } => Access::Open,
+    }
 }
 
 /// What this machine calls itself.

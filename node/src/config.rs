@@ -498,6 +498,11 @@ impl Options {
 }
 
 impl Config {
+    /// Commands that change something are impossible at this node: there is HTTP, and neither a secret nor a token to ask for.
+    pub(crate) fn takes_no_commands(&self) -> bool {
+        self.http.is_some() && self.http_token.is_none() && matches!(self.trust, Trust::Pem { .. })
+    }
+
     /// The address at which others reach a socket that listens on `bound`.
     ///
     /// # Errors
@@ -847,7 +852,10 @@ mod tests {
             both(o);
             o.http_token_file = Some(file.clone());
         };
-        assert!(resolve(with_token).is_ok() && resolve(pem).is_ok());
+        let takes_no_commands = |o: Result<Config, ConfigError>| o.expect("it holds").takes_no_commands();
+        assert!(!takes_no_commands(resolve(with_token)), "it has a token");
+        assert!(takes_no_commands(resolve(pem)), "neither a secret nor a token, which is told at the start");
+        assert!(!takes_no_commands(resolve(|_| {})), "this machine may say anything");
         let secret = |o: &mut Options| {
             http(o);
             o.secret = Some(b"0123456789abcdef".to_vec());

@@ -40,6 +40,20 @@ impl FromIterator<SocketAddr> for Seeds {
     }
 }
 
+/// What an operator's command has to show to this node: only for hints to people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Access {
+    /// Nothing: the node trusts its machine.
+    #[default]
+    Open,
+    /// The cluster's secret.
+    Secret,
+    /// The token of `--http-token-file`.
+    Token,
+    /// It has neither, so it refuses all commands that change something.
+    Nothing,
+}
+
 /// What a node is told when it starts.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -69,6 +83,8 @@ pub struct Config {
     pub default_keyspace: doyen_placement::Keyspace,
     /// Durations of the protocol.
     pub timing: Timing,
+    /// What an operator's command has to show here.
+    pub access: Access,
     /// What keys are ordered by if this node writes the first table. Drawn by a generator that strangers cannot
     /// foresee, as that of the machine is not: the cluster's id comes of it, and is published.
     pub order_key: OrderKey,

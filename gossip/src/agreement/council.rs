@@ -6,7 +6,7 @@
 //!      └────────────────── a higher term, or no answers of a majority ──────────────────────────────────┘
 //! ```
 
-use super::api::{Output, View};
+use super::api::{Access, Output, View};
 use super::context::{Context, Named, earlier};
 use super::election::Role;
 use super::event::Event;
@@ -536,11 +536,19 @@ impl Council {
             return "an election is under way".into();
         }
         let names = missing.join(" ");
-        // Whoever reads this runs the command as it stands here: it names this node, not whoever is asked by default.
+        // The reader runs the command as it stands here: it names this node, not the one that is asked by default.
         let here = cx.config.addresses.http.map_or_else(String::new, |http| format!("--http {http} "));
+        let shows = match cx.config.access {
+            Access::Open => "",
+            Access::Secret => " --secret-file FILE",
+            Access::Token => " --http-token-file FILE",
+            Access::Nothing => {
+                " --http-token-file FILE (at a member that was started with --http-token-file: this node was not, and refuses)"
+            }
+        };
         format!(
-            "no majority of the voters answers; missing: {names}. If they are gone for good, run: doyen recover {here}--assert-dead {names} \
-             (and --secret-file FILE where the cluster has a secret)"
+            "no majority of the voters answers; missing: {names}. If they are gone for good, run: doyen recover {here}--assert-dead {names}\
+             {shows}. A process that was started again under such a name is a new member: --assert-dead means the former process"
         )
     }
 }

@@ -178,6 +178,7 @@ impl Net {
             default_keyspace: Keyspace { backups: self.backups, on_loss: self.on_loss, ..keyspace(self.partitions) },
             timing: Timing::default(),
             drained: false,
+            access: super::Access::default(),
             order_key: OrderKey::default(),
             rng_seed: self.random(),
         }

@@ -68,7 +68,7 @@ async fn run(config: crate::config::Config) -> Result<ExitCode, Failed> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(system)?;
     // The end of a terminal, and what many programs reload by. From here on it ends nothing, also while this node leaves.
     let mut hangup = signal(SignalKind::hangup()).map_err(system)?;
-    let connections_max = config.connections_max;
+    let (connections_max, takes_no_commands) = (config.connections_max, config.takes_no_commands());
     let node = crate::builder::start(config).await.map_err(|e| match e {
         StartError::Config(e) => e.into(),
         // Files that were named and are not what they should be.
@@ -78,6 +78,12 @@ async fn run(config: crate::config::Config) -> Result<ExitCode, Failed> {
     // Only now: where a port is in use, that is all there is to say.
     if node.insecure() {
         tracing::warn!("no secret is given (--secret-file or DOYEN_SECRET): this node talks to nodes on this machine only");
+    }
+    if takes_no_commands {
+        tracing::warn!(
+            "no token is given: this node refuses doyen drain, remove, recover, keyspace create, rebalance pause and all other commands that \
+             change something. Start every node with --http-token-file FILE, and give the commands the same file"
+        );
     }
     limits::warn(connections_max);
     let mut fatal = node.fatal();

@@ -71,6 +71,7 @@ impl Node {
             },
             timing: Timing::default(),
             drained: false,
+            access: doyen_gossip::agreement::Access::default(),
             order_key: OrderKey::default(),
             rng_seed: rand::random(),
         };

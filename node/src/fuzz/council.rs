@@ -4,7 +4,7 @@ use crate::codec;
 use crate::net::envelope::Envelope;
 use crate::net::peers::FRAME_BYTES_MAX;
 use doyen_gossip::Time;
-use doyen_gossip::agreement::{AdminRequest, Agreement, Config, Input, Output, Peer, Timing};
+use doyen_gossip::agreement::{Access, AdminRequest, Agreement, Config, Input, Output, Peer, Timing};
 use doyen_gossip::hints::Hint;
 use doyen_gossip::wire::{LeaveStep, Message};
 use doyen_placement::loads::{MemberLoad, PartitionLoad, Report, Skew};
@@ -75,6 +75,7 @@ fn config(place: usize) -> Config {
         },
         timing: Timing::default(),
         drained: false,
+        access: Access::default(),
         order_key: OrderKey(7),
         rng_seed: 7,
     }

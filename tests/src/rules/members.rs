@@ -4,7 +4,7 @@
 //! view, and one more after every event: no two members may serve a partition at the same time.
 
 use crate::sim::oracle::Oracle;
-use doyen_gossip::agreement::{AdminReply, Event, InSyncRequest, Peer, Timing, View};
+use doyen_gossip::agreement::{Access, AdminReply, Event, InSyncRequest, Peer, Timing, View};
 use doyen_gossip::wire::Message;
 use doyen_gossip::{Agreement, Config, Input, Output, Time};
 use doyen_placement::{
@@ -224,6 +224,7 @@ impl Members {
             },
             timing: Timing { listen: Duration::from_millis(300), ..Timing::default() },
             drained: false,
+            access: Access::default(),
             order_key: OrderKey(place.into()),
             rng_seed: place,
         };

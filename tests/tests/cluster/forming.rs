@@ -232,7 +232,7 @@ fn a_pair_that_loses_its_older_asks_for_recover_and_goes_on_after_it() {
     let secret = cluster.secret_file().display().to_string();
     // The line that it says is one that works, but for the secret's file.
     assert!(
-        status["waiting"].as_str().is_some_and(|w| w.contains(&format!("--http {http} --assert-dead {older}"))),
+        status["waiting"].as_str().is_some_and(|w| w.contains(&format!("--http {http} --assert-dead {older} --secret-file FILE"))),
         "{status}"
     );
     let output = cluster.command(&["recover", "--http", &http, "--secret-file", &secret, "--assert-dead", "nobody"]);
