@@ -21,6 +21,7 @@ use doyen_placement::planner::DEFAULT_KEYSPACE;
 use doyen_placement::rule::VALUE_BYTES_MAX;
 use doyen_placement::table::validate::WEIGHT_MAX;
 use doyen_placement::{Assignment, Keyspace, KeyspaceId, Location, Role, Schedulers, Settings, THREADS_MAX};
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::ops::RangeInclusive;
@@ -497,6 +498,11 @@ impl Options {
     }
 }
 
+/// How the names of our variables begin.
+const VARIABLES: &str = "DOYEN_";
+/// Those that belong to no flag of `doyen run` that is an option of a node.
+const FURTHER_VARIABLES: [&str; 5] = ["DOYEN_CONFIG", "DOYEN_SECRET", "DOYEN_BENCH_PASSWORD", "DOYEN_NODE", "DOYEN_ADDRESS"];
+
 impl Config {
     /// Commands that change something are impossible at this node: there is HTTP, and neither a secret nor a token to ask for.
     pub(crate) fn takes_no_commands(&self) -> bool {
@@ -549,6 +555,27 @@ fn unknown_key(message: &str) -> Option<String> {
         None => "the keys are the flags of `doyen run --help`, without the --".into(),
     };
     Some(format!("there is no key `{wrong}`: {hint}"))
+}
+
+/// What to say of variables `DOYEN_*` that no command reads, given the names of all variables.
+pub(crate) fn unread_variables(names: impl Iterator<Item = String>) -> Vec<String> {
+    let run = <Options as clap::Args>::augment_args(clap::Command::new("run"));
+    let of_flags = run.get_arguments().filter_map(|arg| arg.get_env()?.to_str());
+    let known: BTreeSet<&str> = of_flags.chain(FURTHER_VARIABLES).filter_map(|name| name.strip_prefix(VARIABLES)).collect();
+    // Kubernetes and Docker say where a service that is called `doyen` is, to every container beside it.
+    let link = |name: &str| {
+        let parts = ["_SERVICE_HOST", "_SERVICE_PORT", "_TCP", "_UDP"];
+        let name = format!("_{name}");
+        name.ends_with("_PORT") || parts.iter().any(|part| name.contains(part))
+    };
+    let mut unread: Vec<String> = names.filter_map(|name| name.strip_prefix(VARIABLES).map(str::to_owned)).collect();
+    unread.retain(|name| !known.contains(name.as_str()) && !link(name));
+    unread.sort();
+    let said = unread.iter().map(|wrong| match nearest(wrong, known.iter().copied()) {
+        Some(name) => format!("the variable {VARIABLES}{wrong} means nothing: did you mean {VARIABLES}{name}?"),
+        None => format!("the variable {VARIABLES}{wrong} means nothing: `doyen run --help` names the variable of each flag"),
+    });
+    said.collect()
 }
 
 /// The name that was probably meant, if one is near enough.
@@ -914,6 +941,21 @@ mod tests {
         assert!(resolve(|o| o.weight = Some(0)).is_err());
         assert!(resolve(|o| o.weight = Some(1_000_000_000)).is_err_and(|why| why.to_string().contains("at most 100000")));
         assert!(resolve(|o| o.zone = Some("\u{e9}".into())).is_err() && resolve(|o| o.rack = Some("r".repeat(65))).is_err());
+    }
+
+    #[test]
+    fn variables_that_nothing_reads_are_told() {
+        let told = |names: &[&str]| unread_variables(names.iter().map(ToString::to_string));
+        let links = ["DOYEN_SERVICE_HOST", "DOYEN_SERVICE_PORT_RESP", "DOYEN_PORT", "DOYEN_PORT_7400_UDP_ADDR", "DOYEN_RESP_SERVICE_HOST"];
+        assert_eq!(told(&links), Vec::<String>::new());
+        assert_eq!(
+            told(&["DOYEN_BACKUPS", "DOYEN_SECRET", "DOYEN_HTTP", "DOYEN_CONFIG", "PATH", "DOYEN_SECRET_FILE"]),
+            Vec::<String>::new()
+        );
+        assert_eq!(told(&["DOYEN_BAKUPS"]), ["the variable DOYEN_BAKUPS means nothing: did you mean DOYEN_BACKUPS?"]);
+        let told = told(&["DOYEN_SEEDS", "DOYEN_QQQQQQQQQ"]);
+        assert!(told[0].contains("DOYEN_QQQQQQQQQ means nothing: `doyen run --help`"), "{told:?}");
+        assert!(told[1].contains("did you mean DOYEN_SEED?"), "{told:?}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 mod limits;
 
 use super::{Failed, runtime};
-use crate::config::{Defaults, Options};
+use crate::config::{self, Defaults, Options};
 use crate::error::StartError;
 use crate::node::{Departure, Node};
 use crate::testkit::Ready;
@@ -52,6 +52,8 @@ impl Run {
             // Who reads the log may end, and a disk may be full: to say that on the same stderr would be a panic, and this node's end.
             .log_internal_errors(false)
             .init();
+        let variables = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        config::unread_variables(variables).iter().for_each(|unread| tracing::warn!("{unread}"));
         stop_loudly();
         allow_many_files();
         if self.exit_with_stdin {
