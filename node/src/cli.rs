@@ -19,7 +19,7 @@ mod simulate;
 
 use crate::config::ConfigError;
 use crate::testkit::{NotStarted, TestkitError};
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 use std::fmt;
 use std::io::Write;
@@ -193,8 +193,32 @@ fn one_line(e: &clap::Error, program: &clap::Command) -> String {
             parts.push(line.trim_start_matches("error: ").replace("tip: ", "- ").replace("[possible values", "- [possible values"));
         }
     }
+    // What the standard library says of numbers says nothing to people.
+    let mut said = parts.join(" ");
+    for cryptic in ["invalid digit found in string", "cannot parse integer from empty string"] {
+        said = said.replace(cryptic, "a whole number is expected");
+    }
+    if let Some(variable) = variable_of(e) {
+        said = format!("the variable {variable}: {said}");
+    }
     let each = if commands.is_empty() { String::new() } else { format!(", `{name} COMMAND --help`") };
-    format!("{} (see `{name} --help`{each})", parts.join(" "))
+    format!("{said} (see `{name} --help`{each})")
+}
+
+/// The variable from which a wrong value came, if it was not typed.
+fn variable_of(e: &clap::Error) -> Option<String> {
+    let (Some(ContextValue::String(arg)), Some(ContextValue::String(value))) =
+        (e.get(ContextKind::InvalidArg), e.get(ContextKind::InvalidValue))
+    else {
+        return None;
+    };
+    let flag = arg.split_whitespace().next()?;
+    let typed = |word: String| word == flag || word.strip_prefix(flag).is_some_and(|rest| rest.starts_with('='));
+    if std::env::args_os().filter_map(|word| word.into_string().ok()).any(typed) {
+        return None;
+    }
+    let variable = format!("DOYEN_{}", flag.trim_start_matches('-').replace('-', "_").to_uppercase());
+    (std::env::var(&variable).ok()? == *value).then_some(variable)
 }
 
 /// So many of something: what one of them is called, and several.

@@ -75,6 +75,8 @@ fn wrong_words_are_answered_in_one_line() {
 fn a_variable_is_checked_as_a_flag_is() {
     refused(&run_with(&[]), &[("DOYEN_PARTITIONS", "1000")], &["--partitions", "power of two"]);
     refused(&run_with(&[]), &[("DOYEN_SECRET", "short")], &["16"]);
+    refused(&run_with(&[]), &[("DOYEN_BACKUPS", "x")], &["the variable DOYEN_BACKUPS", "--backups", "a whole number is expected"]);
+    refused(&run_with(&["--backups", "y"]), &[], &["--backups", "a whole number is expected"]);
     wrong(&run_with(&[]), &[("DOYEN_THREADS", "0")], &["--threads 0", "1 to 16"]);
 }
 
