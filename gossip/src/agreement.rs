@@ -178,9 +178,7 @@ impl Agreement {
         };
         match &self.phase {
             Phase::Forming(forming) => nothing(Some(forming.waiting(&self.cx))),
-            Phase::Joining(joining) => {
-                nothing(Some(joining.why.clone().unwrap_or_else(|| format!("waits to be admitted to {}", joining.cluster()))))
-            }
+            Phase::Joining(joining) => nothing(Some(joining.waiting(now))),
             Phase::Member(council) => Status {
                 me,
                 coordinator: council.leader,
@@ -465,7 +463,9 @@ impl Agreement {
             return false;
         }
         let state = standing.state.clone();
+        let cluster = if let Stand::Member { cluster, .. } = state { Some(cluster) } else { None };
         let who = (standing.member.name.clone(), standing.member.addresses.control);
+        let introduced = who.clone();
         match (&mut self.phase, state) {
             (Phase::Forming(forming), _) => {
                 let formed = forming.hear(&mut self.cx, from, standing);
@@ -481,6 +481,11 @@ impl Agreement {
                     council.requests.newcomer(self.cx.now, from);
                 }
             }
+        }
+        if let Phase::Joining(joining) = &mut self.phase
+            && cluster == Some(joining.cluster())
+        {
+            joining.introduced(introduced);
         }
         true
     }

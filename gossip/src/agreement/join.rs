@@ -9,6 +9,7 @@ use crate::wire::{Committed, Message, Payload};
 use doyen_placement::table::validate::COUNT_MAX;
 use doyen_placement::{ClusterId, MemberId, Version};
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Between two requests.
@@ -28,18 +29,50 @@ pub(super) struct Joining {
     turn: usize,
     ask_at: Time,
     heard_at: Time,
+    began_at: Time,
+    /// The member of that cluster that was heard last: its name and its control port.
+    member: Option<(String, SocketAddr)>,
     refused: Option<Time>,
-    pub(super) why: Option<String>,
+    why: Option<String>,
 }
 
 impl Joining {
     pub(super) fn new(cx: &Context, cluster: ClusterId, contact: MemberId, seen: Version) -> Self {
         let seen = seen.min(Version(COUNT_MAX));
-        Self { cluster, contacts: vec![contact], seen, turn: 0, ask_at: cx.now, heard_at: cx.now, refused: None, why: None }
+        Self {
+            cluster,
+            contacts: vec![contact],
+            seen,
+            turn: 0,
+            ask_at: cx.now,
+            heard_at: cx.now,
+            began_at: cx.now,
+            member: None,
+            refused: None,
+            why: None,
+        }
     }
 
     pub(super) fn cluster(&self) -> ClusterId {
         self.cluster
+    }
+
+    /// A member of that cluster says what it is called, and where it is.
+    pub(super) fn introduced(&mut self, member: (String, SocketAddr)) {
+        self.member = Some(member);
+    }
+
+    /// Why nothing happens: for people.
+    pub(super) fn waiting(&self, now: Time) -> String {
+        if let Some(why) = &self.why {
+            return why.clone();
+        }
+        let by = self.member.as_ref().map(|(name, address)| format!(" by {name} at {address}")).unwrap_or_default();
+        format!(
+            "waits to be admitted to {}{by}, for {} s already. If that takes long, `doyen status` at that member says what its cluster lacks",
+            self.cluster,
+            now.since(self.began_at).as_secs()
+        )
     }
 
     pub(super) fn timeout(&self) -> Option<Time> {

@@ -418,7 +418,7 @@ impl Net {
         lines
     }
 
-    fn local(&self, p: &Process) -> Time {
+    pub(super) fn local(&self, p: &Process) -> Time {
         Time(((self.now as f64) * p.rate) as u64 + p.offset)
     }
 

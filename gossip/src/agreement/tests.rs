@@ -363,6 +363,27 @@ fn another_cluster_is_forgotten_once_its_member_joins_this_one() {
     }
 }
 
+/// A newcomer said only which cluster it waits for; and the survivor's hint named a process that had just been started again.
+#[test]
+fn who_waits_for_a_cluster_without_a_majority_says_at_which_member() {
+    let mut net = Net::new(8, vec![vec![], vec![0], vec![0], vec![0, 1, 2]]);
+    (0..3).for_each(|s| _ = net.start(s));
+    net.until(5000, |net| net.healed() && net.processes.len() == 3);
+    (0..2).for_each(|slot| net.kill(slot));
+    net.start(3);
+    net.run_ms(5_000);
+    let waiting = |slot| {
+        let process = net.process(slot);
+        process.agreement.status(net.local(process)).waiting.unwrap_or_default()
+    };
+    let cluster = net.table(2).cluster;
+    let newcomer = waiting(3);
+    let by = format!("waits to be admitted to {cluster} by n2 at {}, for ", super::net::address(2));
+    assert!(newcomer.starts_with(&by) && !newcomer.contains("for 0 s") && newcomer.contains("`doyen status`"), "{newcomer}");
+    let survivor = waiting(2);
+    assert!(survivor.contains("doyen recover --assert-dead n") && survivor.contains("is a new member"), "{survivor}");
+}
+
 /// Nodes with one seed, which leads each of them to another node, and some to themselves.
 fn behind_a_balancer(seed: u64, count: usize) -> Net {
     const FRONT: usize = 90;
