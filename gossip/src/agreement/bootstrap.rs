@@ -47,6 +47,8 @@ pub(super) struct Forming {
     scout_at: Time,
     probe_at: Time,
     report_at: Time,
+    /// At the last report nothing was missing.
+    complete: bool,
     peers: BTreeMap<MemberId, Heard>,
     /// Who answered at which address.
     at: BTreeMap<SocketAddr, MemberId>,
@@ -100,6 +102,7 @@ impl Forming {
             scout_at: cx.now,
             probe_at: cx.now,
             report_at: cx.now + REPORT / 2,
+            complete: false,
             peers: BTreeMap::new(),
             at: BTreeMap::new(),
             promise: None,
@@ -522,13 +525,38 @@ impl Forming {
             return;
         }
         self.report_at = cx.now + REPORT;
-        cx.event(Event::NoCoordinator { why: self.waiting(cx) });
+        // If nothing is missing, there is nothing to say, unless it stays so until the next report.
+        let complete = self.obstacle(cx).is_none();
+        let why = match (complete, std::mem::replace(&mut self.complete, complete)) {
+            (true, false) => return,
+            (true, true) => self.waiting(cx) + ", and they have not agreed yet: do their control ports (--listen) reach each other?",
+            (false, _) => self.waiting(cx),
+        };
+        cx.event(Event::NoCoordinator { why });
     }
 
     /// Why nothing happens: for people.
     pub(super) fn waiting(&self, cx: &Context) -> String {
+        let names = || {
+            let names: Vec<String> = self.names(cx);
+            format!("{} of {} initial members are here: {}", names.len(), self.expect(cx), names.join(", "))
+        };
+        self.obstacle(cx).unwrap_or_else(names)
+    }
+
+    /// This node, and those that form a cluster with it as far as it has heard lately.
+    fn names(&self, cx: &Context) -> Vec<String> {
+        let (initial, _) = self.initial(cx);
+        let expect = self.expect(cx);
+        let told = |s: &Standing| matches!(s.state, Stand::Forming { told: true, expect: theirs, .. } if theirs == expect);
+        let others = self.fresh_peers(cx).filter(|(id, s)| initial.contains(id) || told(s)).map(|(_, s)| s.member.name.clone());
+        std::iter::once(cx.config.name.clone()).chain(others).collect()
+    }
+
+    /// What is missing before a first cluster can begin: for people. `None`: nothing is, and the initial members are agreeing.
+    fn obstacle(&self, cx: &Context) -> Option<String> {
         if let Some(other) = self.namesake(cx) {
-            return name_taken(&cx.config.name, other);
+            return Some(name_taken(&cx.config.name, other));
         }
         let (initial, missing) = self.initial(cx);
         let expect = self.expect(cx);
@@ -543,7 +571,9 @@ impl Forming {
             if !unresolved.is_empty() {
                 why += &format!("; these seeds do not resolve: {}", unresolved.join(", "));
             }
-            return why + ". Start those nodes, or give every node --expect and the number of nodes that shall form the first cluster";
+            return Some(
+                why + ". Start those nodes, or give every node --expect and the number of nodes that shall form the first cluster",
+            );
         }
         if let Some(until) = self.looks_until(cx) {
             let found = match self.doubt(cx) {
@@ -559,9 +589,9 @@ impl Forming {
                 ),
                 None => format!("If this node finds no cluster for another {seconds} s, it begins one by itself"),
             };
-            return format!(
+            return Some(format!(
                 "{found}. {next}. If N nodes shall begin together, start each of them with --expect N; with --expect 1 this one begins at once"
-            );
+            ));
         }
         for (id, heard) in &self.peers {
             if let Stand::Forming { initial: theirs, expect: other, .. } = &heard.standing.state
@@ -569,21 +599,20 @@ impl Forming {
                 && (*other != expect || (cx.config.expect.is_none() && theirs.iter().copied().collect::<BTreeSet<_>>() != initial))
             {
                 let (name, mine, count) = (&heard.standing.member.name, initial.len(), theirs.len());
-                return format!("{name} has another list of initial members ({count} of {other}) than this node ({mine} of {expect})");
+                return Some(format!(
+                    "{name} has another list of initial members ({count} of {other}) than this node ({mine} of {expect})"
+                ));
             }
         }
-        let told = |s: &Standing| matches!(s.state, Stand::Forming { told: true, expect: theirs, .. } if theirs == expect);
-        let others = self.fresh_peers(cx).filter(|(id, s)| initial.contains(id) || told(s)).map(|(_, s)| s.member.name.clone());
-        let names: Vec<String> = std::iter::once(cx.config.name.clone()).chain(others).collect();
+        let names = self.names(cx);
         let (count, lacking) = (names.len(), usize::from(expect).saturating_sub(names.len()));
-        if lacking == 0 {
-            return format!("{count} of {expect} initial members are here: {}", names.join(", "));
-        }
-        format!(
-            "{count} of {expect} initial members are here: {}. {lacking} more must start with the same seeds and --expect {expect}; if fewer \
-             shall form the first cluster, start all of them again with a lower --expect",
-            names.join(", ")
-        )
+        (lacking > 0).then(|| {
+            format!(
+                "{count} of {expect} initial members are here: {}. {lacking} more must start with the same seeds and --expect {expect}; if \
+                 fewer shall form the first cluster, start all of them again with a lower --expect",
+                names.join(", ")
+            )
+        })
     }
 }
 

@@ -384,6 +384,21 @@ fn who_waits_for_a_cluster_without_a_majority_says_at_which_member() {
     assert!(survivor.contains("doyen recover --assert-dead n") && survivor.contains("is a new member"), "{survivor}");
 }
 
+/// "2 of 2 initial members are here" was a warning.
+#[test]
+fn initial_members_that_are_all_here_are_no_warning() {
+    for after in (2_300..2_600).step_by(2) {
+        let mut net = Net::new(after, vec![vec![0, 1], vec![0, 1]]);
+        net.expect = Some(2);
+        net.start(0);
+        net.run_ms(after);
+        net.start(1);
+        net.until(5_000, |net| net.agreed().is_some_and(|t| t.members.len() == 2));
+        let said = |e: &Event| matches!(e, Event::NoCoordinator { why } if why.contains("2 of 2"));
+        assert!(!net.processes.values().any(|p| p.events.iter().any(said)), "after {after} ms");
+    }
+}
+
 /// Nodes with one seed, which leads each of them to another node, and some to themselves.
 fn behind_a_balancer(seed: u64, count: usize) -> Net {
     const FRONT: usize = 90;
