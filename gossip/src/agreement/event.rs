@@ -399,7 +399,7 @@ fn as_text<S: serde::Serializer>(id: &MemberId, serializer: S) -> Result<S::Ok, 
 pub const fn consequence(percent: u8) -> &'static str {
     match percent {
         ..80 => "it is given nothing that has another place",
-        80..90 => "copies move away from it, as far as others have filled less than 70 %",
+        80..90 => "copies move to other members, if any have filled less than 70 %",
         90.. => "it takes no writes that need more",
     }
 }
