@@ -234,7 +234,7 @@ fn shares(keyspace: &PartitionsReport, loads: &Carried<'_>) -> String {
             shares.entry(m).or_default()[2] += 1;
         }
     }
-    let mut rows = vec![row(["member", "leads", "copies", "learning"])];
+    let mut rows = vec![row(["member", "leads", "copies", "being copied"])];
     rows.extend(shares.iter().map(|(name, n)| vec![(*name).to_owned(), n[0].to_string(), n[1].to_string(), n[2].to_string()]));
     if !loads.is_empty() {
         rows[0].extend(CARRIED.map(|head| format!("{head} led")));
@@ -251,7 +251,7 @@ fn runs(keyspace: &PartitionsReport, loads: &Carried<'_>) -> String {
         Some(KeysReport::Range(_)) => "keys from, up to",
         _ => "slots",
     };
-    let mut rows = vec![row(["partitions", keys, "primary", "backups", "learners", "state"])];
+    let mut rows = vec![row(["partitions", keys, "primary", "backups", "being copied to", "state"])];
     if !loads.is_empty() {
         rows[0].extend(CARRIED.map(str::to_owned));
     }

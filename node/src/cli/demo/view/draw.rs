@@ -92,7 +92,7 @@ fn member<'a>(scene: &Scene, index: usize, node: &'a Actor, most: usize) -> Line
         format!(" leads {:<5} copies {:<5}", node.leads, node.copies).into(),
     ];
     if node.learns > 0 {
-        spans.push(format!(" learning {}", node.learns).yellow());
+        spans.push(format!(" being copied {}", node.learns).yellow());
     }
     spans.push(format!("  pid {}  redis-cli -p {}", node.pid, node.resp.port()).dim());
     Line::from(spans)
