@@ -16,7 +16,9 @@ use crate::shared::Shared;
 use crate::status::ClusterReport;
 use doyen_gossip::agreement::{AdminReply, AdminRequest, BalanceChange, Event};
 use doyen_placement::planner::{self, DEFAULT_KEYSPACE, Pace, Refused};
-use doyen_placement::{Addresses, KeyspaceId, MapEntry, MapId, MemberId, MoveRate, Paused, Schedulers, Table, Window};
+use doyen_placement::{
+    Addresses, KeyspaceId, MapEntry, MapId, MemberId, MemberState, MoveRate, Partition, Paused, Schedulers, Table, Window,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
@@ -34,6 +36,8 @@ const HASTE_MAX: Duration = Duration::from_secs(2);
 /// A node ends at the latest this long after `leave_timeout`. With the default of 25 s that is within the 30 s which orchestrators
 /// give a process before they kill it.
 const OVERTIME_MAX: Duration = Duration::from_secs(4);
+/// How long a node that gives up leaving in order asks each of its own threads what may be lost.
+const STATUS_MAX: Duration = Duration::from_secs(1);
 /// How long the last step of leaving may take: a majority installs the table without this node.
 const DEPART_MAX: Duration = Duration::from_secs(5);
 /// How long answers to requests that were received may take, when leaving: an operation is parked for 5 s at most.
@@ -95,7 +99,8 @@ pub enum Departure {
     },
     /// It took longer than `leave_timeout`: what only this node held is gone.
     TimedOut {
-        /// So many partitions, by the last table that this node knows.
+        /// So many partitions with data. No other member that answers and stays has a copy of them, by the last table that this
+        /// node knows.
         partitions: usize,
     },
 }
@@ -104,7 +109,7 @@ impl Departure {
     /// Whether this node, or the cluster with it, lost what it had promised to keep.
     #[must_use]
     pub const fn loses(self) -> bool {
-        matches!(self, Self::Last { .. } | Self::TimedOut { .. })
+        matches!(self, Self::Last { .. } | Self::TimedOut { partitions: 1.. })
     }
 }
 
@@ -506,7 +511,7 @@ impl Node {
         }
         if self.data.has_ended() {
             // What it had is gone with the thread: there is nothing to hand over, and no thread to do it.
-            return Departure::TimedOut { partitions: self.holds_alone() };
+            return Departure::TimedOut { partitions: self.holds_alone().await };
         }
         let end = Instant::now() + self.leave_timeout + OVERTIME_MAX;
         let left = |limit: Duration| limit.min(end.saturating_duration_since(Instant::now()));
@@ -522,7 +527,10 @@ impl Node {
         } else if matches!(within(HASTE_MAX, Pace::AtOnce).await, Ok(Ok(()))) && !self.table_says(planner::holds_anything) {
             Departure::Unrepaired
         } else {
-            Departure::TimedOut { partitions: self.holds_alone() }
+            // Copies of nothing are no loss. If the data threads do not say, there may be keys.
+            let stats = tokio::time::timeout(STATUS_MAX, self.data.stats()).await;
+            let empty = stats.is_ok_and(|stats| stats.shard.keys == 0);
+            Departure::TimedOut { partitions: if empty { 0 } else { self.holds_alone().await } }
         };
         let drain_max = left(DRAIN_MAX);
         if tokio::time::timeout(drain_max, self.data.drain()).await.is_err() {
@@ -550,11 +558,19 @@ impl Node {
         local.view.as_ref().is_some_and(|view| what(&view.installed, local.me))
     }
 
-    /// Partitions of which only this node has a copy that counts.
-    fn holds_alone(&self) -> usize {
+    /// Partitions of which no other member that answers and stays has a copy that counts.
+    async fn holds_alone(&self) -> usize {
+        // Takes some 300 ms, and longer only if the control thread hangs.
+        let status = tokio::time::timeout(STATUS_MAX, self.control.status()).await;
+        let unanswered = status.ok().and_then(Result::ok).map(|status| status.status.unanswered).unwrap_or_default();
         let local = self.shared.local();
         let Some(view) = &local.view else { return 0 };
-        view.installed.partitions().filter(|(_, p)| p.in_sync().eq([local.me])).count()
+        let table = &view.installed;
+        let leaving = planner::leaving(table);
+        let silent = |m: MemberId| table.member(m).is_none_or(|m| m.state == MemberState::Silent) || unanswered.contains(&m);
+        let keeps = |m: MemberId| m != local.me && !leaving.contains(&m) && !silent(m);
+        let holds = |p: &Partition| p.in_sync().any(|m| m == local.me);
+        table.partitions().filter(|(_, p)| holds(p) && !p.in_sync().any(keeps)).count()
     }
 
     fn stop(&self) {

@@ -3,7 +3,7 @@
 //! ```text
 //!  beginning   first ── assign
 //!  keyspaces   create_keyspace   alter_keyspace   drop_keyspace   create_map
-//!  members     admit   elders   remove (failover)   revive   hand_over (leaving)   drain ── fill   reset, begin_anew (giving up)
+//!  members     admit   elders   remove (failover)   revive   hand_over (leaving)   stop   drain ── fill   reset, begin_anew (giving up)
 //!  partitions  change_in_sync (primaries ask)
 //!  shape       reshape::{begin ── finish or cancel} (splits and merges)   lasting (which)
 //!  moves       plan (propose) ──> adopt or apply (goals) ──> advance ──> advance ──> ... ──> goals are gone
@@ -39,6 +39,7 @@ mod reset;
 pub mod reshape;
 mod revive;
 mod ring;
+mod stop;
 mod surplus;
 mod unmet;
 
@@ -65,6 +66,7 @@ pub use reset::{begin_anew, lost, reset};
 pub use reshape::{NotReshaped, Stillness};
 pub use revive::revive;
 pub use ring::inherit;
+pub use stop::{stop, stops};
 pub use surplus::{Surplus, surplus};
 pub use unmet::{Unmet, Why, rules_unmet};
 

@@ -200,7 +200,8 @@ pub enum MemberState {
     Live,
     /// Holds what it holds, and is given nothing more.
     Draining,
-    /// Has handed over everything and goes once the others know.
+    /// Has handed over everything and goes once the others know. If every member that holds data is in
+    /// this state, the cluster ends, and they go with what they hold (`planner::stop`).
     Leaving,
     /// Does not answer, and is kept because it is the last in-sync holder of something. Never a voter.
     Silent,

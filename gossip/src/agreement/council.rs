@@ -522,6 +522,11 @@ impl Council {
         }
     }
 
+    /// For how long no coordinator has been known.
+    pub(super) fn leaderless_for(&self, cx: &Context) -> Duration {
+        self.leaderless.map_or(Duration::ZERO, |(since, _)| cx.now.since(since))
+    }
+
     /// Members of the table in force that do not answer this node.
     pub(super) fn unanswered(&self, cx: &Context) -> Vec<MemberId> {
         self.committed.members.iter().map(|m| m.id).filter(|m| *m != cx.me() && self.silent(cx, *m)).collect()

@@ -2,6 +2,7 @@
 //! that is due travels in one table.
 
 mod admin;
+mod leavers;
 mod moves;
 mod newcomers;
 mod reach;
@@ -24,6 +25,7 @@ use doyen_placement::{
     Epoch, Keyspace, KeyspaceId, Member, MemberId, MemberState, OnLoss, Partition, PartitionId, PartitionRef, Reshape, Table, TableName,
     Version,
 };
+use leavers::Ending;
 use moves::{BACKOFF_MAX, HALVED_MAX, RESHAPE_PATIENCE, apart, draft_moves};
 use newcomers::{give_up_names, outlived};
 use reach::Reach;
@@ -77,6 +79,7 @@ pub(super) struct Duties {
     proven: BTreeSet<MemberId>,
     leaving: BTreeMap<MemberId, Pace>,
     departing: BTreeSet<MemberId>,
+    ending: Option<Ending>,
     in_sync: Vec<InSyncRequest>,
     admin: Vec<(MemberId, u64, AdminRequest)>,
     /// Since when this coordinator has known a silent member as silent.
@@ -172,6 +175,7 @@ impl Duties {
             proven: BTreeSet::new(),
             leaving: BTreeMap::new(),
             departing: BTreeSet::new(),
+            ending: None,
             in_sync: Vec::new(),
             admin: Vec::new(),
             silent_since: BTreeMap::new(),
@@ -210,7 +214,8 @@ impl Duties {
         let reshape = (self.reshape_at > cx.now).then_some(self.reshape_at);
         let rests = [self.rest_until, self.batch_at + REPAIR_REST].into_iter().filter(|at| batched && *at > cx.now);
         let rest = rests.min();
-        [batch, rest, retry, plan, given_up, reshape, self.reset_at.filter(|at| *at > cx.now)].into_iter().fold(None, earlier)
+        let end = self.ending.as_ref().and_then(|ending| ending.due(cx.now));
+        [batch, rest, retry, plan, given_up, reshape, end, self.reset_at.filter(|at| *at > cx.now)].into_iter().fold(None, earlier)
     }
 
     /// When a copy that does not begin now may.
@@ -472,15 +477,18 @@ impl Council {
         nameless.retain(|m| table.member(*m).is_some_and(|m| m.state == MemberState::Silent));
         nameless.extend(dead);
         give_up_names(table, &nameless);
-        if !duties.joiners.is_empty() && self.settled(cx, duties) {
+        if !duties.joiners.is_empty() && !self.is_ending(cx, table) && self.settled(cx, duties) {
             let mut newcomers: Vec<Member> = (0..ADMITTED_MAX).map_while(|_| duties.joiners.pop_first()).map(|(_, m)| m).collect();
             newcomers.truncate(room_for_newcomers(&self.accepted, table));
             duties.admitted = Some((cx.now, newcomers.iter().map(|m| m.id).collect()));
             *table = Cow::Owned(planner::admit(table, newcomers));
         }
-        if let Some(next) = planner::refill(table) {
+        if !broken(Mutant::LeavesTheDrained)
+            && let Some(next) = planner::refill(table)
+        {
             *table = Cow::Owned(next);
         }
+        self.draft_end(cx, duties, table);
     }
 
     /// Whether those who were admitted last are with us by now. A crowd that comes at once is let in as fast as it can be served, or

@@ -553,6 +553,9 @@ fn by_whom(paused: Paused) -> String {
 
 fn members(old: &Named, new: &Named) -> Vec<Event> {
     let mut told = Vec::new();
+    if planner::stops(&new.table) && !planner::stops(&old.table) && !new.always_alone() {
+        told.push(Event::note("every member leaves, and no other came to take over: the cluster ends"));
+    }
     for member in new.members.iter().filter(|m| old.member(m.id).is_none()) {
         told.push(Event::Joined { name: member.name.clone(), id: member.id });
         if member.state == MemberState::Draining {

@@ -10,7 +10,7 @@ use crate::time::Time;
 use crate::wire::{LeaveStep, Message};
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::planner::{self, InSyncRequest, Pace};
-use doyen_placement::{Epoch, Member, MemberId, MemberState, Partition, PartitionRef, Role as MemberRole};
+use doyen_placement::{Epoch, MemberId, MemberState, Partition, PartitionRef, Role as MemberRole, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -23,21 +23,21 @@ const TICKETS_MAX: usize = 256;
 /// Requests in one message of a primary.
 const REQUESTS_MAX: usize = 16_384;
 
-/// A process that asks to be let in, or forms, is waited for by the last leaver for this long after it was heard.
+/// If every member leaves, they wait for a process that asks to be let in, or forms, for this long after it was heard.
 const NEWCOMER_FRESH: Duration = Duration::from_secs(3);
 /// Such processes that are remembered.
 const NEWCOMERS_MAX: usize = 64;
-/// How long the last leaver listens for such a process, if it holds something and has not always been alone: after a restart a
-/// process takes a moment until it is heard.
-const LAST_LISTENS: Duration = Duration::from_secs(2);
+/// If every member leaves, and they hold something and were not always one alone, they listen for such a process for this long:
+/// after a restart a process takes a moment until it is heard.
+pub(super) const LAST_LISTENS: Duration = Duration::from_secs(2);
+/// If every member leaves and no coordinator has been known for this long, each leaver decides for itself.
+const LEADERLESS_LISTENS: Duration = Duration::from_secs(4);
 
 /// What this member waits for.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     leave: Leave,
     ask_at: Option<Time>,
-    /// When this member was first told to leave.
-    leave_at: Option<Time>,
     /// When processes that could take over what a leaver holds, and that were no members, were last heard.
     newcomers: BTreeMap<MemberId, Time>,
     /// Members that the tables in force have called leaving. If one of them is silent, it has gone.
@@ -88,6 +88,16 @@ impl Requests {
         if self.newcomers.len() < NEWCOMERS_MAX {
             self.newcomers.insert(id, now);
         }
+    }
+
+    /// Whether such a process was heard lately, and is no member yet.
+    pub(super) fn at_the_door(&self, cx: &Context, table: &Table) -> bool {
+        self.newcomers.iter().any(|(id, at)| table.member(*id).is_none() && cx.now.since(*at) < NEWCOMER_FRESH)
+    }
+
+    /// Whether a table in force has called this member leaving.
+    pub(super) fn was_leaving(&self, member: MemberId) -> bool {
+        self.leavers.contains(&member)
     }
 
     /// Another coordinator knows nothing of what its predecessor was told.
@@ -171,17 +181,17 @@ impl Council {
         if self.requests.ask_at.is_none_or(|at| at > cx.now) || self.out {
             return;
         }
-        let nobody_stays = self.nobody_stays(cx);
+        let stops = self.stops(cx);
         let table = if broken(Mutant::LeavesByProposal) { &self.accepted } else { &self.committed };
         let state = table.member(cx.me()).map(|m| m.state);
-        let free = nobody_stays || (state == Some(MemberState::Leaving) && !planner::holds_anything(table, cx.me()));
+        let free = stops || (state == Some(MemberState::Leaving) && !planner::holds_anything(table, cx.me()));
         let step = match self.requests.leave {
             Leave::Asked(_) if free => {
                 self.requests.leave = Leave::HandedOver;
                 self.requests.ask_at = None;
                 return cx.outputs.push_back(Output::HandedOver);
             }
-            Leave::Departing if nobody_stays => {
+            Leave::Departing if stops => {
                 self.over = true;
                 return cx.outputs.push_back(Output::Left);
             }
@@ -197,36 +207,25 @@ impl Council {
         self.tell_coordinator(cx, Message::Leave { cluster, member, step });
     }
 
-    /// No other member may be given anything, no process asks to become one, and all that answer know it: a leaver has nobody to wait for.
-    /// So a cluster that is stopped as a whole stops, and none of its members waits for one that has gone. A silent member that the
-    /// table keeps has not gone, unless it was leaving: what only the leaver knows and holds would be missing when it is back.
-    fn nobody_stays(&self, cx: &Context) -> bool {
-        let me = cx.me();
-        let may_stay = |m: &Member| match m.state {
-            MemberState::Live => true,
-            MemberState::Silent => !self.requests.leavers.contains(&m.id) && !broken(Mutant::LeavesTheSilent),
-            // Emptied by somebody's word it takes what nobody else can take (`planner::refill`); otherwise it leaves itself.
-            MemberState::Draining => self.committed.settings.balancing.drains(m.id) && !broken(Mutant::LeavesTheDrained),
-            MemberState::Leaving => false,
-        };
-        let stays = self.committed.members.iter().any(|m| m.id != me && m.role == MemberRole::Data && may_stay(m));
-        let knows = |v: MemberId| self.heard_committed.get(&v).is_some_and(|name| name.order() >= self.committed.name.order());
-        !stays && !self.awaits_newcomer(cx) && self.committed.voters.iter().all(|v| *v == me || knows(*v) || self.silent(cx, *v))
-    }
-
-    /// Whether this member, which leaves, waits for a process that becomes a member. If a cluster is restarted one node after the
-    /// other without waiting, the last leaver holds everything, and the others are at its door.
-    fn awaits_newcomer(&self, cx: &Context) -> bool {
-        // Once `--leave-timeout` is over (`Pace::AtOnce`), or this member has decided to go, it waits no longer.
-        if self.requests.leave != Leave::Asked(Pace::Repair) {
+    /// Whether this leaver ends with what it holds. The coordinator says so, by a table that ends the cluster (`duties::leavers`),
+    /// and all that could miss that table have it: each that ends makes it harder to hear of.
+    fn stops(&self, cx: &Context) -> bool {
+        if !planner::stops(&self.committed) && !self.stops_unled(cx) {
             return false;
         }
-        let fresh = |since: Option<Time>, limit: Duration| since.is_some_and(|at| cx.now.since(at) < limit);
-        let waits = |(id, at): (&MemberId, &Time)| self.committed.member(*id).is_none() && fresh(Some(*at), NEWCOMER_FRESH);
-        let at_the_door = self.requests.newcomers.iter().any(waits);
-        let loses = planner::holds_anything(&self.committed, cx.me()) && !self.committed.always_alone();
-        let listens = loses && fresh(self.requests.leave_at, LAST_LISTENS);
-        (at_the_door || listens) && !broken(Mutant::LeavesTheNewcomer)
+        let knows = |v: MemberId| self.heard_committed.get(&v).is_some_and(|name| name.order() >= self.committed.name.order());
+        let has_it = |v: MemberId| v == cx.me() || knows(v) || self.silent(cx, v);
+        // The coordinator asks all members, the others ask the voters.
+        let all = self.committed.members.iter().filter(|_| self.leading());
+        self.committed.voters.iter().all(|v| has_it(*v)) && all.into_iter().all(|m| has_it(m.id))
+    }
+
+    /// Whether every member leaves, and none coordinates: so none can be admitted, nor can any of them be given anything.
+    fn stops_unled(&self, cx: &Context) -> bool {
+        // Once `--leave-timeout` is over (`Pace::AtOnce`), or this member has decided to go, it waits for no newcomer.
+        let waits = self.requests.leave == Leave::Asked(Pace::Repair) && self.requests.at_the_door(cx, &self.committed);
+        let unled = self.leader.is_none() && self.leaderless_for(cx) >= LEADERLESS_LISTENS;
+        unled && !waits && self.all_leave(&self.committed, |m| m == cx.me())
     }
 
     pub(super) fn leave(&mut self, cx: &mut Context, pace: Pace) {
@@ -237,7 +236,6 @@ impl Council {
         };
         self.requests.leave = Leave::Asked(asked);
         self.requests.ask_at = Some(cx.now);
-        self.requests.leave_at.get_or_insert(cx.now);
     }
 
     pub(super) fn depart(&mut self, cx: &mut Context) {

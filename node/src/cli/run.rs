@@ -132,10 +132,17 @@ async fn run(config: crate::config::Config) -> Result<ExitCode, Failed> {
                 tracing::error!("left as the last member, and no other came to take over: the {keys} keys that it held are gone");
                 ExitCode::from(3)
             }
+            Departure::TimedOut { partitions: 0 } => {
+                tracing::warn!(
+                    "left before everything was handed over (--leave-timeout): other members hold all keys that this node held; \
+                     `doyen status` says `safe` when each key has all its copies again"
+                );
+                ExitCode::SUCCESS
+            }
             Departure::TimedOut { partitions } => {
                 tracing::error!(
-                    "left before everything was handed over (--leave-timeout): the keys that only this node held are gone, those of \
-                     {partitions} partitions by the last table"
+                    "left before everything was handed over (--leave-timeout): the keys of {partitions} partitions are gone, because no \
+                     member that answers and stays has a copy of them"
                 );
                 ExitCode::from(3)
             }

@@ -191,6 +191,24 @@ fn a_member_that_is_drained_stays_and_holds_nothing() {
     assert_eq!(planner::drain(&alone, "n2"), Err(NotDrained::Witness("n2".into())));
 }
 
+#[test]
+fn a_full_stop_is_told_from_members_that_leave_while_others_stay() {
+    let table = cluster(16, 1, &[PLAIN, PLAIN, PLAIN, Sketch { witness: true, ..PLAIN }]);
+    let leaving = |table: &Table, numbers: &[u64]| numbers.iter().fold(table.clone(), |t, n| planner::hand_over(&t, id(*n), Pace::AtOnce));
+    assert!(!planner::stops(&table));
+    assert!(!planner::stops(&leaving(&table, &[1, 2])), "n3 stays");
+    let all = leaving(&table, &[1, 2, 3]);
+    assert!(!planner::stops(&all), "they hold what no other holds, and may still hand it over");
+    let ended = planner::stop(&all);
+    assert!(planner::stops(&ended) && ended.validate() == Ok(()));
+    assert_eq!((&ended.keyspaces, &ended.voters), (&all.keyspaces, &all.voters));
+    assert_eq!(ended.member(id(4)).map(|m| m.state), Some(MemberState::Live), "a witness holds nothing");
+    assert!(!planner::stops(&joined(&ended)), "a newcomer may take over");
+    // If a member does not answer, nothing can be asked of it, and it alone does not end a cluster.
+    let silent = planner::remove(&all, &[1, 2, 3].map(|n| (id(n), planner::Departure::Silent)).into());
+    assert!(!planner::stops(&planner::stop(&silent)));
+}
+
 /// What was planned to empty it went on under another reason, and as much again was copied back to it.
 #[test]
 fn a_drain_that_is_cancelled_leaves_everything_that_is_there_where_it_is() {
