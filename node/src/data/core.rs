@@ -49,8 +49,15 @@ const COMPARE_WORK: usize = 1 << 17;
 const STALLED_INTERVAL: Duration = Duration::from_secs(1);
 /// How often it is looked at what the process holds.
 const PROCESS_INTERVAL: Duration = Duration::from_millis(100);
+/// It is looked at sooner where clients have given back this part of the memory, and no less than so much.
+const GIVEN_BACK_PART: usize = 64;
+const GIVEN_BACK_BYTES_LEAST: usize = 4 << 20;
 /// Buffers of clients leave this part of the memory to what is on its way.
 const BUFFERS_LEAVE_PART: usize = 32;
+/// While it arrives, the largest command takes so many times its value: its buffer grows by being copied. Of a small memory, it is
+/// left no more than this part.
+const LARGEST_TAKES: usize = 2;
+const LARGEST_PART_MAX: usize = 8;
 /// Requests to the control thread that may wait here.
 const UPCALLS_WAITING_MAX: usize = 1024;
 /// Maps that clients have asked for and that are not made yet, at most.
@@ -712,16 +719,19 @@ impl Core {
         let (input, answers) = inner.budget.counted();
         // Of what is put aside for clients that read nothing, large values may be shared with the store: counted twice is better than not.
         let buffers = (input + answers + inner.budget.spilled()) as u64;
-        if inner.now >= self.process_at {
+        let much = (inner.limits.memory_bytes_max / GIVEN_BACK_PART).max(GIVEN_BACK_BYTES_LEAST);
+        if inner.now >= self.process_at || inner.budget.has_given_back(much) {
             self.process_at = inner.now + PROCESS_INTERVAL;
             let counted = inner.shard.memory() as u64 + buffers;
             self.loose = inner.crew.process().look(inner.me.thread_number(), counted);
         }
         inner.shard.set_outside(Outside { buffers, loose: self.loose });
-        // Buffers have what is left; what is stored must not take it from them, nor they the last of it.
-        inner
-            .budget
-            .set_room((inner.shard.memory_left() + input + answers).saturating_sub(inner.limits.memory_bytes_max / BUFFERS_LEAVE_PART));
+        // Buffers have what is left; what is stored must not take it from them, nor they the last of it: one command at a time goes beyond.
+        let limits = &inner.limits;
+        let largest = limits.value_bytes_max.saturating_mul(LARGEST_TAKES).min(limits.memory_bytes_max / LARGEST_PART_MAX);
+        let leave = largest.max(limits.memory_bytes_max / BUFFERS_LEAVE_PART);
+        let left = inner.shard.memory_left();
+        inner.budget.set_room(inner.now, (left + input + answers).saturating_sub(leave), left == 0);
     }
 
     /// Whether a pause that is for the sake of others keeps something waiting.

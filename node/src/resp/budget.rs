@@ -1,7 +1,7 @@
 //! What all Redis clients of a data thread together may make it hold: commands that are not whole, and answers.
 //!
 //! A small command always passes. One that would pass the share waits unread until there is room; one connection at a
-//! time may go beyond it, so that the largest command always completes. Answers that came from other nodes are copies:
+//! time may go beyond it, once little is under way that was read before, so that the largest command always completes. Answers that came from other nodes are copies:
 //! beyond the share nobody with answers of its own takes further commands, and beyond twice the share a copy is refused.
 //! A command of many keys that is under way has a turn beyond the share: one at a time, so that none waits for what another
 //! one that waits itself holds.
@@ -13,6 +13,7 @@ use super::ready::Ready;
 use super::spill::Spill;
 use crate::shard::Limits;
 use crate::shard::op::Failure;
+use doyen_gossip::Time;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -26,6 +27,9 @@ const STRANGER_FREE_INPUT_BYTES: usize = 4 << 10;
 pub(crate) const FREE_ANSWER_BYTES: usize = 128 << 10;
 /// How long a connection that holds more than that may stand still while others want room.
 pub(crate) const STALLED_MAX: Duration = Duration::from_secs(10);
+/// While the process holds more than it may, one connection in so much time reads beyond the share. That is long enough for the
+/// allocator to give back what the last one took.
+const PERMIT_PAUSE: Duration = Duration::from_secs(1);
 
 /// Shared by the connections of one data thread.
 #[derive(Debug)]
@@ -37,8 +41,14 @@ pub(crate) struct Budget {
     value_bytes_max: usize,
     input: Cell<usize>,
     answers: Cell<usize>,
+    /// Values of commands that are whole and not answered: they wait for memory, or for a primary. They are among the answers.
+    under_way: Cell<usize>,
     /// Who may read beyond the share.
     permit: Cell<Option<u64>>,
+    /// Until when there is no other permit, while the process holds more than it may.
+    over_until: Cell<Option<Time>>,
+    /// Bytes that clients have given back since the process was last looked at: the allocator may have kept them.
+    given_back: Cell<usize>,
     /// Who waits for room to read.
     waiting: RefCell<Vec<usize>>,
     /// Whose command may ask beyond the share, the number of that connection if it waits for room, and who waits for a turn.
@@ -71,7 +81,10 @@ impl Budget {
             value_bytes_max: limits.value_bytes_max,
             input: Cell::new(0),
             answers: Cell::new(0),
+            under_way: Cell::new(0),
             permit: Cell::new(None),
+            over_until: Cell::new(None),
+            given_back: Cell::new(0),
             waiting: RefCell::default(),
             turn: Cell::new(None),
             turn_waits: Cell::new(None),
@@ -94,18 +107,26 @@ impl Budget {
 
     /// Whether the connection `id` (number `at`), which holds so much input and is a `stranger` as long as it has not said the password, may
     /// read more of its command; if not, it is told to try again.
-    pub(crate) fn may_read(&self, (id, at): (u64, usize), stranger: bool, held: usize) -> bool {
+    pub(crate) fn may_read(&self, now: Time, (id, at): (u64, usize), stranger: bool, held: usize) -> bool {
         let free = if stranger { STRANGER_FREE_INPUT_BYTES } else { FREE_INPUT_BYTES };
         let fits = self.input.get() < self.share && self.fits();
         if held <= free || fits || self.permit.get() == Some(id) {
             return true;
         }
-        if self.permit.get().is_none() {
+        // A command that is whole gives the permit back, but holds its value until it is answered.
+        if self.has_permit(now) {
             self.permit.set(Some(id));
+            self.over_until.set(self.over_until.get().map(|_| now + PERMIT_PAUSE));
             return true;
         }
         enlist(&self.waiting, at);
         false
+    }
+
+    /// Whether one more connection may go beyond the share.
+    fn has_permit(&self, now: Time) -> bool {
+        let over = self.over_until.get().is_some_and(|until| now < until);
+        self.permit.get().is_none() && self.under_way.get() < self.value_bytes_max && !over
     }
 
     /// A connection that held `before` bytes of input holds `now`.
@@ -115,7 +136,19 @@ impl Budget {
             self.permit.set(None);
         }
         if now < before {
+            self.given_back.set(self.given_back.get() + before - now);
             self.tell(&self.waiting);
+        }
+    }
+
+    /// Commands of a connection that were not answered held `before` bytes of values, and hold `now`.
+    pub(crate) fn count_under_way(&self, before: usize, now: usize) {
+        if now != before {
+            self.under_way.set((self.under_way.get() + now).saturating_sub(before));
+            if now < before {
+                self.given_back.set(self.given_back.get() + before - now);
+                self.tell(&self.waiting);
+            }
         }
     }
 
@@ -184,10 +217,29 @@ impl Budget {
         self.answers.get() >= self.share || !self.fits()
     }
 
-    /// Memory has room for so many bytes of input and answers: less than the shares where it is nearly full.
-    pub(crate) fn set_room(&self, bytes: usize) {
+    /// Whether clients have given back so much that the allocator may have kept more than is known; it counts anew.
+    pub(crate) fn has_given_back(&self, much: usize) -> bool {
+        let has = self.given_back.get() >= much;
+        if has {
+            self.given_back.set(0);
+        }
+        has
+    }
+
+    /// Memory has room for so many bytes of input and answers: less than the shares where it is nearly full. `over`: the process
+    /// holds more than it may.
+    pub(crate) fn set_room(&self, now: Time, bytes: usize, over: bool) {
         let fitted = self.fits();
         self.room.set(bytes);
+        match (over, self.over_until.get()) {
+            (true, None) => self.over_until.set(Some(now + PERMIT_PAUSE)),
+            (false, Some(_)) => {
+                self.over_until.set(None);
+                self.tell(&self.waiting);
+            }
+            (true, Some(_)) if self.has_permit(now) => self.tell(&self.waiting),
+            (true | false, _) => {}
+        }
         if !fitted && self.fits() {
             self.tell(&self.waiting);
             self.turn_waits.take().into_iter().for_each(|at| self.ready.push(at));
@@ -276,20 +328,52 @@ mod tests {
     #[test]
     fn one_at_a_time_reads_beyond_the_share_and_small_commands_always_pass() {
         let budget = Budget::small();
-        let may_read = |id: u64, held| budget.may_read((id, id as usize), false, held);
+        let may_read = |id: u64, held| budget.may_read(Time::ZERO, (id, id as usize), false, held);
         assert!(may_read(1, 8 << 20));
         budget.count_input(1, 0, 16 << 20);
         assert!(may_read(2, 1 << 20), "somebody may always go on");
         assert!(!may_read(3, 1 << 20) && !may_read(1, 16 << 20), "but nobody else");
         assert!(may_read(2, 4 << 20), "and the same to the end");
         assert!(may_read(4, FREE_INPUT_BYTES));
-        assert!(budget.may_read((5, 5), true, STRANGER_FREE_INPUT_BYTES) && !budget.may_read((5, 5), true, FREE_INPUT_BYTES));
+        assert!(budget.may_read(Time::ZERO, (5, 5), true, STRANGER_FREE_INPUT_BYTES));
+        assert!(!budget.may_read(Time::ZERO, (5, 5), true, FREE_INPUT_BYTES));
         assert!(budget.is_wanted());
         budget.count_input(2, 1 << 20, 0);
         let mut ready = Vec::new();
         budget.ready().append_to(&mut ready);
         assert_eq!(ready, [3, 1, 5], "who waits tries again");
         assert!(may_read(3, 1 << 20), "the permit passes on");
+    }
+
+    /// Whole commands that waited for memory gave the permit back, and all were read: together they held many times the share.
+    #[test]
+    fn a_command_that_is_not_answered_yet_lets_no_other_go_beyond_the_share() {
+        let (budget, large) = (Budget::small(), 1 << 20);
+        let may_read = |now: u64, id: u64| budget.may_read(Time(now * 1_000_000_000), (id, id as usize), false, large);
+        budget.set_room(Time::ZERO, 0, false);
+        // Somebody has an answer, so that nothing fits.
+        budget.count_answers(0, 1);
+        assert!(may_read(0, 1));
+        budget.count_input(1, 0, large);
+        // The whole command is handed on, and waits.
+        budget.count_under_way(0, large);
+        budget.count_input(1, large, 0);
+        assert!(!may_read(0, 2));
+        budget.count_under_way(large, 0);
+        assert!(may_read(0, 2));
+        budget.count_input(2, 0, large);
+        budget.count_input(2, large, 0);
+        // The process holds too much: one command a second.
+        budget.set_room(Time::ZERO, 0, true);
+        assert!(!may_read(0, 3));
+        assert!(may_read(1, 3));
+        budget.count_input(3, 0, large);
+        budget.count_input(3, large, 0);
+        assert!(!may_read(1, 4));
+        let mut ready = Vec::new();
+        budget.set_room(Time(1_000_000_000), 0, false);
+        budget.ready().append_to(&mut ready);
+        assert!(ready.contains(&4) && may_read(1, 4), "it is told that the process has given back enough");
     }
 
     #[test]

@@ -217,6 +217,8 @@ struct Slot {
     charged: usize,
     /// Bytes that other nodes are expected to answer, in `weight` and `charged` too.
     expected: usize,
+    /// Bytes of the command's values while it is not answered, in `weight` and `charged` too.
+    under_way: usize,
     state: State,
 }
 
@@ -362,7 +364,10 @@ impl Connection {
                 entry.state = State::Done { shape: *shape, outcome };
                 entry.weight += bytes;
                 session.pending_bytes += bytes;
-                charge(&session.budget, &mut session.charged, &mut entry.charged, |c| c + copied);
+                // The store has the value of the command by now, or nothing has it.
+                let stored = std::mem::take(&mut entry.under_way);
+                session.budget.count_under_way(stored, 0);
+                charge(&session.budget, &mut session.charged, &mut entry.charged, |c| (c + copied).saturating_sub(stored));
             }
             State::Gathering(gather) => {
                 let held = gather.held();
@@ -422,7 +427,7 @@ impl Connection {
     /// Whether it may be read now; if not, it is told to try again, and that it stands still is not its fault.
     pub(crate) fn may_read(&self, id: u64, now: Time) -> bool {
         let session = self.session.borrow();
-        let may = session.budget.may_read((id, self.at), !session.authenticated, self.input_held.get());
+        let may = session.budget.may_read(now, (id, self.at), !session.authenticated, self.input_held.get());
         if self.waits_for_room.replace(!may) && may {
             self.moved_at.set(now);
         }
@@ -904,6 +909,7 @@ impl Session {
             silenced |= slot.silent;
             self.pending_bytes = self.pending_bytes.saturating_sub(slot.weight);
             charge(&self.budget, &mut self.charged, &mut slot.charged, |_| 0);
+            self.budget.count_under_way(std::mem::take(&mut slot.under_way), 0);
             self.slots.pop_front();
             self.first += 1;
         }
@@ -929,6 +935,7 @@ impl Session {
         self.unwritten = 0;
         for slot in &mut self.slots {
             slot.charged = 0;
+            self.budget.count_under_way(std::mem::take(&mut slot.under_way), 0);
         }
     }
 
@@ -969,10 +976,12 @@ impl Session {
 
     /// Likewise, where so many bytes of answers are expected from other nodes.
     fn expect(&mut self, state: State, weight: usize, expected: usize) {
+        let under_way = if matches!(state, State::Waiting { .. }) { weight } else { 0 };
         let weight = weight + expected;
         self.pending_bytes += weight;
         let (protocol, silent, command) = (self.protocol, self.silent, self.command);
-        let mut slot = Slot { protocol, silent, command, weight, charged: 0, expected, state };
+        let mut slot = Slot { protocol, silent, command, weight, charged: 0, expected, under_way, state };
+        self.budget.count_under_way(0, under_way);
         charge(&self.budget, &mut self.charged, &mut slot.charged, |_| weight);
         self.slots.push_back(slot);
     }
@@ -1106,6 +1115,8 @@ impl Session {
             let expected = if elsewhere && answers { self.expected } else { 0 };
             entry.expected += expected;
             entry.weight += weight + expected;
+            entry.under_way += weight;
+            self.budget.count_under_way(0, weight);
             self.pending_bytes += weight + expected;
             charge(&self.budget, &mut self.charged, &mut entry.charged, |c| c + weight + expected);
             way.at += step;

@@ -108,3 +108,36 @@ fn commands_that_never_end_do_not_fill_the_memory() {
     }
     bounded(&cluster, "with half commands");
 }
+
+/// A whole command that waited for memory gave the next one leave to be read: the process held several times what it may.
+#[test]
+fn large_values_that_find_no_room_do_not_fill_the_memory() {
+    let cluster = node("none");
+    let value = vec![b'v'; 8 << 20];
+    let taken: usize = std::thread::scope(|scope| {
+        let write = |n: usize| {
+            let mut client = cluster.client("n0");
+            let mut taken = 0;
+            for k in 0..6 {
+                if client.send(&[b"SET", format!("large{n}-{k}").as_bytes(), &value]).is_err() {
+                    // It stood still for too long with others waiting.
+                    break;
+                }
+                match client.reply() {
+                    Ok(Reply::Simple(_)) => taken += 1,
+                    Ok(Reply::Error(why)) => assert!(why.starts_with("OOM ") || why.starts_with("BUSY "), "{why}"),
+                    Ok(other) => panic!("{other:?}"),
+                    Err(_) => break,
+                }
+                bounded(&cluster, "while large values come");
+            }
+            taken
+        };
+        let writers: Vec<_> = (0..24).map(|n| scope.spawn(move || write(n))).collect();
+        writers.into_iter().map(|writer| writer.join().expect("a writer ends")).sum()
+    });
+    assert!((3..12).contains(&taken), "{taken} values were taken");
+    let mut client = cluster.client("n0");
+    assert_eq!(client.command(&[b"FLUSHALL"]).expect("a reply"), Reply::Simple("OK".into()));
+    cluster.eventually("memory comes back", |c| held(c) < 48 * MIB);
+}
