@@ -61,7 +61,7 @@ sim-one SEED *ARGS:
 fuzz TARGET="all" SECONDS="60" *ARGS:
     cargo run --release -p doyen-tests --bin fuzz -- --target {{TARGET}} --seconds {{SECONDS}} {{ARGS}}
 
-# breaks each rule of the design on purpose, until its check or a seed notices (minutes), e.g. `just mutants --only votes`, or `--checks` (seconds)
+# breaks each rule of docs/agreement.md on purpose, until its check or a seed notices (minutes), e.g. `just mutants --only votes`, or `--checks` (seconds)
 mutants *ARGS:
     cargo run --release -p doyen-tests --features mutants --bin mutants -- {{ARGS}}
 

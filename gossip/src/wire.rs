@@ -268,10 +268,10 @@ pub struct Proposal {
 pub struct Ack {
     /// The proposal.
     pub name: TableName,
-    /// Rule 9: for each primary that it deposes, for how many milliseconds at least the sender gave that primary nothing to
+    /// For each primary that it deposes (rule 9), for how many milliseconds at least the sender gave that primary nothing to
     /// hold a lease with. `None`: unknown, because the sender has not installed the predecessor.
     pub ages: Option<Vec<(MemberId, u64)>>,
-    /// Rule 9: the sender is deposed by the proposal and has closed everything; it had not opened these.
+    /// The sender is deposed by the proposal and has closed everything; it had not opened these (rule 9).
     pub seal: Option<Vec<PartitionRef>>,
 }
 

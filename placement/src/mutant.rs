@@ -25,7 +25,7 @@ macro_rules! mutants {
                 match self { $(Self::$name => $id,)* }
             }
 
-            /// The rule or the part of the design that it breaks.
+            /// What it breaks: a rule or an invariant of docs/agreement.md, or another promise.
             #[must_use]
             pub const fn rule(self) -> &'static str {
                 match self { $(Self::$name => $rule,)* }

@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 /// What a table is called: never its version alone.
 ///
-/// Orders by term, then version, which is the order in which rule 1 compares accepted tables.
+/// Orders by term, then version: the order in which accepted tables are compared (rule 1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TableName {
     /// The cluster.

@@ -1,4 +1,4 @@
-//! Checks of single rules of the design: each drives the production machines, message by message, into the situation in which its rule
+//! Checks of single rules of docs/agreement.md: each drives the production machines, message by message, into the situation in which its rule
 //! matters, and says which invariant broke if one did.
 //!
 //! The simulation meets most situations by chance, these hardly ever. `cargo test` runs every check as it is, and `just mutants`

@@ -5,7 +5,7 @@
 //!                                              ├─ Process: what control.rs and data.rs are in production
 //!                                              ├─ Network: datagrams, streams, data connections; cuts, loss, delay
 //!                                              ├─ Client:  operations with timeouts, and their history
-//!                                              └─ Oracle:  the invariants of the design, after every step
+//!                                              └─ Oracle:  the invariants of docs/agreement.md, after every step
 //! ```
 //!
 //! Nothing here reads a clock, the system's randomness or an address of memory: a seed replays exactly, which the hash

@@ -87,7 +87,7 @@ impl Context {
         Box::new(Standing { member: self.member(), number: self.stood, state })
     }
 
-    /// Rule 12: the data threads hang, so this node says nothing by which it could pass for working.
+    /// The data threads hang, so this node says nothing by which it could pass for working (rule 12).
     pub(super) fn hung(&self) -> bool {
         self.now.since(self.alive_at) > self.config.timing.lease * 2 && !broken(Mutant::PingsThoughHung)
     }

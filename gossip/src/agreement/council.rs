@@ -229,7 +229,7 @@ impl Council {
 
     fn ping(&mut self, cx: &mut Context) {
         if cx.hung() {
-            // Rule 12. It neither answers nor asks, so it must not lead either.
+            // It neither answers nor asks, so it must not lead either (rule 12).
             self.follow(cx);
             self.next_ping = self.next_ping.max(cx.now + cx.config.timing.ping_interval);
             return;
@@ -277,7 +277,7 @@ impl Council {
         if cx.hung() || self.over {
             return;
         }
-        // Rule 8: whoever gets this answer counts it only with at least this table accepted.
+        // The asker counts this answer only if it has accepted at least this table (rule 8).
         self.tenures.answer(from, cx.now);
         if self.leader == Some(from) {
             self.led_at = Some(cx.now);
@@ -311,7 +311,7 @@ impl Council {
     fn hear(&mut self, cx: &mut Context, from: MemberId, pulse: &Pulse) {
         self.term_seen = self.term_seen.max(pulse.term);
         if pulse.coordinator == Some(from) && pulse.term > self.term {
-            // Rule 1: who hears a coordinator of a higher term joins it.
+            // A member that hears a coordinator of a higher term joins it (rule 1).
             self.join_term(cx, pulse.term, Some(from));
         } else if pulse.coordinator == Some(from) && pulse.term == self.term && self.leader.is_none() {
             // Who sends but does not answer is not heard.
@@ -412,7 +412,7 @@ impl Council {
     fn removed(&mut self, cx: &mut Context) {
         self.out = true;
         if self.requests.departing() {
-            // Rule 10: it goes once a majority has installed that table.
+            // It goes once a majority has installed that table (rule 10).
             self.show(cx);
             self.follow(cx);
             self.leader = None;

@@ -521,7 +521,7 @@ impl Council {
         }
     }
 
-    /// Rule 4. A newcomer becomes a voter in a later table than the one that admits it.
+    /// A newcomer becomes a voter in a later table than the one that admits it (rule 4).
     fn draft_voters(&self, base: &Named, table: &mut Cow<'_, Table>, joined: &BTreeSet<MemberId>) {
         let same = self.committed_voters == base.voters;
         let may = |voters: &[MemberId]| {

@@ -225,7 +225,7 @@ impl Council {
     }
 
     fn win(&mut self, cx: &mut Context, granted: BTreeMap<MemberId, TableName>) {
-        // Rule 2: what both majorities have accepted is committed, whoever proposed it.
+        // A table that both majorities have accepted is committed, whichever member proposed it (rule 2).
         let mine = self.accepted.name;
         let same = |name: &TableName| *name == mine || (name.version == mine.version && broken(Mutant::WinsByVersion));
         let committed = self.both_majorities(|v| granted.get(&v).is_some_and(same));

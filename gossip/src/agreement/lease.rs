@@ -141,7 +141,7 @@ impl Tenures {
             let wait = match known {
                 // Nobody ever led it.
                 Some(_) if before.peek().is_none() => Duration::ZERO,
-                // Rule 9: the predecessor is the one of the table before, and the commit says what is known of it.
+                // The predecessor is the primary of the table before; the commit says what is known of it (rule 9).
                 Some(commit) => {
                     let led = |at| Some((at, old?.partition(at)?.primary()));
                     before.map(|at| led(at).map_or(whole, |(at, primary)| wait(commit, at, primary, whole))).max().unwrap_or(whole)

@@ -670,7 +670,7 @@ impl Net {
         }
     }
 
-    /// I4: from a later committed table, the chain of its ancestors leads through the earlier one.
+    /// From a later committed table, the chain of its ancestors leads through the earlier one (I4).
     fn check_descent(&self, name: TableName) {
         let of = |v: &Version| self.committed.get(&(name.cluster, *v)).copied();
         let earlier = self.committed.range(..(name.cluster, name.version)).next_back().map(|((c, v), _)| (*c, *v));

@@ -86,7 +86,7 @@ impl Council {
     pub(super) fn lead(&mut self, cx: &mut Context) {
         let Role::Leader(leader) = &self.role else { return };
         if self.term_seen > self.term {
-            // Rule 1: it stands again above the term that somebody named, without a pre-vote.
+            // It stands again above the term that another member named, without a pre-vote (rule 1).
             return self.stand(cx);
         }
         if leader.flight.is_some() {

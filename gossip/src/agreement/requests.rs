@@ -330,7 +330,7 @@ impl Council {
     }
 
     fn on_in_sync(&mut self, cx: &mut Context, origin: MemberId, mut requests: Vec<InSyncRequest>) {
-        // Rule 7: only the primary asks.
+        // Only the primary asks (rule 7).
         let table = &self.accepted.table;
         requests.truncate(REQUESTS_MAX);
         let may_ask = |r: &InSyncRequest| table.partition(r.partition).is_some_and(|p| p.primary() == origin && p.epoch == r.epoch);

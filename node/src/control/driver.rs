@@ -224,7 +224,7 @@ impl Driver {
                 }
                 upcall = inputs.upcalls.recv(), if upcalls_open => match upcall {
                     Some(upcall) => self.on_upcall(upcall),
-                    // The data threads are gone; rule 12 does the rest.
+                    // The data threads are gone: this node answers no more pings, and is deposed (rule 12).
                     None => upcalls_open = false,
                 },
                 command = inputs.commands.recv() => match command {

@@ -172,7 +172,7 @@ pub fn settle(table: Table) -> Table {
     settle_with(table, |_, _| {})
 }
 
-/// What holds between any two tables that follow one another, I11 and I15 among it.
+/// What holds between any two tables that follow one another (among it I11 and I15).
 pub fn check_step(old: &Table, new: &Table) {
     new.validate().expect("every table is valid");
     assert_eq!((old.term, old.version, old.cluster), (new.term, new.version, new.cluster));

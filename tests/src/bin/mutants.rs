@@ -17,7 +17,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// Mutants that nothing kills, and why that is so. They are run all the same: one that is killed after all must go from here.
 const SURVIVORS: &[(Mutant, &str)] = &[];
 
-/// Breaks each rule of the design on purpose, one at a time. Where a check drives the machines into the very situation, it must notice;
+/// Breaks each rule of docs/agreement.md on purpose, one at a time. Where a check drives the machines into the very situation, it must notice;
 /// elsewhere clusters are simulated under faults until an invariant breaks. A check or a seed counts only if it holds where nothing is
 /// broken. Fails if a mutant survives that is not known to.
 #[derive(Debug, Parser)]

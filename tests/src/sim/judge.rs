@@ -78,7 +78,7 @@ impl World {
 
     /// What the error says to a person: when a majority of the voters that the tables name is gone, `recover` goes on without
     /// the dead. It happens without losing a majority at once, too: a table that replaces a paused voter is under way, and
-    /// one of the voters that it names dies before it is committed (rule 2 needs both majorities).
+    /// one of the voters that it names dies before it is committed: an election needs both majorities (rule 2).
     fn call_the_operator(&mut self) -> bool {
         let now = self.schedule.now();
         let apart = self.apart();

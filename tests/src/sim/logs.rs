@@ -1,6 +1,6 @@
-//! What the partitions' logs must never show: I5 (an old tenure acknowledges), I6 (an acknowledged write that a copy in
-//! sync lacks), I8 (two entries of one name), I9 (a committed entry that differs or is gone), I13 (copies that hold
-//! different things at one place of one log).
+//! What the partitions' logs must never show: an old tenure acknowledges (I5), a copy in sync lacks an acknowledged write
+//! (I6), two entries have one name (I8), a committed entry differs or is gone (I9), copies hold different things at one
+//! place of one log (I13).
 
 use super::process::{Process, ThreadId};
 use super::schedule::Nanos;
@@ -166,7 +166,7 @@ fn shard_of(process: &Process, at: PartitionRef) -> &Shard {
     &process.threads[thread_of(at, process.threads.len())].shard
 }
 
-/// I8 and I9: entries of one name are one, and committed ones never change.
+/// Entries of one name are one (I8), and committed ones never change (I9).
 fn entries(shard: &Shard, now: &Inspection, from: u64, truth: &mut Truth) -> Result<(), String> {
     for seq in (from.max(now.base) + 1)..=now.last {
         let Some((epoch, digest)) = shard.inspect_entry(now.at, seq) else { continue };
@@ -180,7 +180,7 @@ fn entries(shard: &Shard, now: &Inspection, from: u64, truth: &mut Truth) -> Res
     Ok(())
 }
 
-/// I7, rule 5: whoever answers leads by the table that is in force, and by the one that it has accepted.
+/// A node that answers leads by the table that is in force, and by the one that it has accepted (I7, rule 5).
 fn by_both_tables(process: &Process, now: &Inspection, since: Epoch) -> Result<(), String> {
     let Some(view) = &process.view else { return Err(format!("rule 5: {} answers for {} without a table", process.me, now.at)) };
     for table in [&view.installed, &view.accepted] {
@@ -197,8 +197,8 @@ fn by_both_tables(process: &Process, now: &Inspection, since: Epoch) -> Result<(
     Ok(())
 }
 
-/// I5: when a write is acknowledged, nobody could answer a read of another tenure: its lease is over, or it knows better. It need not be
-/// asked for that.
+/// When a write is acknowledged, no other node could answer a read of another tenure: its lease is over, or it knows
+/// better (I5). No read needs to arrive for this check.
 fn nobody_else_answers(processes: &[Process], (p, t): ThreadId, at: Nanos, now: &Inspection) -> Result<(), String> {
     let (me, cluster) = (processes[p].threads[t].shard_me, processes[p].threads[t].shard.inspect_cluster());
     for (_, other) in processes.iter().enumerate().filter(|(o, other)| *o != p && !other.gone) {
@@ -220,7 +220,7 @@ fn nobody_else_answers(processes: &[Process], (p, t): ThreadId, at: Nanos, now: 
     Ok(())
 }
 
-/// I6: what a primary acknowledges is on every copy that counts: by the table that it acts on, and by the newest that is in force, if it still
+/// What a primary acknowledges is on every copy that counts (I6): by the table that it acts on, and by the newest that is in force, if it still
 /// leads there. A copy that already acts on a later table is excused if it does not count any more.
 fn copies_have(processes: &[Process], (p, t): ThreadId, now: &Inspection, newest: Option<&Table>) -> Result<(), String> {
     let me = processes[p].threads[t].shard_me;

@@ -1,9 +1,10 @@
-//! The invariants of the design, checked after every step that could break them.
+//! The invariants of docs/agreement.md, checked after every step that could break them.
 //!
-//! What a view shows: I1 (one committed table per version), I2 (one publisher per term: never two tables of one term and
-//! version), I3 (versions never go back on a node), I4 (later tables descend from committed ones), I7 (a primary is in
-//! sync), I11 (who was removed never returns), I12 (one cluster), I15 (each slot has one partition). What shards show: I5,
-//! I6, I8, I9, I13. Both together show I14. Clients' histories show I10; the end of the run shows I16.
+//! A view shows whether there is one committed table per version (I1), one publisher per term (I2: never two tables of one
+//! term and version), whether versions never go back on a node (I3), later tables descend from committed ones (I4), a
+//! primary is in sync (I7), a removed member never returns (I11), there is one cluster (I12), and each slot has one
+//! partition (I15). Shards show the rules of logs and copies (I5, I6, I8, I9, I13). Both together show that copies are kept
+//! (I14), clients' histories that keys are linearizable (I10), and the end of the run that all is served again (I16).
 
 use super::Report;
 use super::logs::Logs;
@@ -100,7 +101,7 @@ impl Oracle {
         self.logs.look(processes, (p, t), at, may_answer, newest.map(AsRef::as_ref))
     }
 
-    /// What a data thread holds now. I14: what it deleted since, others hold.
+    /// What a data thread holds now. Others hold what it deleted since (I14).
     pub(crate) fn holds(&mut self, me: MemberId, cluster: Option<ClusterId>, shard: &Shard) -> Result<(), String> {
         let now = || shard.inspect().map(|i| (i.at, i.lineage));
         let kept = self.kept.entry(me).or_default();
@@ -400,7 +401,7 @@ fn most_accepted(table: &Table, acceptors: &BTreeSet<MemberId>) -> bool {
     2 * accepted > table.voters.len() || (2 * accepted == table.voters.len() && oldest.is_some_and(|v| acceptors.contains(v)))
 }
 
-/// I14: a copy in sync of a member that stays is dropped only where as many others hold the partition as shall, unless its
+/// A copy in sync of a member that stays is dropped only where as many others hold the partition as shall (I14), unless its
 /// primary asked for it, or whoever proposed the table did not hear that member. (It may stay one as long as it has to vote.)
 fn enough_copies(
     before: &Table,
@@ -428,7 +429,7 @@ fn enough_copies(
     Ok(())
 }
 
-/// I15: every slot belongs to exactly one partition, or every arc or range is one, and is found by where it begins.
+/// Every slot belongs to exactly one partition, or every arc or range is one, and is found by where it begins (I15).
 fn covered(keyspace: &Keyspace) -> Result<(), String> {
     if !matches!(keyspace.division, Division::Slots | Division::Runs(_)) {
         let divided: BTreeSet<PartitionId> = keyspace.division.partitions().into_iter().collect();

@@ -56,7 +56,7 @@ impl Council {
             let same_place = old.addresses.control == member.addresses.control || broken(Mutant::VouchesFromAnywhere);
             let Role::Leader(leader) = &mut self.role else { return };
             match (silent, same_place) {
-                // Rule 7: a later process of its name, on its address, vouches that it is dead.
+                // A later process of its name, on its address, vouches that it is dead (rule 7).
                 (true, true) => _ = leader.duties.dead.insert(old.id),
                 // It may be alive behind a cut. What it held is governed by what the keyspace says; only its name is given away.
                 (true, false) => _ = leader.duties.succeeded.insert(old.id),

@@ -1,11 +1,12 @@
-//! Voters that a draft drops before rule 4 lets them go.
+//! Voters that a draft drops before they may be dropped (rule 4).
 
 use super::newcomers::former_name;
 use doyen_placement::table::validate::MEMBERS_MAX;
 use doyen_placement::{MemberState, Table};
 use std::sync::Arc;
 
-/// Failover never waits for rule 4: a voter that may not be dropped yet stays a member, holding nothing.
+/// Failover never waits for a change of voters (rule 4): a voter that may not be dropped yet stays a
+/// member, holding nothing.
 ///
 /// Whatever else the draft decided about such a voter stands. A newcomer may have its name by now.
 pub(super) fn keep_voters(base: &Table, table: &mut Table) {
