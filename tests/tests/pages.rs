@@ -298,7 +298,7 @@ fn commands_that_are_none_are_found() {
         "doyen status --no-such-flag",
         "doyen no-such-command",
         "(doyen keyspace create a --partitions many) | grep x",
-        "n=3; doyen run --threads \"$n$n\"",
+        "n=x; doyen run --threads \"$n$n\"",
         "cargo run --release -- demo --no-such-flag",
         "cargo run -p doyen-examples --bin no-such-program",
         "just no-such-recipe",
