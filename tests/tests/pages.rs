@@ -2,12 +2,17 @@
 //! program takes.
 //!
 //! Commands are not run: each `doyen` command is given `--help` as its last word. Then the program reads all words before
-//! it, refuses what it does not know, and does nothing.
+//! it, refuses what it does not know, and does nothing. Only what README says about three nodes is run.
 
+use doyen_tests::cluster::free_ports;
+use doyen_tests::process::{PATIENCE, Process};
+use doyen_tests::resp::{Client, Reply};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
+const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 /// What stands before the path of a page in links that must work outside of the repository, too: those of alerts.
 const HOME: &str = "https://github.com/doyen-grid/doyen/blob/main/";
@@ -261,7 +266,7 @@ fn wrong_commands(block: &str) -> String {
         .args(["-c", &format!("{AROUND}\n{block}\nexit 0")])
         .current_dir(directory.path())
         .env("PATH", directory.path())
-        .env("PROGRAM", env!("CARGO_BIN_EXE_doyen-under-test"))
+        .env("PROGRAM", BINARY)
         .env("ROOT", ROOT)
         .env("RECIPES", names.join(" "))
         .stdin(Stdio::null())
@@ -305,4 +310,90 @@ fn commands_that_are_none_are_found() {
     ] {
         assert_eq!(wrong_commands(wrong).lines().count(), 1, "{wrong}");
     }
+}
+
+/// Three nodes as README starts them, on other ports.
+struct ByHand {
+    /// By the port that README gives their RESP.
+    nodes: BTreeMap<u16, Process>,
+    _logs: tempfile::TempDir,
+}
+
+impl ByHand {
+    /// `None`: another process took a port that was free a moment ago.
+    fn start(block: &str) -> Option<Self> {
+        let logs = tempfile::TempDir::new().expect("a directory");
+        let (_, seeds) = block.split_once("seeds=\"").expect("the seeds");
+        let (seeds, _) = seeds.split_once('"').expect("they end");
+        let written: Vec<&str> = seeds.split_whitespace().filter(|word| *word != "--seed").collect();
+        let seeds: Vec<(&str, String)> = written.iter().copied().zip(free_ports(written.len()).iter().map(ToString::to_string)).collect();
+
+        let mut nodes = BTreeMap::new();
+        for line in block.lines().filter(|line| line.starts_with("doyen run $seeds")) {
+            let mut words = line.split('#').next().unwrap_or_default().split_whitespace().skip(3);
+            let mut flags = BTreeMap::from([("--listen", ":7400"), ("--resp", ":7379"), ("--resp-cluster", ":7380"), ("--http", ":7480")]);
+            while let Some(flag) = words.next() {
+                assert!(flags.insert(flag, words.next().expect("a value")).is_some(), "{flag} is new to this test");
+            }
+            let listen = seeds.iter().find(|(written, _)| written.ends_with(flags["--listen"]));
+            let (_, listen) = listen.expect("each node is a seed");
+            let log = logs.path().join(format!("{}.log", nodes.len()));
+            let mut arguments = vec!["run", "--exit-with-stdin", "--listen", listen, "--data", ":0", "--partitions", "64"];
+            arguments.extend(["--resp", ":0", "--resp-cluster", ":0", "--http", ":0"]);
+            arguments.extend(seeds.iter().flat_map(|(_, seed)| ["--seed", seed.as_str()]));
+            let arguments: Vec<String> = arguments.into_iter().map(str::to_owned).collect();
+            let resp = flags["--resp"].trim_start_matches(':').parse().expect("a port");
+            match Process::start(Path::new(BINARY), &arguments, None, log) {
+                Ok(node) => assert!(nodes.insert(resp, node).is_none(), "two nodes at port {resp}"),
+                Err(refused) if refused.stderr.contains("in use") => return None,
+                Err(refused) => panic!("{line}: {refused:?}"),
+            }
+        }
+        Some(Self { nodes, _logs: logs })
+    }
+
+    fn eventually(&self, what: &str, holds: impl Fn(&Process) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.nodes.values().all(&holds) {
+            let logs: Vec<String> = self.nodes.values().map(Process::log).collect();
+            assert!(Instant::now() < deadline, "never happened: {what}\n{}", logs.join("\n"));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// `redis-cli -p PORT WORDS`, against the node that stands for the port.
+    fn types(&self, line: &str) -> Reply {
+        let words: Vec<&str> = line.split('#').next().unwrap_or_default().split_whitespace().collect();
+        let ["redis-cli", "-p", port, command @ ..] = words.as_slice() else { panic!("{line}") };
+        let node = &self.nodes[&port.parse().expect("a port")];
+        let mut client = Client::connect(node.ready.resp, PATIENCE).expect("it listens");
+        client.command(&command.iter().map(|word| word.as_bytes()).collect::<Vec<_>>()).expect("a reply")
+    }
+}
+
+#[test]
+fn three_nodes_by_hand_are_one_cluster_that_outlives_one_of_them() {
+    let text = std::fs::read_to_string(Path::new(ROOT).join("README.md")).expect("the page");
+    let page = Page::read(&text);
+    let with = |words: &str| page.blocks.iter().find(|(_, _, code)| code.contains(words)).expect("README has this block").2.as_str();
+    let mut hand = (0..5).find_map(|_| ByHand::start(with("doyen run $seeds"))).expect("free ports");
+    assert_eq!(hand.nodes.len(), 3);
+
+    let is_safe = |node: &Process, members: usize| {
+        let said = Command::new(BINARY).args(["status", "--json", "--http", &node.ready.http.to_string()]).output().expect("it starts");
+        let status: serde_json::Value = serde_json::from_slice(&said.stdout).unwrap_or_default();
+        status["safe"] == true && status["members"].as_array().is_some_and(|all| all.len() == members)
+    };
+    hand.eventually("three members and safe", |node| is_safe(node, 3));
+    let typed: Vec<&str> = with("redis-cli -p").lines().filter(|line| line.starts_with("redis-cli")).collect();
+    let [write, read] = typed[..] else { panic!("{typed:?}") };
+    assert_eq!(hand.types(write), Reply::Simple("OK".into()));
+    let hello = Reply::Bulk(b"hello".to_vec());
+    assert_eq!(hand.types(read), hello);
+
+    // One that is not asked below, and dies as by `kill -9`.
+    let (_, victim) = hand.nodes.pop_last().expect("there are three");
+    victim.kill();
+    hand.eventually("two members and safe", |node| is_safe(node, 2));
+    assert_eq!(hand.types(read), hello);
 }
