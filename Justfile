@@ -41,7 +41,7 @@ lint:
 docs:
     cargo doc --workspace --no-deps --open
 
-# two web services that share a cache (see README.md for curl lines)
+# two web services that share a cache (see docs/embedding.md for curl lines)
 example:
     cargo run --release -p doyen-examples --bin two-services
 

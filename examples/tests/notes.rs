@@ -10,11 +10,13 @@ async fn a_note_outlives_the_services_that_took_it() -> anyhow::Result<()> {
     let mut cluster = Cluster::builder().binary(env!("CARGO_BIN_EXE_notes")).arguments(["--web", "127.0.0.1:0"]).start(3).await?;
     assert_eq!(http(&cluster, 0, "PUT", "buy milk").await?, (204, String::new()));
     cluster.kill(0);
-    assert_eq!(http(&cluster, 1, "GET", "").await?, (200, "buy milk".into()), "the other copy has it");
+    let answer = http(&cluster, 1, "GET", "").await?;
+    assert_eq!(answer, (200, "buy milk".into()), "the other copy has it");
     cluster.restart(0).await?;
     cluster.await_safe(PATIENCE).await?;
     cluster.kill(1);
-    assert_eq!(http(&cluster, 2, "GET", "").await?, (200, "buy milk".into()), "there were two copies again");
+    let answer = http(&cluster, 2, "GET", "").await?;
+    assert_eq!(answer, (200, "buy milk".into()), "there were two copies again");
     Ok(())
 }
 

@@ -48,3 +48,12 @@ pub fn refuse(program: &str, why: &str) -> ExitCode {
     eprintln!("{program}: {why}");
     ExitCode::from(2)
 }
+
+/// The Rust code of the pages compiles.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../docs/embedding.md")]
+    struct Embedding;
+}

@@ -43,7 +43,7 @@ async fn main() -> anyhow::Result<()> {
     });
     let listener = tokio::net::TcpListener::bind(flags.web).await?;
     let node = Node::builder().options(flags.doyen).start().await?;
-    // One line for whoever starts it: where the node listens, and where the service does.
+    // One line for the test that started it: where the node listens, and where the service does.
     println!("{}", Ready::of(&node).and("web", listener.local_addr()?));
     tokio::select! {
         notes = node.map("notes") => {

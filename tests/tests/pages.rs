@@ -1,0 +1,399 @@
+//! The pages of this repository: every relative link leads somewhere, and every command that a page shows is one that the
+//! program takes.
+//!
+//! Commands are not run: each `doyen` command is given `--help` as its last word. Then the program reads all words before
+//! it, refuses what it does not know, and does nothing. Only what README says about three nodes is run.
+
+use doyen_tests::cluster::free_ports;
+use doyen_tests::process::{PATIENCE, Process};
+use doyen_tests::resp::{Client, Reply};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+/// What stands before the path of a page in links that must work outside of the repository, too: those of alerts.
+const HOME: &str = "https://github.com/doyen-grid/doyen/blob/main/";
+
+/// A page of Markdown, as far as links are concerned.
+#[derive(Debug, Default)]
+struct Page {
+    anchors: BTreeSet<String>,
+    links: Vec<String>,
+    /// Blocks of code: their language, the line of their fence, their text.
+    blocks: Vec<(String, usize, String)>,
+}
+
+impl Page {
+    fn read(text: &str) -> Self {
+        let (mut page, mut prose, mut fence) = (Self::default(), String::new(), None::<String>);
+        for (number, line) in text.lines().enumerate() {
+            let marks: String = line.trim_start().chars().take_while(|&c| c == '`').collect();
+            match &fence {
+                Some(open) if marks.len() >= open.len() && line.trim() == marks => fence = None,
+                Some(_) => {
+                    let (_, _, code) = page.blocks.last_mut().expect("its fence was seen");
+                    code.push_str(line);
+                    code.push('\n');
+                }
+                None if marks.len() >= 3 => {
+                    let language = line.trim_start().trim_start_matches('`').trim();
+                    page.blocks.push((language.to_owned(), number + 1, String::new()));
+                    fence = Some(marks);
+                }
+                None => {
+                    if let Some(heading) = line.strip_prefix('#') {
+                        page.add_anchor(heading.trim_start_matches('#'));
+                    }
+                    prose.push_str(line);
+                    prose.push('\n');
+                }
+            }
+        }
+        assert!(fence.is_none(), "a block of code has no end");
+        let prose = without_code(&prose);
+        for (at, _) in prose.match_indices("](") {
+            let target = prose[at + 2..].split([')', '"']).next().unwrap_or_default();
+            page.links.push(target.trim().trim_matches(['<', '>']).to_owned());
+        }
+        for line in prose.lines() {
+            if let Some((_, target)) = line.strip_prefix('[').and_then(|rest| rest.split_once("]: ")) {
+                page.links.push(target.trim().to_owned());
+            }
+        }
+        page
+    }
+
+    /// As GitHub names headings: the second one of a text gets a number.
+    fn add_anchor(&mut self, heading: &str) {
+        let kept = heading.trim().chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+        let slug: String = kept.map(|c| if c == ' ' { '-' } else { c }).flat_map(char::to_lowercase).collect();
+        let mut name = slug.clone();
+        for number in 1.. {
+            if self.anchors.insert(name) {
+                break;
+            }
+            name = format!("{slug}-{number}");
+        }
+    }
+}
+
+/// Without spans of code: as many backticks end one as began it, and without an end there is none.
+fn without_code(text: &str) -> String {
+    let (mut kept, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find('`') {
+        let marks = rest[at..].len() - rest[at..].trim_start_matches('`').len();
+        let (mark, inner) = rest[at..].split_at(marks);
+        kept.push_str(&rest[..at]);
+        let ends = inner.match_indices(mark).map(|(i, _)| i);
+        let mut ends = ends.filter(|&i| !inner[..i].ends_with('`') && !inner[i + marks..].starts_with('`'));
+        match ends.next() {
+            Some(end) => rest = &inner[end + marks..],
+            None => {
+                kept.push_str(mark);
+                rest = inner;
+            }
+        }
+    }
+    kept + rest
+}
+
+/// All files below a directory of which this is so, by their paths from there. Neither what is built nor what is hidden.
+fn files(root: &Path, wanted: impl Fn(&str) -> bool) -> BTreeMap<PathBuf, String> {
+    let (mut found, mut directories) = (BTreeMap::new(), vec![root.to_owned()]);
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(&directory).expect("a directory of ours").flatten() {
+            let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+            if path.is_dir() && !path.is_symlink() && name != "target" && !name.starts_with('.') {
+                directories.push(path);
+            } else if path.is_file() && wanted(&name) {
+                let text = std::fs::read_to_string(&path).expect("text");
+                found.insert(path.strip_prefix(root).expect("it is below").to_owned(), text);
+            }
+        }
+    }
+    found
+}
+
+/// The pages, by their paths.
+fn pages(root: &Path) -> BTreeMap<PathBuf, Page> {
+    files(root, |name| name.ends_with(".md")).into_iter().map(|(path, text)| (path, Page::read(&text))).collect()
+}
+
+/// `a/./b/../c` is `a/c`; `None`: it leads out of the repository.
+fn resolved(path: &Path) -> Option<PathBuf> {
+    let mut parts = Vec::new();
+    for part in path {
+        match part.to_str()? {
+            "." => {}
+            ".." => {
+                parts.pop()?;
+            }
+            _ => parts.push(part),
+        }
+    }
+    Some(parts.into_iter().collect())
+}
+
+/// The links of a repository that lead nowhere.
+fn broken_links(root: &Path) -> Vec<String> {
+    let pages = pages(root);
+    let mut links: Vec<(&Path, String)> = Vec::new();
+    for (path, page) in &pages {
+        links.extend(page.links.iter().map(|link| (path.as_path(), link.clone())));
+    }
+    let rules = files(root, |name| name.ends_with(".yml"));
+    for (path, text) in &rules {
+        let urls = text.match_indices(HOME).map(|(at, _)| text[at..].split(char::is_whitespace).next().unwrap_or_default());
+        links.extend(urls.map(|url| (path.as_path(), url.to_owned())));
+    }
+    let leads_somewhere = |from: &Path, link: &str| {
+        let (base, link) = match link.strip_prefix(HOME) {
+            Some(rest) => (Path::new(""), rest),
+            None if link.contains("://") || link.starts_with("mailto:") => return true,
+            None => (from.parent().unwrap_or(Path::new("")), link),
+        };
+        let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+        let path = if file.is_empty() { Some(from.to_owned()) } else { resolved(&base.join(file)) };
+        path.is_some_and(|path| match pages.get(&path) {
+            Some(page) => anchor.is_empty() || page.anchors.contains(anchor),
+            None => anchor.is_empty() && root.join(path).exists(),
+        })
+    };
+    links.retain(|(from, link)| !leads_somewhere(from, link));
+    links.into_iter().map(|(from, link)| format!("{}: {link}", from.display())).collect()
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let broken = broken_links(Path::new(ROOT));
+    assert!(broken.is_empty(), "these links lead nowhere:\n{}", broken.join("\n"));
+}
+
+#[test]
+fn links_that_lead_nowhere_are_found() {
+    let root = tempfile::TempDir::new().expect("a directory");
+    let write = |name: &str, text: &str| std::fs::write(root.path().join(name), text).expect("a file in our own directory");
+    std::fs::create_dir(root.path().join("docs")).expect("it is ours");
+    write("one.md", "# One `flag`, twice\n## Same\n## Same\n[a](docs/two.md#the-end) [b](#one-flag-twice) [c](#same-1)\n");
+    write("docs/two.md", "# The end\n[d](../one.md#same) [e](https://example.com/no.md) ``[f](no.md)`` [g](../docs)\n");
+    write("docs/rules.yml", &format!("url: {HOME}docs/two.md#the-end\n"));
+    assert_eq!(broken_links(root.path()), Vec::<String>::new());
+
+    write("one.md", "# One\n[a](docs/no.md) [b](docs/two.md#no) [c](../../etc) `x`\n```text\n# No\n[d](no.md)\n```\n");
+    write("docs/rules.yml", &format!("url: {HOME}two.md#the-end\n"));
+    let broken = ["docs/two.md: ../one.md#same", "one.md: docs/no.md", "one.md: docs/two.md#no", "one.md: ../../etc"];
+    let found: BTreeSet<String> = broken_links(root.path()).into_iter().collect();
+    let rule = format!("docs/rules.yml: {HOME}two.md#the-end");
+    assert_eq!(found, broken.map(str::to_owned).into_iter().chain([rule]).collect());
+}
+
+/// Comments and recipes name pages, which move now and then.
+#[test]
+fn pages_that_sources_name_exist() {
+    let root = Path::new(ROOT);
+    let kinds = [".rs", ".toml", ".yml", ".sh", ".py", "Justfile"];
+    let mut sources = files(root, |name| kinds.iter().any(|kind| name.ends_with(kind)));
+    sources.remove(Path::new("tests/tests/pages.rs")); // it makes pages up
+    let mut missing = Vec::new();
+    for (path, text) in &sources {
+        let words = text.split(|c: char| !(c.is_alphanumeric() || matches!(c, '.' | '/' | '-' | '_')));
+        for word in words.map(|word| word.trim_matches('.')).filter(|word| word.ends_with(".md") && !word.contains("//")) {
+            let near = path.parent().map(|directory| root.join(directory).join(word));
+            if !root.join(word.trim_start_matches("/../")).exists() && !near.is_some_and(|near| near.exists()) {
+                missing.push(format!("{}: {word}", path.display()));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "these pages do not exist:\n{}", missing.join("\n"));
+}
+
+/// Code that does not compile by itself is a part of an example, which is compiled and run. How it is broken into lines may
+/// differ.
+#[test]
+fn code_that_is_not_compiled_stands_in_an_example() {
+    let packed = |text: &str| text.chars().filter(|c| !c.is_whitespace() && *c != ',').collect::<String>();
+    let examples: Vec<String> =
+        files(&Path::new(ROOT).join("examples"), |name| name.ends_with(".rs")).values().map(|t| packed(t)).collect();
+    let mut strange = Vec::new();
+    for (path, page) in pages(Path::new(ROOT)) {
+        for (_, line, code) in page.blocks.iter().filter(|(language, ..)| language == "rust,ignore") {
+            if !examples.iter().any(|example| example.contains(&packed(code))) {
+                strange.push(format!("{}, block at line {line}", path.display()));
+            }
+        }
+    }
+    assert!(strange.is_empty(), "no example has this code:\n{}", strange.join("\n"));
+}
+
+/// Stands before every block: whichever program a block names does nothing, and what the program under test or the
+/// repository does not know is written down. A block that goes round for ever is ended.
+const AROUND: &str = r#"
+ulimit -t 20
+doyen() { "$PROGRAM" "$@" --help </dev/null >/dev/null 2>said || echo "doyen $*: $(while read -r l; do echo "$l"; done <said)" >>wrong; }
+just() { case " $RECIPES " in *" $1 "*) ;; *) echo "just $*: there is no such recipe" >>wrong ;; esac; }
+cargo() {
+    [ "$1" = run ] || return 0
+    of=
+    while [ $# -gt 0 ] && [ "$1" != -- ]; do
+        if [ "$1" = --bin ]; then of=$2; fi
+        shift
+    done
+    if [ $# -gt 0 ]; then shift; fi
+    if [ -z "$of" ]; then
+        doyen "$@"
+    elif ! [ -e "$ROOT/examples/src/bin/$of.rs" ] && ! [ -e "$ROOT/tests/src/bin/$of.rs" ]; then
+        echo "cargo run --bin $of: there is no such program" >>wrong
+    fi
+}
+grep() { :; }
+sleep() { :; }
+"#;
+
+/// What is wrong with the commands of a block.
+fn wrong_commands(block: &str) -> String {
+    let directory = tempfile::TempDir::new().expect("a directory");
+    let recipes = std::fs::read_to_string(Path::new(ROOT).join("Justfile")).expect("the recipes");
+    let names = recipes.lines().filter(|line| line.starts_with(char::is_alphabetic));
+    let names: Vec<&str> = names.filter_map(|line| line.split([' ', ':']).next()).collect();
+    let mut shell = Command::new("/bin/sh");
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("DOYEN_")) {
+        shell.env_remove(name);
+    }
+    let done = shell
+        .args(["-c", &format!("{AROUND}\n{block}\nexit 0")])
+        .current_dir(directory.path())
+        .env("PATH", directory.path())
+        .env("PROGRAM", BINARY)
+        .env("ROOT", ROOT)
+        .env("RECIPES", names.join(" "))
+        .stdin(Stdio::null())
+        .output()
+        .expect("a shell");
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{}: {said}\n{block}", done.status);
+    std::fs::read_to_string(directory.path().join("wrong")).unwrap_or_default()
+}
+
+#[test]
+fn commands_of_pages_are_commands_of_the_program() {
+    let (mut wrong, mut blocks) = (String::new(), 0);
+    for (path, page) in pages(Path::new(ROOT)) {
+        if path.starts_with("docs/notes") {
+            continue; // of their day
+        }
+        for (_, line, code) in page.blocks.iter().filter(|(language, ..)| language == "sh") {
+            blocks += 1;
+            for complaint in wrong_commands(code).lines() {
+                wrong.push_str(&format!("{}, block at line {line}: {complaint}\n", path.display()));
+            }
+        }
+    }
+    assert!(blocks >= 20, "the pages have commands, and {blocks} blocks were found");
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
+#[test]
+fn commands_that_are_none_are_found() {
+    assert_eq!(wrong_commands("doyen status --json | grep -q x > out\ncurl -s no:1\nuntil doyen moves | grep y; do sleep 1; done"), "");
+    assert_eq!(wrong_commands("cargo run --release -- demo --nodes 5\ncargo test --workspace\njust sim 5000"), "");
+    for wrong in [
+        "doyen status --no-such-flag",
+        "doyen no-such-command",
+        "(doyen keyspace create a --partitions many) | grep x",
+        "n=x; doyen run --threads \"$n$n\"",
+        "cargo run --release -- demo --no-such-flag",
+        "cargo run -p doyen-examples --bin no-such-program",
+        "just no-such-recipe",
+    ] {
+        assert_eq!(wrong_commands(wrong).lines().count(), 1, "{wrong}");
+    }
+}
+
+/// Three nodes as README starts them, on other ports.
+struct ByHand {
+    /// By the port that README gives their RESP.
+    nodes: BTreeMap<u16, Process>,
+    _logs: tempfile::TempDir,
+}
+
+impl ByHand {
+    /// `None`: another process took a port that was free a moment ago.
+    fn start(block: &str) -> Option<Self> {
+        let logs = tempfile::TempDir::new().expect("a directory");
+        let (_, seeds) = block.split_once("seeds=\"").expect("the seeds");
+        let (seeds, _) = seeds.split_once('"').expect("they end");
+        let written: Vec<&str> = seeds.split_whitespace().filter(|word| *word != "--seed").collect();
+        let seeds: Vec<(&str, String)> = written.iter().copied().zip(free_ports(written.len()).iter().map(ToString::to_string)).collect();
+
+        let mut nodes = BTreeMap::new();
+        for line in block.lines().filter(|line| line.starts_with("doyen run $seeds")) {
+            let mut words = line.split('#').next().unwrap_or_default().split_whitespace().skip(3);
+            let mut flags = BTreeMap::from([("--listen", ":7400"), ("--resp", ":7379"), ("--resp-cluster", ":7380"), ("--http", ":7480")]);
+            while let Some(flag) = words.next() {
+                assert!(flags.insert(flag, words.next().expect("a value")).is_some(), "{flag} is new to this test");
+            }
+            let listen = seeds.iter().find(|(written, _)| written.ends_with(flags["--listen"]));
+            let (_, listen) = listen.expect("each node is a seed");
+            let log = logs.path().join(format!("{}.log", nodes.len()));
+            let mut arguments = vec!["run", "--exit-with-stdin", "--listen", listen, "--data", ":0", "--partitions", "64"];
+            arguments.extend(["--resp", ":0", "--resp-cluster", ":0", "--http", ":0"]);
+            arguments.extend(seeds.iter().flat_map(|(_, seed)| ["--seed", seed.as_str()]));
+            let arguments: Vec<String> = arguments.into_iter().map(str::to_owned).collect();
+            let resp = flags["--resp"].trim_start_matches(':').parse().expect("a port");
+            match Process::start(Path::new(BINARY), &arguments, None, log) {
+                Ok(node) => assert!(nodes.insert(resp, node).is_none(), "two nodes at port {resp}"),
+                Err(refused) if refused.stderr.contains("in use") => return None,
+                Err(refused) => panic!("{line}: {refused:?}"),
+            }
+        }
+        Some(Self { nodes, _logs: logs })
+    }
+
+    fn eventually(&self, what: &str, holds: impl Fn(&Process) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.nodes.values().all(&holds) {
+            let logs: Vec<String> = self.nodes.values().map(Process::log).collect();
+            assert!(Instant::now() < deadline, "never happened: {what}\n{}", logs.join("\n"));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// `redis-cli -p PORT WORDS`, against the node that stands for the port.
+    fn types(&self, line: &str) -> Reply {
+        let words: Vec<&str> = line.split('#').next().unwrap_or_default().split_whitespace().collect();
+        let ["redis-cli", "-p", port, command @ ..] = words.as_slice() else { panic!("{line}") };
+        let node = &self.nodes[&port.parse().expect("a port")];
+        let mut client = Client::connect(node.ready.resp, PATIENCE).expect("it listens");
+        client.command(&command.iter().map(|word| word.as_bytes()).collect::<Vec<_>>()).expect("a reply")
+    }
+}
+
+#[test]
+fn three_nodes_by_hand_are_one_cluster_that_outlives_one_of_them() {
+    let text = std::fs::read_to_string(Path::new(ROOT).join("README.md")).expect("the page");
+    let page = Page::read(&text);
+    let with = |words: &str| page.blocks.iter().find(|(_, _, code)| code.contains(words)).expect("README has this block").2.as_str();
+    let mut hand = (0..5).find_map(|_| ByHand::start(with("doyen run $seeds"))).expect("free ports");
+    assert_eq!(hand.nodes.len(), 3);
+
+    let is_safe = |node: &Process, members: usize| {
+        let said = Command::new(BINARY).args(["status", "--json", "--http", &node.ready.http.to_string()]).output().expect("it starts");
+        let status: serde_json::Value = serde_json::from_slice(&said.stdout).unwrap_or_default();
+        status["safe"] == true && status["members"].as_array().is_some_and(|all| all.len() == members)
+    };
+    hand.eventually("three members and safe", |node| is_safe(node, 3));
+    let typed: Vec<&str> = with("redis-cli -p").lines().filter(|line| line.starts_with("redis-cli")).collect();
+    let [write, read] = typed[..] else { panic!("{typed:?}") };
+    assert_eq!(hand.types(write), Reply::Simple("OK".into()));
+    let hello = Reply::Bulk(b"hello".to_vec());
+    assert_eq!(hand.types(read), hello);
+
+    // One that is not asked below, and dies as by `kill -9`.
+    let (_, victim) = hand.nodes.pop_last().expect("there are three");
+    victim.kill();
+    hand.eventually("two members and safe", |node| is_safe(node, 2));
+    assert_eq!(hand.types(read), hello);
+}
