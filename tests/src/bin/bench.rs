@@ -9,7 +9,7 @@ use doyen_tests::bench::report::Results;
 use doyen_tests::bench::suite::{self, Suite};
 use doyen_tests::bench::systems::{Installed, Kind};
 use doyen_tests::bench::{check, generators};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -54,7 +54,7 @@ struct Options {
     /// Write the report and the figures, however little was measured
     #[arg(long)]
     write: bool,
-    /// Where the report goes: docs/notes/DATE-bench.md
+    /// Where the report goes, if not into docs/notes, under the date
     #[arg(long, value_name = "PATH")]
     report: Option<PathBuf>,
     /// Where the figures for machines go to and come from
@@ -107,7 +107,7 @@ impl Options {
 
     fn report(&self, machine: &Machine) -> PathBuf {
         let day = machine.date.split(' ').next().unwrap_or_default();
-        self.report.clone().unwrap_or_else(|| PathBuf::from(format!("docs/notes/{day}-bench.md")))
+        self.report.clone().unwrap_or_else(|| Path::new("docs/notes").join(format!("{day}-bench")).with_extension("md"))
     }
 
     fn kinds(&self) -> Result<Vec<Kind>> {
