@@ -97,7 +97,7 @@ calls:
     cargo build --release -p doyen -p doyen-tests
     target/release/figures calls --binary target/release/doyen
 
-# beside Redis Cluster, Hazelcast and Olric in one run: BENCHMARKS.md (an hour); `just bench quick` only prints (below ten minutes)
+# beside Redis Cluster, Hazelcast and Olric in one run: a report in docs/notes (an hour); `just bench quick` only prints (below ten minutes)
 bench MODE="full" *ARGS:
     cargo build --profile dist -p doyen
     cargo build --release -p doyen-tests --bin bench

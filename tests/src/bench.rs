@@ -9,7 +9,7 @@
 //!    ├─ cases       what is measured
 //!    ├─ generators  redis-benchmark, `doyen bench`, Hazelcast's own client
 //!    ├─ memory      bytes a key, idle nodes, idle connections
-//!    └─ report      the table, BENCHMARKS.md, the figures for machines
+//!    └─ report      the table, the page in docs/notes, the figures for machines
 //!   check      the same ratios beside the committed ones, judged with stats
 //! ```
 

@@ -5,7 +5,7 @@
 //! processes over real sockets, [`native`] drives them through the native client, [`witness`] judges what contending clients saw. [`mod@bench`] measures them beside others, [`scale`] what
 //! they cost as they become more, [`starve`] who is taken for dead where cores are scarce, [`stall`] how long a cluster stands still,
 //! [`calls`] system calls by operation, [`large`] how long passes become with the largest values, [`threads`] what several data threads
-//! give a node. [`runbook`] types what OPERATIONS.md says. [`fuzz`] gives every decoder what a peer should not send.
+//! give a node. [`runbook`] types what docs/operations.md says. [`fuzz`] gives every decoder what a peer should not send.
 
 pub mod bench;
 pub mod calls;

@@ -1,4 +1,4 @@
-//! OPERATIONS.md as it is typed: its commands are run by a shell, against a cluster of real processes.
+//! docs/operations.md as it is typed: its commands are run by a shell, against a cluster of real processes.
 //!
 //! ```text
 //!   sh ── doyen ...          the program under test, by its HTTP
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../OPERATIONS.md");
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operations.md");
 /// What stands in for each program that is not Doyen's.
 const OUTSIDE: &str = r#"#!/bin/sh
 echo "${0##*/} $*" > "$OUTSIDE/asked"
@@ -36,7 +36,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// Reads OPERATIONS.md.
+    /// Reads docs/operations.md.
     #[must_use]
     pub fn read() -> Self {
         let text = std::fs::read_to_string(PAGE).expect("the page");

@@ -1,4 +1,9 @@
 //! The log of one partition: what was applied, by whom it was asked, and what it replaced until it is committed.
+//!
+//! Entries are effects (`Put`, `Delete`, `Deadline`, `Clear`), never commands. Each names the operation
+//! that caused it, with its outcome, so that a retry finds it. The primary and its copies apply an entry
+//! at once. A copy that meets a new primary undoes the entries that the new primary lacks. A committed
+//! entry is never undone (I9).
 
 use super::dedup::OpId;
 use super::op::Outcome;

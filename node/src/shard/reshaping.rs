@@ -8,6 +8,11 @@
 //! ```
 //! Whoever is in sync in a new partition was so in the former ones, and confirmed in the epoch in which they took no more writes: so all
 //! of them draw from the same contents, and there is no log to divide.
+//!
+//! The clocks of two partitions that are merged differ: the table says by how much, and deadlines of the
+//! one that is behind are moved. A partition-wide operation ends `Stale`, and its caller asks the new
+//! partitions. The numbers of the parts are chosen so that at every member the same data thread has
+//! them: contents never pass from one thread to another.
 
 use super::dedup::Dedup;
 use super::forwarding::{Call, note_order};

@@ -1,4 +1,9 @@
 //! Keyspaces that people make, change and drop.
+//!
+//! Numbers of keyspaces and maps are never given again (`next_keyspace`, `next_map`), so that what is
+//! left of a dropped keyspace is never taken for a later one of the same name. A primary stops serving
+//! once it has stored a table without its keyspace, committed or not. Another number of copies, or
+//! other rules, void the goals of moves; the next plan makes others.
 
 use super::{NotReshaped, assign, reshape};
 use crate::division::{Cut, Division, RangeStart, Runs};

@@ -39,7 +39,7 @@ pub struct Results {
 }
 
 impl Results {
-    /// What the terminal shows, and BENCHMARKS.md with it.
+    /// What the terminal shows, and the page with it.
     #[must_use]
     pub fn tables(&self) -> String {
         let mut text = String::new();
@@ -58,7 +58,7 @@ impl Results {
         text
     }
 
-    /// BENCHMARKS.md.
+    /// The page, with a link to the figures.
     #[must_use]
     pub fn markdown(&self, figures: &str) -> String {
         let versions: String = self.versions.iter().map(|(kind, version)| format!("- {} {version}\n", kind.name())).collect();

@@ -9,12 +9,12 @@ use doyen_tests::bench::report::Results;
 use doyen_tests::bench::suite::{self, Suite};
 use doyen_tests::bench::systems::{Installed, Kind};
 use doyen_tests::bench::{check, generators};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Mode {
-    /// Everything, medians of five; writes BENCHMARKS.md
+    /// Everything, medians of five; writes a page into docs/notes
     Full,
     /// The most important of it below ten minutes, medians of three; writes nothing
     Quick,
@@ -54,9 +54,9 @@ struct Options {
     /// Write the report and the figures, however little was measured
     #[arg(long)]
     write: bool,
-    /// Where the report goes
-    #[arg(long, value_name = "PATH", default_value = "BENCHMARKS.md")]
-    report: PathBuf,
+    /// Where the report goes, if not into docs/notes, under the date
+    #[arg(long, value_name = "PATH")]
+    report: Option<PathBuf>,
     /// Where the figures for machines go to and come from
     #[arg(long, value_name = "PATH", default_value = "tests/rivals/figures.json")]
     figures: PathBuf,
@@ -103,6 +103,11 @@ impl Options {
 
     fn memory_keys(&self) -> u32 {
         self.memory_keys.unwrap_or(if self.quick() { 300_000 } else { 1_000_000 })
+    }
+
+    fn report(&self, machine: &Machine) -> PathBuf {
+        let day = machine.date.split(' ').next().unwrap_or_default();
+        self.report.clone().unwrap_or_else(|| Path::new("docs/notes").join(format!("{day}-bench")).with_extension("md"))
     }
 
     fn kinds(&self) -> Result<Vec<Kind>> {
@@ -189,15 +194,19 @@ fn measured(options: &Options) -> Result<()> {
     };
     println!("\n{}", results.tables());
     println!("Medians of {}; xN: Doyen's figure divided by that system's, the median of the rounds.", results.rounds);
+    let report = options.report(&results.machine);
     let whole = options.mode == Mode::Full && options.only.is_none() && options.kinds()? == Kind::ALL;
     if !(whole || options.write) {
-        println!("Nothing was written: only the whole list (`just bench`) goes into {}; --write says otherwise.", options.report.display());
+        println!("Nothing was written: only the whole list (`just bench`) goes into {}; --write says otherwise.", report.display());
         return Ok(());
     }
-    let beside = options.figures.to_string_lossy();
-    std::fs::write(&options.report, results.markdown(&beside)).with_context(|| format!("cannot write {}", options.report.display()))?;
+    let figures = options.figures.to_string_lossy();
+    // The link in the page is relative to the page.
+    let up = "../".repeat(report.parent().map_or(0, |directory| directory.components().count()));
+    let beside = if options.figures.is_absolute() || report.is_absolute() { figures.into_owned() } else { format!("{up}{figures}") };
+    std::fs::write(&report, results.markdown(&beside)).with_context(|| format!("cannot write {}", report.display()))?;
     results.save(&options.figures)?;
-    println!("Written: {} and {}.", options.report.display(), options.figures.display());
+    println!("Written: {} and {}.", report.display(), options.figures.display());
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! Measures the figures of README.md and PERFORMANCE.md on this machine: `figures --help` says which, `Justfile` how they are called.
+//! Measures the figures of docs/performance.md on this machine: `figures --help` says which, `Justfile` how they are called.
 //!
 //! Failover is judged for each partition by its own longest gap between two acknowledged writes: one connection writes to
 //! a handful of partitions in turn, so that a partition that waits delays few others.

@@ -1,5 +1,5 @@
 //! node/alerts.yml: rules that Prometheus understands, that fire when they should, and that ask for nothing that a node does not tell; and what to do about each is
-//! in OPERATIONS.md.
+//! in docs/operations.md.
 
 use doyen_placement::loads::{EVACUATED, FULL};
 use doyen_tests::cluster::Cluster;
@@ -50,7 +50,7 @@ fn every_rule_is_tried_and_says_what_to_do() {
     let alerts: BTreeSet<&str> = all(&rules, "- alert:").into_iter().collect();
     assert!(alerts.len() >= 11, "{alerts:?}");
     let sections: BTreeSet<&str> = page.headings().filter(|heading| heading.starts_with("Doyen")).collect();
-    assert_eq!(alerts, sections, "alerts, and sections of OPERATIONS.md");
+    assert_eq!(alerts, sections, "alerts, and sections of docs/operations.md");
     for alert in &alerts {
         assert!(!page.blocks(alert, "sh").is_empty(), "{alert} has nothing to type");
         // Alone in its line where something is expected of it.
@@ -59,7 +59,7 @@ fn every_rule_is_tried_and_says_what_to_do() {
     }
     for rule in rules.split("- alert:").skip(1) {
         let name = rule.lines().next().unwrap_or_default().trim();
-        let url = format!("https://github.com/doyen-grid/doyen/blob/main/OPERATIONS.md#{}", name.to_lowercase());
+        let url = format!("https://github.com/doyen-grid/doyen/blob/main/docs/operations.md#{}", name.to_lowercase());
         assert_eq!(all(rule, "runbook_url:"), [url.as_str()]);
         for word in ["for:", "labels: {severity:", "summary:", "description:"] {
             assert_eq!(all(rule, word).len(), 1, "{name}: {word}");

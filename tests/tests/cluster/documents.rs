@@ -1,4 +1,4 @@
-//! TESTING.md says what there is.
+//! docs/testing.md says what there is.
 
 use doyen_placement::mutant::Mutant;
 use std::path::Path;
@@ -19,7 +19,7 @@ fn sources(directory: &Path, text: &mut String) {
 
 #[test]
 fn testing_names_every_mutant_and_no_test_that_is_not_there() {
-    let page = std::fs::read_to_string(Path::new(ROOT).join("TESTING.md")).expect("the page");
+    let page = std::fs::read_to_string(Path::new(ROOT).join("docs/testing.md")).expect("the page");
     let (_, table) = page.split_once("## The rules, their tests and their mutants").expect("the table of rules");
     let words: Vec<&str> = table.split([' ', ',', '|', '*', '\n']).collect();
     for mutant in Mutant::ALL {

@@ -1,4 +1,4 @@
-//! What OPERATIONS.md says is typed, and what it promises is so; on real processes.
+//! What docs/operations.md says is typed, and what it promises is so; on real processes.
 
 use doyen_tests::cluster::Cluster;
 use doyen_tests::resp::Reply;

@@ -1,4 +1,13 @@
 //! Who wants to be let in.
+//!
+//! The coordinator admits only a process that it has heard itself. A member that the coordinator does
+//! not hear is expelled, and comes back as another process by way of other members: the coordinator
+//! then probes its address, and admits it when it answers. Until then the newcomer says why it waits.
+//!
+//! Two members of a name are never both live. If a process asks to join under the name of a member that
+//! answers, it is refused. If that member is silent, the process is admitted, and the same table
+//! renames the silent one to `NAME~AGE`. If the renamed member answers again, it is treated as a leaver
+//! (`outlived`): it serves until what it holds is copied, and ends because its name is taken.
 
 use super::super::bootstrap::name_taken;
 use super::super::context::Context;
