@@ -143,6 +143,8 @@ mutants! {
     LeavesTheDrained = ("leaves-the-drained", "rule 10"),
     /// A leaver goes with what it holds though a newcomer asks to be let in.
     LeavesTheNewcomer = ("leaves-the-newcomer", "rule 10"),
+    /// While every member leaves, each goes with what it holds, and asks no coordinator.
+    LeavesByItsOwnWord = ("leaves-by-its-own-word", "rule 10"),
     /// A leaver that dies is handed over again and again.
     HandsOverTheDead = ("hands-over-the-dead", "rule 10"),
     /// A deposed primary commits and acknowledges.

@@ -56,6 +56,7 @@ pub const CHECKS: &[(Mutant, Check)] = &[
     (Mutant::LeavesByProposal, membership::who_leaves_goes_by_what_is_in_force),
     (Mutant::LeavesTheSilent, membership::who_leaves_waits_for_the_silent),
     (Mutant::LeavesTheNewcomer, membership::who_leaves_last_waits_for_a_newcomer),
+    (Mutant::LeavesByItsOwnWord, membership::who_leaves_with_all_others_goes_one_after_another),
     (Mutant::ServesByInstalled, data::who_sealed_answers_nothing),
     (Mutant::AnswersByOldView, data::a_view_that_is_not_shown_any_more_answers_nothing),
     (Mutant::ChecksThenReads, data::what_is_read_is_judged_after_that),

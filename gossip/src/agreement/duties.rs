@@ -459,7 +459,10 @@ impl Council {
         }
         // Who is silent may be dead; if not, it asks again.
         let goes_on = |state| !matches!(state, MemberState::Leaving | MemberState::Silent) || broken(Mutant::HandsOverTheDead);
-        let leaves = |m: &MemberId| table.member(*m).is_some_and(|m| goes_on(m.state));
+        // If a member answers again after a full stop was decided, it may take what the others hold.
+        let called_off = !planner::stops(table);
+        let holds = |m: &Member| called_off && m.state == MemberState::Leaving && planner::holds_anything(table, m.id);
+        let leaves = |m: &MemberId| table.member(*m).is_some_and(|m| goes_on(m.state) || holds(m));
         duties.leaving.retain(|m, _| leaves(m));
         duties.departing.retain(|m| self.accepted.member(*m).is_some());
         for (&member, &pace) in &duties.leaving {

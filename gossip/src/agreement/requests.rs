@@ -225,7 +225,7 @@ impl Council {
         // Once `--leave-timeout` is over (`Pace::AtOnce`), or this member has decided to go, it waits for no newcomer.
         let waits = self.requests.leave == Leave::Asked(Pace::Repair) && self.requests.at_the_door(cx, &self.committed);
         let unled = self.leader.is_none() && self.leaderless_for(cx) >= LEADERLESS_LISTENS;
-        unled && !waits && self.all_leave(&self.committed, |m| m == cx.me())
+        (unled || broken(Mutant::LeavesByItsOwnWord)) && !waits && self.all_leave(&self.committed, |m| m == cx.me())
     }
 
     pub(super) fn leave(&mut self, cx: &mut Context, pace: Pace) {

@@ -177,6 +177,42 @@ pub(super) fn who_leaves_last_waits_for_a_newcomer() -> Result<(), String> {
     Err(format!("I16: n1 never goes: {}", m.summary()))
 }
 
+/// All members are told to leave at the same moment, and the first that ends is started again. (Several went with what they held, and with half of the
+/// votes: the others could not admit it.)
+pub(super) fn who_leaves_with_all_others_goes_one_after_another() -> Result<(), String> {
+    let mut m = Members::of(Setup::of(3))?;
+    (1..=3).for_each(|place| m.input(place, Input::Leave(Pace::Repair)));
+    let goes = |m: &Members, place: u64| m.process(place).is_some_and(|p| p.handed_over);
+    m.until(1000, "end of one", |m| (1..=3).any(|place| goes(m, place)))?;
+    let first = (1..=3).find(|place| goes(&m, *place)).unwrap_or_default();
+    // It answers its clients before it departs.
+    m.run(1000);
+    let holds = |m: &Members, place: u64| m.table(place).map(|table| planner::holds_anything(&table, id(place)));
+    for place in (1..=3).filter(|place| goes(&m, *place)) {
+        if holds(&m, place)? {
+            return Err(format!("I14: n{place} goes with what it holds: {}", m.summary()));
+        }
+    }
+    m.input(first, Input::Depart);
+    m.until(2000, "departure", |m| !m.lives(first))?;
+    m.start(4, &[1, 2, 3], None);
+    for _ in 0..50 {
+        m.run(200);
+        m.verdict()?;
+        let others = || (1..=3).filter(|place| *place != first);
+        for place in others().filter(|place| goes(&m, *place)) {
+            if holds(&m, place)? {
+                return Err(format!("I14: n{place} goes with what it holds, and n4 is at its door: {}", m.summary()));
+            }
+        }
+        if others().all(|place| goes(&m, place)) {
+            return Ok(());
+        }
+        ask(&mut m, InSyncChange::Admit)?;
+    }
+    Err(format!("I16: they never go: {}", m.summary()))
+}
+
 /// A member leaves, and the table that hands over what it holds reaches it, but is not in force.
 pub(super) fn who_leaves_goes_by_what_is_in_force() -> Result<(), String> {
     let mut m = Members::of(Setup::of(3))?;

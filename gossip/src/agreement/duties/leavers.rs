@@ -127,3 +127,50 @@ impl Council {
         planner::stops(table) && table.members.iter().any(|m| ends(m.id, m.state))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agreement::context::Named;
+    use crate::agreement::fixtures::members;
+    use crate::agreement::net::Net;
+    use crate::wire::LeaveStep;
+    use std::sync::Arc;
+
+    /// The next table of a coordinator that every one of these members has asked to leave.
+    fn next(base: &Table, leavers: &[MemberId]) -> Table {
+        let mut cx = Context::new(Net::new(1, vec![vec![0]]).config(0, base.members[0].id), Time(1_000_000_000_000));
+        let mut council = Council::new(&mut cx, Named::new(Arc::new(base.clone())), None, true);
+        let mut duties = Duties::new(cx.now);
+        leavers.iter().for_each(|leaver| duties.leave(*leaver, LeaveStep::HandOver(Pace::Repair)));
+        let joined = base.members.iter().map(|m| m.id).collect();
+        council.draft(&mut cx, &mut duties, &joined).and_then(|draft| draft.table).unwrap_or_else(|| base.clone())
+    }
+
+    fn states(table: &Table) -> Vec<MemberState> {
+        table.members.iter().map(|m| m.state).collect()
+    }
+
+    #[test]
+    fn while_all_leave_the_coordinator_stays_and_one_other_is_let_go() {
+        use MemberState::{Draining, Leaving};
+        let base = members(3);
+        let ids: Vec<MemberId> = base.members.iter().map(|m| m.id).collect();
+        let let_go = next(&base, &ids);
+        assert_eq!(states(&let_go), [Draining, Leaving, Draining]);
+        assert!(!planner::holds_anything(&let_go, ids[1]) && !let_go.voters.contains(&ids[1]));
+        assert_eq!(states(&next(&let_go, &ids)), [Draining, Leaving, Draining], "no second one");
+    }
+
+    #[test]
+    fn a_full_stop_is_called_off_for_a_member_that_answers_again() {
+        use MemberState::{Draining, Leaving, Live};
+        let ended = planner::stop(&members(3));
+        let ids: Vec<MemberId> = ended.members.iter().map(|m| m.id).collect();
+        assert_eq!(states(&next(&ended, &ids)), [Leaving, Leaving, Leaving]);
+        let mut back = ended;
+        Arc::make_mut(&mut back.members[2]).state = Live;
+        let next = next(&back, &ids[..2]);
+        assert_eq!(states(&next), [Draining, Draining, Live], "it can be given what they hold");
+    }
+}
