@@ -92,7 +92,7 @@ pub enum Departure {
     Outside,
     /// It never had another member to hand over to: what it held is gone, which survives nowhere else by design.
     Alone,
-    /// No other member was there to take over, nor did one come: what it held is gone.
+    /// No other member stayed to take over, nor did one come: what it held is gone.
     Last {
         /// So many keys.
         keys: u64,

@@ -129,7 +129,7 @@ async fn run(config: crate::config::Config) -> Result<ExitCode, Failed> {
                 ExitCode::SUCCESS
             }
             Departure::Last { keys } => {
-                tracing::error!("left as the last member, and no other came to take over: the {keys} keys that it held are gone");
+                tracing::error!("left, and no member stayed or came to take over: the {keys} keys that it held are gone");
                 ExitCode::from(3)
             }
             Departure::TimedOut { partitions: 0 } => {
