@@ -612,7 +612,8 @@ pub(crate) fn address(flag: &str, said: Option<&str>, default: SocketAddr) -> Re
 /// The addresses of a machine that a flag may mean. Port 0 where none is written.
 fn candidates(flag: &str, text: &str) -> Result<Vec<SocketAddr>, ConfigError> {
     let found = parsed(flag, text)?.resolve(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))).map_err(|why| of_flag(flag, &why))?;
-    match found.iter().any(|a| a.ip().is_unspecified()) {
+    let names_none = |ip: IpAddr| ip.is_unspecified() || ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST);
+    match found.iter().any(|a| names_none(a.ip())) {
         true => fail(format!("{flag}: `{text}` names no machine: write the address at which others reach this one")),
         false => Ok(found),
     }
@@ -829,7 +830,9 @@ mod tests {
             assert!(tell(Some(listen), None, advertise).is_ok(), "{listen} {advertise}");
         }
         assert_eq!(tell(None, None, "2001:db8::1").expect("holds").listen.to_string(), "[::]:7400");
-        assert!(tell(None, None, "0.0.0.0").is_err_and(|e| e.0.contains("names no machine")));
+        for none in ["0.0.0.0", "224.0.0.1", "255.255.255.255", "ff02::1"] {
+            assert!(tell(None, None, none).is_err_and(|e| e.0.contains("names no machine")), "{none}");
+        }
     }
 
     #[test]

@@ -493,6 +493,14 @@ impl Clients {
         let inner = &mut core.inner;
         let own = inner.me.thread_number();
         let Some(seat) = inner.crew.seat(cluster_port.then_some(own)) else {
+            if let Some(others) = self.refused.happened(Instant::now()) {
+                let strangers = self.all.iter().filter(|(_, client)| !client.connection.session.borrow().authenticated).count();
+                tracing::warn!(
+                    "RESP clients are refused, because there are as many as --connections-max allows; {strangers} of those at this data thread \
+                     have not said the password: see who they are with CLIENT LIST, or raise --connections-max ({others} more since the \
+                     last such line)"
+                );
+            }
             return refuse(core, stream);
         };
         if seat.thread() == own {
