@@ -109,9 +109,11 @@ impl Wait {
         now.since(since.max(flowed)).max(now.since(since).saturating_sub(takes))
     }
 
-    /// Whether everything that it was given had arrived at the last look.
-    pub(super) fn has_arrived(&self) -> bool {
-        self.given.is_some_and(|given| given.arrived.is_some())
+    /// For how long everything that it was given has been there, as of the last look. A peer says what has arrived in the frame
+    /// that acknowledges it, so what is not acknowledged then was refused, however much else flows.
+    pub(super) fn arrived_for(&self, now: Time) -> Duration {
+        let arrived = self.given.and_then(|given| given.arrived);
+        arrived.map_or(Duration::ZERO, |arrived| now.since(arrived.max(self.since)))
     }
 }
 

@@ -518,6 +518,9 @@ impl Core {
         }
         if link.next > first {
             self.peers.note_given(id, &mut link.stalled, self.now);
+        } else if link.next > log.last() && link.acked < log.last() {
+            // All of it is on its way.
+            self.peers.note_given(id, &mut link.stalled, self.now);
         } else if link.acked < log.last() {
             link.stalled.get_or_insert(Wait::for_room(self.now));
         }
@@ -739,7 +742,7 @@ impl Core {
             let wait = link.stalled.get_or_insert(Wait::for_room(now));
             let stalled = self.peers.silence(*id, wait, now);
             // What is on its way on this connection will arrive: only what arrived and was not taken is sent again.
-            let again = stalled > RESEND && (wait.has_arrived() || broken(Mutant::SlowIsSilent));
+            let again = wait.arrived_for(now) > RESEND || (stalled > RESEND && broken(Mutant::SlowIsSilent));
             if again && now.since(link.resent) > RESEND && link.teaching.as_ref().is_none_or(Teaching::verified) {
                 restart.push(*id);
             }
