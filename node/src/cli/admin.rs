@@ -159,13 +159,20 @@ impl fmt::Display for Cost {
 /// Asks the person at the terminal. Without a terminal, only `--yes` is an answer.
 fn confirm(dead: &str, cost: &Cost) -> Result<(), Failed> {
     let what = format!("going on without {dead}: {cost}. If one of them still runs, two clusters may go on");
+    let refusal = || format!("{what}. There is no terminal to ask at: add --yes if that is what you want");
+    let answer = ask(&format!("{what}. Type yes to go on: "), refusal)?;
+    if answer.eq_ignore_ascii_case("yes") { Ok(()) } else { Err(Failed::new("that was not yes: nothing was done")) }
+}
+
+/// What the person at the terminal answers, without the spaces around it. Without a terminal the command fails with `refusal`.
+fn ask(question: &str, refusal: impl FnOnce() -> String) -> Result<String, Failed> {
     if !std::io::stdin().is_terminal() {
-        return Err(Failed::usage(format!("{what}. There is no terminal to ask at: add --yes if that is what you want")));
+        return Err(Failed::usage(refusal()));
     }
-    write(&format!("{what}. Type yes to go on: "))?;
+    write(question)?;
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line).map_err(|e| Failed::new(format!("cannot read from stdin: {e}")))?;
-    if line.trim().eq_ignore_ascii_case("yes") { Ok(()) } else { Err(Failed::new("that was not yes: nothing was done")) }
+    Ok(line.trim().to_owned())
 }
 
 fn partitions(report: &TableReport) -> impl Iterator<Item = (&str, &PartitionReport)> {

@@ -1,6 +1,6 @@
 //! `doyen keyspace`: create, list, show, alter, split, merge, drop.
 
-use super::{Credentials, Target, failed, json, print, write};
+use super::{Credentials, Target, ask, failed, json, print, write};
 use crate::cli::{COPIES, Failed, PARTITIONS, bytes, counted};
 use crate::http::client;
 use crate::keyspace::{KeyspaceOptions, SplitKey, SplitRequest};
@@ -11,7 +11,7 @@ use doyen_placement::loads::FULL;
 use doyen_placement::planner::Refused;
 use serde_json::{Value, json};
 use std::fs::File;
-use std::io::{BufRead, IsTerminal, Read};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -317,13 +317,9 @@ impl Drop {
 
 /// The name once more: who drops a keyspace by mistake drops all that is in it.
 fn confirm(name: &str) -> Result<(), Failed> {
-    if !std::io::stdin().is_terminal() {
-        return Err(Failed::usage(format!("dropping {name} loses all that is in it: say --yes where nobody can be asked")));
-    }
-    write(&format!("this drops keyspace {name} with its maps and all that is in them. Type its name to go on: "))?;
-    let mut line = String::new();
-    std::io::stdin().lock().read_line(&mut line).map_err(|e| Failed::new(format!("cannot read from stdin: {e}")))?;
-    if line.trim() == name { Ok(()) } else { Err(Failed::new("that is not its name: nothing was dropped")) }
+    let refusal = || format!("dropping {name} loses all that is in it: say --yes where nobody can be asked");
+    let question = format!("this drops keyspace {name} with its maps and all that is in them. Type its name to go on: ");
+    if ask(&question, refusal)? == name { Ok(()) } else { Err(Failed::new("that is not its name: nothing was dropped")) }
 }
 
 async fn keyspaces(address: &str) -> Result<Vec<KeyspaceReport>, Failed> {
