@@ -558,7 +558,7 @@ impl Node {
         local.view.as_ref().is_some_and(|view| what(&view.installed, local.me))
     }
 
-    /// Partitions of which no other member that answers and stays has a copy that counts.
+    /// Partitions without a copy that counts at another member that answers and stays.
     async fn holds_alone(&self) -> usize {
         // Takes some 300 ms, and longer only if the control thread hangs.
         let status = tokio::time::timeout(STATUS_MAX, self.control.status()).await;

@@ -100,7 +100,7 @@ fn without_code(text: &str) -> String {
     kept + rest
 }
 
-/// All files below a directory of which this is so, by their paths from there. Neither what is built nor what is hidden.
+/// All files below a directory for which this holds, by their paths from there. Neither what is built nor what is hidden.
 fn files(root: &Path, wanted: impl Fn(&str) -> bool) -> BTreeMap<PathBuf, String> {
     let (mut found, mut directories) = (BTreeMap::new(), vec![root.to_owned()]);
     while let Some(directory) = directories.pop() {

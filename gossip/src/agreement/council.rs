@@ -187,7 +187,7 @@ impl Council {
         if !broken(Mutant::CountsOldPings) {
             self.detector.woke(cx.now);
             if let Role::Leader(leader) = &mut self.role {
-                // While this node slept, it could hear nobody: what only silent members hold is waited for anew.
+                // While this node slept, it heard no other node: the wait for what only silent members hold begins anew.
                 leader.duties.woke(cx.now);
             }
         }

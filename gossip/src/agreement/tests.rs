@@ -437,7 +437,7 @@ fn who_begins_by_itself_says_what_it_found_and_for_how_long_it_looked() {
         let (first, second) = if ids[0] < ids[1] { (0, 1) } else { (1, 0) };
         let held_up = seed % 2 == 1;
         if held_up {
-            // Whose turn it is waits for a seed where nobody is.
+            // The node whose turn it is waits for a seed at which no node answers.
             let seeds = [90, 89].map(super::net::address).into_iter().collect();
             net.input(first, Input::Seeds(seeds));
         }

@@ -1,4 +1,4 @@
-//! A node in this program of which a data thread ends by itself.
+//! A node in this program, one of whose data threads ends by itself.
 
 use super::*;
 use crate::error::{ReadError, WriteError};

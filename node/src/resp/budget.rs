@@ -351,7 +351,7 @@ mod tests {
         let (budget, large) = (Budget::small(), 1 << 20);
         let may_read = |now: u64, id: u64| budget.may_read(Time(now * 1_000_000_000), (id, id as usize), false, large);
         budget.set_room(Time::ZERO, 0, false);
-        // Somebody has an answer, so that nothing fits.
+        // Another client holds an answer, so that nothing fits.
         budget.count_answers(0, 1);
         assert!(may_read(0, 1));
         budget.count_input(1, 0, large);

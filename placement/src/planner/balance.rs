@@ -137,7 +137,7 @@ fn wanted(table: &Table) -> impl Fn(PartitionRef) -> usize {
     move |at| table.keyspace(at.keyspace).map_or(1, |k| copies_wanted(k, receivers)).max(1)
 }
 
-/// Members come, go or come back: what somebody wanted to stay as it was is not as it was.
+/// Members come, go or come back: what an operator held in place is released, because its place has changed.
 pub(super) fn release_held(table: &mut Table) {
     table.settings.balancing.held = Vec::new();
 }

@@ -126,7 +126,7 @@ fn a_hang_up_reads_the_certificates_again_and_ends_nothing() {
     cluster.await_safe(1);
     let reads = "the certificate files changed and are in force";
     for read in 1..=2 {
-        // The same files, with another key. Nothing else makes this node look at them: it connects with nobody, and is asked for no metrics.
+        // The same files, with another key. Nothing else makes this node look at them: it connects with no peer, and is asked for no metrics.
         let _same = ours.flags(&cluster, "n0");
         assert_eq!(cluster.node("n0").log().matches(reads).count(), read - 1);
         cluster.nodes.get_mut("n0").expect("it runs").hang_up();

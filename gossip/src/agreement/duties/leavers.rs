@@ -2,7 +2,7 @@
 //!
 //! While one member stays, each leaver hands over to those that stay, and goes when they hold what it
 //! held. If all members leave, none can take anything. This is either a rolling restart that waits for
-//! nothing, or a full stop. At first nobody can tell which. In a rolling restart each node is started
+//! nothing, or a full stop. At first no member can tell which. In a rolling restart each node is started
 //! again, but only after its process has ended. So one leaver has to go before any newcomer can come.
 //!
 //! The coordinator decides alone. If each leaver decided by a clock of its own, half of the voters

@@ -181,7 +181,7 @@ mod tests {
     use crate::agreement::fixtures::{member, members};
     use doyen_placement::table::validate::NAME_BYTES_MAX;
 
-    /// Names of which only 40 ASCII characters counted were taken for one another.
+    /// Only the first 40 ASCII characters of a name counted, so long names were taken for one another.
     #[test]
     fn names_that_begin_alike_or_differ_in_other_than_ascii_characters_are_not_taken_for_one_another() {
         let long = "a".repeat(NAME_BYTES_MAX - 1);

@@ -340,7 +340,7 @@ async fn reads_of_a_client_that_touches_nothing_keep_no_key() {
                 ok(&mut writer, &format!("SET {key} {value}")).await;
             }
         }
-        // TOUCH is a use whoever asks for it.
+        // TOUCH is a use for every client that asks for it.
         for key in &touched {
             let gone = ask(&mut looker, &format!("TOUCH {key}")).await == Reply::Int(0);
             assert!(!gone || n < rounds / 2, "{key} went at {n} of {rounds} though it was touched");
